@@ -1,4 +1,4 @@
-"""`trustfold behavior`, `patterns` and `stalls`: what models do with their turns, from their public profiles."""
+"""`trustfold behavior`, `patterns` and `stalls`: tables of the models' behavioural profiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .render import console, write_json
 from .terminal import GOOD, QUIET
 
 MEASURES = ("turns", "stalled_turns", "stall_rate", "nudges_sent", "nudges_effective", "nudge_effectiveness")
-"""Numbers that `behavior --compare` sets side by side."""
+"""Models that `behavior --compare` shows side by side."""
 
 
 @click.command()
@@ -33,7 +33,7 @@ def behavior(
 ) -> None:
     """Show how models behave: how often they stall, how, and whether nudges help.
 
-    A turn is stalled if a pattern was seen in it. Asks the store of a local `up`, its address, or Kafka.
+    A turn is stalled if a pattern was detected in it. Reads the store of a local `up`, its address, or Kafka.
     """
     target = target_of(store, url, bootstrap)
     found = _profiles(target)
@@ -85,7 +85,7 @@ def stalls(*, store: str | None, url: str | None, bootstrap: str | None, as_json
 
 
 def pattern_counts(profiles: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Of each pattern: how often in all and per model, and its nudges called wrong; the most frequent first."""
+    """Counts of each pattern in all and per model, and its nudges reported as false alarms, the most frequent first."""
     counts: dict[str, dict[str, Any]] = {}
     for profile in profiles:
         alarms = profile.get("false_alarms") or {}
@@ -115,7 +115,7 @@ def _chosen(profiles: Sequence[Record], model: str) -> Record:
 
 
 def _difference(profiles: Sequence[Record], name: str) -> float | None:
-    """First minus second; None where one of them has no such number."""
+    """Difference of two profiles in one field, first minus second; None if either has no such number."""
     first, second = (profile.get(name) for profile in profiles)
     return None if first is None or second is None else round(first - second, 4)
 
@@ -139,11 +139,11 @@ _ROWS = (
     ("Helped", "nudges_effective", 0),
     ("Nudges that helped", "nudge_effectiveness", 1),
 )
-"""Of a comparison: title, field, and whether more is better (1), worse (-1) or neither."""
+"""Of a comparison: title, field, and whether a larger value is better (1), worse (-1) or neither (0)."""
 
 
 def profiles_table(profiles: Sequence[Record]) -> RenderableType:
-    """A row for each model."""
+    """Table of profiles, a row for each model."""
     if not profiles:
         return NOTHING
     table = _table("Model", "Turns", "Stalled", "Rate", "Nudges", "Helped", "Most common pattern")
@@ -162,7 +162,7 @@ def profiles_table(profiles: Sequence[Record]) -> RenderableType:
 
 
 def comparison(first: Record, second: Record) -> RenderableType:
-    """Two models side by side; what is better is set off, then the patterns of both."""
+    """Table of two models side by side, the better value highlighted, and a table of their patterns."""
     table = _table("", str(first["key"]), str(second["key"]))
     for title, field, good in _ROWS:
         one, two = first.get(field), second.get(field)
@@ -176,7 +176,7 @@ def comparison(first: Record, second: Record) -> RenderableType:
 
 
 def patterns_table(counts: Mapping[str, Mapping[str, Any]], model: str | None) -> RenderableType:
-    """A row for each pattern, most frequent first."""
+    """Table of patterns, the most frequent first."""
     of_whom = f" of {model}" if model else ""
     if not counts:
         return Text(f"no patterns{of_whom} were detected", GOOD)
@@ -189,7 +189,7 @@ def patterns_table(counts: Mapping[str, Mapping[str, Any]], model: str | None) -
 
 
 def stalls_table(profiles: Sequence[Record]) -> RenderableType:
-    """A row for each model, and all together."""
+    """Table of stalled turns: a row for each model, and the total."""
     if not profiles:
         return NOTHING
     table = _table("Model", "Turns", "Stalled", "Rate", "Most common pattern")
@@ -208,7 +208,7 @@ def stalls_table(profiles: Sequence[Record]) -> RenderableType:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage; a dash where there is none."""
+    """A share as a percentage; a dash for None."""
     return "-" if value is None else f"{value:.0%}"
 
 

@@ -27,11 +27,11 @@ CHECKS = "checks"
 """Topic name of the outputs that are checks; no broker has it."""
 
 MAX_JUMP_MS = 30 * 86_400_000
-"""A session whose clock is further ahead of all others is not believed before another one has come as far."""
+"""A session clock further ahead of all others is ignored until another session's clock reaches it too."""
 
 
 class Verdict(StrEnum):
-    """What a guard does with a call."""
+    """Result of a guard's check of a call."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -43,8 +43,8 @@ class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="ch
     """Decision that a guard would have taken about one call.
 
     Attributes:
-        key: the trust key or circuit that decided; of a call that is allowed, its own key.
-        reason: why, in words; empty where it is allowed.
+        key: trust key or circuit that decided; for an allowed call, the call's own key.
+        reason: why, as text; empty for an allowed call.
         time: when the call started.
     """
 
@@ -58,7 +58,7 @@ class Check(msgspec.Struct, kw_only=True, frozen=True, tag_field="type", tag="ch
 
 
 def verdict_of(decision: Decision) -> Verdict:
-    """The word for a guard's decision."""
+    """Verdict that corresponds to a guard's decision."""
     if decision.ask:
         return Verdict.ASK
     if decision.allowed:
@@ -67,21 +67,21 @@ def verdict_of(decision: Decision) -> Verdict:
 
 
 class Checker:
-    """Feeds a topology, follows its states as a guard would, and checks each call before its start is folded.
+    """Feeds a topology, tracks its states like a guard, and checks each call before its start is folded.
 
     Attributes:
-        view: what a guard would know by now.
+        view: the states that a guard would have received so far.
     """
 
     def __init__(self, topology: LocalTopology) -> None:
-        """Check the calls of everything that is fed through here."""
+        """Check the calls of all records fed to `topology`."""
         self.view = StateView()
         self._topology = topology
         self._reached = 0
         self._ahead = ""
 
     def feed(self, topic: str, values: Iterable[bytes], *, timestamp: int = -1) -> list[Output]:
-        """Fold records as `LocalTopology.feed` does, with a check before the decisions of each call's start."""
+        """Fold records as `LocalTopology.feed` does, and put a check before the decisions of each call's start."""
         left: list[Output] = []
         for value in values:
             started = _started(value) if topic == "events" and b'"tool_call.started"' in value else None
@@ -101,7 +101,7 @@ class Checker:
         return left
 
     def catch_up(self, at: int, session: str) -> list[Output]:
-        """Apply what is due before a time of a session's clock; what else it causes."""
+        """Apply the timers that are due before a time of a session's clock; returns their outputs."""
         if self._reached and at > self._reached + MAX_JUMP_MS and self._ahead in {"", session}:
             self._ahead = session
             return []
@@ -111,7 +111,7 @@ class Checker:
         return self.follow(self._topology.tick(at)) if due is not None and due <= at else []
 
     def check(self, event: ToolCallStarted, at: int | None = None) -> Check:
-        """Decide about the call that an event starts as a guard would; `at` is the event's effective time."""
+        """Check the call that an event starts, as a guard would; `at` is the event's effective time."""
         at = epoch_ms(event.time) if at is None else at
         decision, key = check_recorded(self.view, self.call_of(event), at)
         return Check(
@@ -125,7 +125,7 @@ class Checker:
         )
 
     def held(self, event: ToolCallStarted, at: int) -> Held | None:
-        """What would have held up the call that an event starts; None: it would have passed unasked."""
+        """Decision that would have stopped the call that an event starts; None if the guard would have allowed it."""
         call = self.call_of(event)
         decision, key = check_recorded(self.view, call, at)
         verdict = verdict_of(decision)
@@ -146,37 +146,37 @@ class Checker:
 
     @property
     def untroubled(self) -> bool:
-        """Whether nothing is held against anything, so that every call would pass."""
+        """True if no key is restricted and no circuit is open, so every call would be allowed."""
         return self.view.untroubled
 
     def call_of(self, event: ToolCallStarted) -> Call:
-        """The call that an event starts; workspace and user are its session's where it names none."""
+        """The call that an event starts; workspace and user default to those of its session."""
         state = self._topology.processors["session"].state(event.session_id)
         workspace = event.workspace_id or getattr(state, "workspace_id", "") or DEFAULT_WORKSPACE
         user = event.user_id or getattr(state, "user_id", "") or None
         return recorded_call(event, args_of(event), workspace, user)
 
     def follow(self, outputs: list[Output]) -> list[Output]:
-        """Take up the states among outputs; gives the outputs back."""
+        """Apply the states among outputs to the view; returns the outputs unchanged."""
         for output in outputs:
             if output.topic == "state":
                 self.view.apply(output.key, output.value)
         return outputs
 
     def _is_latest(self, event: ToolCallStarted) -> bool:
-        """Whether the call that the fold opened last in the session is that of the event."""
+        """True if the call that the fold opened last in the session is the event's call."""
         state = self._topology.processors["session"].state(event.session_id)
         calls: Sequence[OpenCall] = getattr(state, "open_calls", ())
         return bool(calls) and calls[-1].event_id == event.id
 
 
 def check_of(output: Output) -> Check:
-    """The check that an output holds."""
+    """Check parsed from an output."""
     return msgspec.json.decode(output.value or b"{}", type=Check)
 
 
 def summary(verdicts: Counter[Verdict]) -> str:
-    """Checks in one line: calls, and what would have become of them."""
+    """Summary of checks in one line: number of calls and of each verdict."""
     calls, asked = verdicts.total(), verdicts[Verdict.ASK]
     share = f" ({asked / calls:.2%})".replace("%", " %") if asked else ""
     return (
@@ -188,6 +188,6 @@ def summary(verdicts: Counter[Verdict]) -> str:
 def _started(value: bytes) -> ToolCallStarted | None:
     try:
         event = decode_event(value)
-    except EventRejected:  # the fold says what is wrong with it
+    except EventRejected:  # the fold reports the fault
         return None
     return event if isinstance(event, ToolCallStarted) else None

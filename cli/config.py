@@ -1,4 +1,4 @@
-"""`trustfold config` and `policies`: the files of rules and prerequisites, and what is in effect of them."""
+"""`trustfold config` and `policies`: show and check the files of rules and prerequisites."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config() -> None:
 
 @config.command()
 @rules_options
-@click.option("--all", "everything", is_flag=True, help="Rules that are as shipped too.")
+@click.option("--all", "everything", is_flag=True, help="Include rules with their default value.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with every rule.")
 def show(*, rules_file: str | None, policies_file: str | None, everything: bool, as_json: bool) -> None:
     """Print the rules that files and environment give a command here, as TOML that can be used as a rules file.
@@ -48,7 +48,7 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
     text = as_toml(rules, everything=everything)
     echo(text, nl=False)
     if not text:
-        note("every rule is as shipped; --all prints them")
+        note("every rule has its default value; --all prints them")
 
 
 @config.command()
@@ -87,7 +87,7 @@ def list_(*, as_json: bool, **where: str | None) -> None:
         note(
             "there are no policies; name a file with `trustfold up --policies FILE`, or `settings save ... --policies`"
         )
-    for text in (known.unknown, known.fault and f"{known.fault}; the policies read before hold"):
+    for text in (known.unknown, known.fault and f"{known.fault}; the previous policies stay in force"):
         if text:
             note(text)
 
@@ -115,9 +115,9 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
     if as_json:
         write_json(done._asdict())
     if done.fault is not None:
-        raise ConfigError(f"{done.fault}; the rules read before go on to hold")
+        raise ConfigError(f"{done.fault}; the previous rules stay in force")
     if not as_json:
-        echo(f"✓ read again: {', '.join(done.files)}" if done.files else "it runs without files; nothing to read")
+        echo(f"✓ reloaded: {', '.join(done.files)}" if done.files else "it has no files; there is nothing to reload")
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:

@@ -115,7 +115,7 @@ class Connections:
         """Put the hooks into a file; whether that changed it.
 
         Raises:
-            ConfigError: the file is no configuration, or cannot be written.
+            ConfigError: the file is not a valid configuration, or cannot be written.
         """
         text, record = _read(file), self.known().get(str(file), {})
         if file.exists() and connected(agent, text, link, shared=shared) == text:
@@ -143,7 +143,7 @@ class Connections:
         """Take the hooks out of a file; whether there were any.
 
         Raises:
-            ConfigError: the file is no configuration, or cannot be written.
+            ConfigError: the file is not a valid configuration, or cannot be written.
         """
         text, record = _read(file), self.known().get(str(file), {})
         if not file.exists() or not _is_connected(agent, text):

@@ -1,6 +1,6 @@
 """`trustfold reset`, `recover`, `approve`, `remove`, `restore` and `breaker`: orders of operators.
 
-Also what all orders share: who gives them, the confirmation, and the report of their effect.
+Also the helpers that all orders share: the operator's name, the confirmation, and the report of the effect.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from .terminal import ELLIPSIS
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
 @target_options
-@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
-@click.option("--yes", is_flag=True, help="Do not ask before resetting everything.")
-@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
+@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
+@click.option("--yes", is_flag=True, help="Reset everything without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
 def reset(
     *,
     key: str,
@@ -58,9 +58,9 @@ def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Restore clean trust of KEY, blocked or not, and close its circuit; `all` resets every key.
+    """Restore KEY to trusted, even if blocked, and close its circuit; `all` resets every key.
 
-    The name of a tool selects the tool and all of its keys. Older failures never count again.
+    The name of a tool selects the tool and all its keys. Earlier failures no longer count.
     """
     target = target_of(store, url, bootstrap)
     states = _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
@@ -74,15 +74,15 @@ def reset(
         *(TrustReset(**order) for order in _trust_orders(states, key, reason)),
         *(BreakerClose(**_envelope(state, reason)) for state in circuits),
     ]
-    tell(target, commands, as_json=as_json, otherwise="no state changed; older failures are forgotten")
+    tell(target, commands, as_json=as_json, otherwise="no state changed; earlier failures no longer count")
 
 
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
 @target_options
-@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
-@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
+@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
+@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
 def recover(
     *,
     key: str,
@@ -112,9 +112,9 @@ def recover(
     metavar="SECONDS",
     help="How long the approval waits for that call.",
 )
-@click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Why; kept in history.")
-@click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused.")
+@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
+@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
+@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
 def approve(
     *,
     key: str,
@@ -124,35 +124,35 @@ def approve(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Let one call of an escalated or recovering KEY pass without a question. Its trust stays as it is."""
+    """Approve one call of an escalated or recovering KEY in advance. Its trust does not change."""
     target = target_of(**where)
     states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
     orders = _trust_orders(states, key, reason)
     commands = [TrustApprove(**order, expires_in_s=expires_in_s) for order in orders]
-    tell(target, commands, as_json=as_json, otherwise="one call may pass, if nothing else is held against it")
+    tell(target, commands, as_json=as_json, otherwise="one call is approved, unless another key or circuit stops it")
 
 
 def _asking(states: Sequence[Record]) -> list[Record]:
-    """The states of trust among those that an order is about.
+    """Trust states that an order about a key applies to.
 
     Raises:
-        TrustfoldError: all that is not trusted is blocked or removed.
+        TrustfoldError: every key that is not trusted is blocked or removed.
     """
     trust = [one for one in states if one["kind"] == "trust"]
     away = [one for one in trust if one["state"] != "trusted"]
     stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
     if stuck and len(stuck) == len(away):
         name, word = stuck[0]["key"], stuck[0]["state"]
-        way = f"`trustfold reset {in_quotes(name)}` unblocks it" if word == "blocked" else "it has to be restored first"
+        way = f"`trustfold reset {in_quotes(name)}` unblocks it" if word == "blocked" else "restore it first"
         raise TrustfoldError(f"{name} is {word}; {way}")
     return trust
 
 
 def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
-    """The states an order is about.
+    """States that an order applies to.
 
     Raises:
-        ConfigError: nothing is known of the key, or several workspaces have it.
+        ConfigError: the key is unknown, or several workspaces have it.
     """
     here = held(states, workspace)
     if key == EVERYTHING:
@@ -162,9 +162,9 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
     found = [one for one in here if is_meant(str(one["key"]), meant)]
     if not found:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists what is known"
+        hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists the known keys"
         where = f" in workspace {workspace}" if workspace else ""
-        raise ConfigError(f"nothing is held against {key!r}{where}; {hint}")
+        raise ConfigError(f"{key!r}{where} has no state to change; {hint}")
     places = sorted({str(one.get("workspace_id", "")) for one in found})
     if len(places) > 1:
         raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
@@ -172,7 +172,7 @@ def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[R
 
 
 def _whole(key: str, known: Sequence[str]) -> str:
-    """A key as it is; of one that a narrow table has cut in the middle, the only known key that it can be."""
+    """The full key; a key abbreviated by a narrow table is resolved if only one known key matches."""
     if ELLIPSIS not in key or key in known:
         return key
     head, _, tail = key.partition(ELLIPSIS)
@@ -181,7 +181,7 @@ def _whole(key: str, known: Sequence[str]) -> str:
 
 
 def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
-    """Envelopes of orders about the trust of states."""
+    """Commands about the trust of states."""
     return [
         envelope(reason) | {"key": name, "workspace_id": workspace} for workspace, name in trust_subjects(states, key)
     ]
@@ -192,7 +192,7 @@ def _envelope(state: Record, reason: str | None) -> dict[str, Any]:
 
 
 def envelope(reason: str | None = None) -> dict[str, Any]:
-    """Fields that every order and every change of settings carries."""
+    """Fields common to all commands and changes of settings."""
     return {
         "schema_version": "1.0",
         "id": str(uuid4()),
@@ -203,7 +203,7 @@ def envelope(reason: str | None = None) -> dict[str, Any]:
 
 
 def tell(target: Target, commands: Sequence[Command], *, as_json: bool, otherwise: str = "no state changed") -> None:
-    """Send orders and say what came of them; `otherwise` where nothing did."""
+    """Send orders and print the resulting decisions, or `otherwise` if there are none."""
     decisions = target.order(commands)
     if as_json:
         write_json({"sent": len(commands), "decisions": decisions})
@@ -219,21 +219,21 @@ def tell(target: Target, commands: Sequence[Command], *, as_json: bool, otherwis
 
 
 def ask(question: str, *, yes: bool, why: str = "this changes more than one key") -> None:
-    """Ask before something that is not easily undone, unless told not to.
+    """Ask for confirmation of an order that is hard to undo, unless `yes`.
 
     Raises:
-        ConfigError: nobody is there to be asked.
+        ConfigError: standard input is not a terminal.
         click.Abort: the answer is no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{why}; add --yes to do it without being asked")
+        raise ConfigError(f"{why}; add --yes to skip the question")
     click.confirm(question, abort=True, err=True)
 
 
 def operator_name() -> str | None:
-    """Name of whoever runs the command; None where the machine does not say."""
+    """Login name of the user who runs the command; None if unknown."""
     try:
         return getpass.getuser()[:256]
     except (OSError, KeyError):
@@ -242,9 +242,9 @@ def operator_name() -> str | None:
 
 def _order_options(command: F) -> F:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the decisions that this caused."),
-        click.option("--reason", metavar="TEXT", help="Why; kept in history."),
-        click.option("--workspace", metavar="ID", help="Workspace it is about. [env: TRUSTFOLD_WORKSPACE]"),
+        click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON."),
+        click.option("--reason", metavar="TEXT", help="Reason, recorded in the history."),
+        click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]"),
     ):
         command = option(command)
     return target_options(command)
@@ -258,7 +258,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @_order_options
 @_yes
 def remove(*, tool: str, yes: bool, **options: Any) -> None:
-    """Refuse every call of TOOL until it is restored."""
+    """Refuse all calls of TOOL until it is restored."""
     _give(ToolRemove, tool, options, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
 
 
@@ -266,7 +266,7 @@ def remove(*, tool: str, yes: bool, **options: Any) -> None:
 @click.argument("tool", shell_complete=keys_for_completion)
 @_order_options
 def restore(*, tool: str, **options: Any) -> None:
-    """Allow the calls of a removed TOOL again, trusted and with a clean record."""
+    """Allow calls of a removed TOOL again, trusted and with its earlier failures cleared."""
     _give(ToolRestore, tool, options)
 
 
@@ -287,7 +287,7 @@ def breaker() -> None:
 )
 @_yes
 def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None:
-    """Stop all traffic through a circuit, until it is closed or the time has passed."""
+    """Stop all calls through a circuit until it is closed or the time is over."""
     question = f"Stop all calls through {key} in workspace {{}}?"
     _give(BreakerForceOpen, key, options, question=question, yes=yes, duration_s=seconds)
 
@@ -298,7 +298,7 @@ def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None
 @_yes
 def close(*, key: str, yes: bool, **options: Any) -> None:
     """Close a circuit with clean windows, and enforce it again after `disable` or `observe`."""
-    del yes  # taken so that scripts may say it to every order; this one never asks
+    del yes  # accepted so that scripts can pass it to every order; this one never asks
     _give(BreakerClose, key, options)
 
 
@@ -331,34 +331,34 @@ def _give(
     kind: type[KeyCommand], key: str, options: dict[str, Any], *, question: str = "", yes: bool = True, **fields: Any
 ) -> None:
     if not key.strip():
-        raise ConfigError("the name is empty; say which tool or circuit, as `trustfold status` shows it")
+        raise ConfigError("the name is empty; give a tool or circuit as `trustfold status` shows it")
     target = target_of(options["store"], options["url"], options["bootstrap"])
     workspace = _workspace(target, key, options["workspace"])
     if question:
-        ask(question.format(workspace), yes=yes, why=f"this is about every agent of workspace {workspace}")
+        ask(question.format(workspace), yes=yes, why=f"this affects every agent of workspace {workspace}")
     about = key if has_scope(key) else f"tool:{key}" if issubclass(kind, _OF_CIRCUITS) else key
     command: Any = kind(**envelope(options["reason"]), key=about, workspace_id=workspace, **fields)
     tell(target, [command], as_json=options["as_json"], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
 
 
 _UNMOVED: dict[type[KeyCommand], str] = {
-    ToolRemove: "it was removed already",
+    ToolRemove: "it was already removed",
     ToolRestore: "it was not removed",
-    BreakerForceOpen: "it was held open already; the time given now counts",
-    BreakerClose: "it was closed already; it counts and enforces as its rules say",
-    BreakerDisable: "it was closed already; from now on nothing is counted and nothing refused",
-    BreakerObserve: "its state stays; from now on it counts and reports, and refuses nothing",
+    BreakerForceOpen: "it was already held open; the new time applies",
+    BreakerClose: "it was already closed; it counts and enforces by its rules",
+    BreakerDisable: "it was already closed; from now on nothing is counted or refused",
+    BreakerObserve: "its state is unchanged; from now on it counts and reports, but refuses nothing",
 }
-"""What to say of an order that moved no state: it may still have changed what the state means."""
+"""Messages for orders that change no state, but may change how the state is enforced."""
 
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 
 
 def _workspace(target: Target, key: str, named: str | None) -> str:
-    """The workspace named, else the only one that knows the key, else the default.
+    """The given workspace, else the only one that has the key, else the default.
 
     Raises:
-        ConfigError: several know it.
+        ConfigError: several have it.
     """
     chosen = named or Settings.from_env().workspace
     if chosen:

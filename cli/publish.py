@@ -16,7 +16,7 @@ from .replay import check_files, damaged
 
 LINES_PER_REQUEST = 1000
 BYTES_PER_REQUEST = 8 * 1024 * 1024
-"""Half of what the server takes at once."""
+"""Size of a request in bytes: half of the server's limit."""
 
 
 @click.command()
@@ -28,7 +28,7 @@ BYTES_PER_REQUEST = 8 * 1024 * 1024
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
 def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
-    """Publish events (NDJSON, plain or .gz, `-` for standard input), each acknowledged before this ends."""
+    """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged."""
     check_files(files)
     settings = Settings.from_env()
     if url and bootstrap:
@@ -62,7 +62,7 @@ def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
 
 
 def _to_server(target: HttpTarget, files: tuple[str, ...], topic: str) -> tuple[int, int]:
-    """In requests of about a thousand lines; the server recognises one that it has seen."""
+    """Publish in requests of about a thousand lines; the server deduplicates repeated requests."""
     sent = refused = 0
     lines = _lines(files)
     while chunk := list(islice(lines, LINES_PER_REQUEST)):
@@ -74,7 +74,7 @@ def _to_server(target: HttpTarget, files: tuple[str, ...], topic: str) -> tuple[
 
 
 def bodies(lines: list[bytes]) -> Iterator[bytes]:
-    """Lines as bodies of requests, none too large for the server."""
+    """Request bodies made of the lines, each within the server's limit."""
     body: list[bytes] = []
     size = 0
     for line in lines:

@@ -1,4 +1,4 @@
-"""`trustfold quality`: how well tools do what they are for, which to take, and orders that correct it.
+"""`trustfold quality`: quality scores of tools, their ranking for a scenario, and orders that correct them.
 
 See docs/design/semantics.md#tool-quality.
 """
@@ -32,13 +32,13 @@ from .terminal import BAD, GOOD, QUIET, WARN
 
 F = TypeVar("F", bound=Callable[..., None])
 
-_workspace = click.option("--workspace", metavar="ID", help="Workspace of the tool, where there are several.")
+_workspace = click.option("--workspace", metavar="ID", help="Workspace of the tool, if there are several.")
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-_reason = click.option("--reason", metavar="TEXT", help="Why; kept in history.")
+_reason = click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
 
 
 def _with_target(command: F) -> F:
-    """Give a command the options that say whom to talk to, and hand it that target."""
+    """Decorator: adds the options that select the target, and passes the target to the command."""
 
     @target_options
     @wraps(command)
@@ -65,7 +65,7 @@ def quality(
     """Show tools whose quality differs from their registered score."""
     if context.invoked_subcommand is not None:
         if store or url or bootstrap or workspace or as_json:
-            raise ConfigError(f"give the options after `{context.invoked_subcommand}`")
+            raise ConfigError(f"options go after `{context.invoked_subcommand}`")
         return
     target = target_of(store, url, bootstrap)
     states = _qualities(target, workspace)
@@ -78,9 +78,9 @@ def quality(
 
 @quality.command()
 @click.argument("scenario")
-@click.option("--tool", "tools", multiple=True, metavar="NAME=WHAT IT IS FOR", help="A tool to rank; repeatable.")
+@click.option("--tool", "tools", multiple=True, metavar="NAME=PURPOSE", help="A tool to rank; repeatable.")
 @click.option("--rules", "rules_file", metavar="FILE", help="Rules with registered tools. [env: TRUSTFOLD_RULES]")
-@click.option("--embeddings", metavar="MODEL", help="Compare meanings by this sentence-embedding model, not words.")
+@click.option("--embeddings", metavar="MODEL", help="Compare texts by this sentence-embedding model, not by words.")
 @_with_target
 @_workspace
 @_json
@@ -94,9 +94,9 @@ def rank(
     workspace: str | None,
     as_json: bool,
 ) -> None:
-    """Rank tools for SCENARIO, best first: similarity, less past failures, times quality.
+    """Rank tools for SCENARIO, best first: (similarity - past failures) × quality.
 
-    The tools are those of the rules file, those named with --tool, and those whose quality is known.
+    Ranks the tools of the rules file, those given with --tool, and those with a known quality.
     """
     similarity = None
     if embeddings:
@@ -107,7 +107,7 @@ def rank(
     candidates |= {name: registered.description for name, registered in rules.tools.items()}
     candidates |= dict(_named(tool) for tool in tools)
     if not candidates:
-        raise ConfigError("there is no tool to rank; name some with --tool NAME=WHAT, or in the rules file")
+        raise ConfigError("there is no tool to rank; name some with --tool NAME=PURPOSE, or in the rules file")
     here = _only_workspace(states)
     circuits = [
         state
@@ -126,14 +126,14 @@ def rank(
 
 @quality.command()
 @click.argument("tool")
-@click.option("--scenario", metavar="TEXT", help="What it was used for, in words.")
-@click.option("--error", "message", metavar="TEXT", help="What went wrong, in words.")
+@click.option("--scenario", metavar="TEXT", help="Task it was used for, as text.")
+@click.option("--error", "message", metavar="TEXT", help="What went wrong, as text.")
 @click.option(
     "--severity",
     type=click.Choice([str(word) for word in QualitySeverity]),
     default=str(QualitySeverity.MEDIUM),
     show_default=True,
-    help="How much it costs: 0.01, 0.05 or 0.10.",
+    help="Reduction of the score: 0.01, 0.05 or 0.10.",
 )
 @_with_target
 @_workspace
@@ -182,8 +182,8 @@ def restore(
     here = [state for state in states if state["key"] == tool]
     if not here and score is None:
         near = difflib.get_close_matches(tool, [str(state["key"]) for state in states], n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else "`trustfold quality` lists what is known"
-        raise ConfigError(f"nothing is held against {tool!r}; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else "`trustfold quality` lists the known tools"
+        raise ConfigError(f"{tool!r} has nothing to restore; {hint}")
     place = workspace or _only_workspace(here or target.overview().states)
     _tell(target, QualityRestore(**_envelope(tool, place, reason), score=score), as_json=as_json)
 
@@ -202,7 +202,7 @@ def _of_one_workspace(states: list[Record]) -> list[Record]:
 
 
 def _only_workspace(states: Sequence[Record]) -> str | None:
-    """The workspace that all states are of; None where there is none.
+    """The only workspace of the states; None if there are no states.
 
     Raises:
         ConfigError: there are several.
@@ -216,7 +216,7 @@ def _only_workspace(states: Sequence[Record]) -> str | None:
 def _named(tool: str) -> tuple[str, str]:
     name, _, about = tool.partition("=")
     if not name.strip():
-        raise ConfigError(f"{tool!r} names no tool; write NAME=WHAT IT IS FOR")
+        raise ConfigError(f"{tool!r} names no tool; write NAME=PURPOSE")
     return name.strip(), about.strip()
 
 
@@ -233,7 +233,7 @@ def _envelope(tool: str, workspace: str | None, reason: str | None) -> dict[str,
 
 
 def _tell(target: Target, order: Command, *, as_json: bool) -> None:
-    """Send an order and show how the tool stands afterwards."""
+    """Send an order and show the tool's quality afterwards."""
     if target.order([order]) is None:
         if as_json:
             write_json({"sent": 1, "states": None})
@@ -247,16 +247,16 @@ def _tell(target: Target, order: Command, *, as_json: bool) -> None:
     elif states:
         console().print(quality_table(states, datetime.now(UTC)))
     else:
-        echo(f"✓ {tool} stands at the score it was registered with")
+        echo(f"✓ {tool} has its registered score")
 
 
 _GOOD_FROM, _FAIR_FROM = 0.8, 0.5
 
 
 def quality_table(states: Sequence[Record], now: datetime) -> RenderableType:
-    """Every tool that does not stand at its registered score with nothing against it, the worst first."""
+    """Table of tools whose score differs from the registered one, or that have tags or failures; worst first."""
     if not states:
-        return Text("every tool stands at the score it was registered with", QUIET)
+        return Text("every tool has its registered score", QUIET)
     several = len({state.get("workspace_id") for state in states}) > 1
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
     if several:
@@ -277,7 +277,7 @@ def quality_table(states: Sequence[Record], now: datetime) -> RenderableType:
 
 
 def models_table(states: Sequence[Record]) -> RenderableType:
-    """How each model did with each tool and target, a tool's worst model first."""
+    """Table of each model's success with each tool and target, a tool's worst model first."""
     several = len({state.get("workspace_id") for state in states}) > 1
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
     if several:
@@ -299,7 +299,7 @@ def models_table(states: Sequence[Record]) -> RenderableType:
 
 
 def rank_table(ranked: Sequence[Ranked]) -> RenderableType:
-    """Tools for a scenario, best first, and what led to each place."""
+    """Table of the tools for a scenario, best first, with the parts of each rank."""
     table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
     table.add_column("Tool", overflow="fold", min_width=16)
     for name in ("Rank", "Similar", "Demoted", "Quality"):
@@ -320,12 +320,12 @@ def rank_table(ranked: Sequence[Ranked]) -> RenderableType:
 
 
 def score_words(state: Record) -> str:
-    """A score and what it is out of: `0.75 of 0.90`."""
+    """A score and its registered score, as text: `0.75 of 0.90`."""
     return f"{state['score']:.2f} of {state['registered_score']:.2f}"
 
 
 def tags_in_force(state: Record, now: datetime) -> list[str]:
-    """Words that a tool is not for, as long as the tags last."""
+    """Tags of a tool that have not expired."""
     expires = state.get("tags_expire_at", {})
     lasting = [tag for tag in state.get("tags", ()) if tag not in expires or datetime.fromisoformat(expires[tag]) > now]
     return [tag.removeprefix("not-for-") for tag in lasting]
@@ -361,7 +361,7 @@ def _style(score: float) -> str:
 
 
 def embedding_similarity(model: str) -> EmbeddingSimilarity:
-    """Similarity by a model of sentence-transformers, by its name or path; the first use may download it.
+    """Similarity function of a sentence-transformers model, by its name or path; the first use may download it.
 
     Raises:
         ConfigError: the extra is not installed, or the model cannot be loaded.

@@ -1,4 +1,4 @@
-"""`trustfold record`: everything that happens, as Parquet for analysts."""
+"""`trustfold record`: records all topics as Parquet for analysts."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     "--history",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help=f"Where the files go; made if it is not there. [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
+    help=f"Directory of the files; created if missing. [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
 )
 @click.option(
     "--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"
 )
 @click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
-@click.option("--group", default="", help="Kafka: consumer group. [default: that of the deployment, APP_ID-history]")
-@click.option("--rules", "rules_file", metavar="FILE", help="With files: rules to go by. [env: TRUSTFOLD_RULES]")
-@click.option("--once", is_flag=True, help="Record what is there, then exit.")
+@click.option("--group", default="", help="Kafka: consumer group. [default: APP_ID-history of the deployment]")
+@click.option("--rules", "rules_file", metavar="FILE", help="Rules for FILEs. [env: TRUSTFOLD_RULES]")
+@click.option("--once", is_flag=True, help="Record everything present, then exit.")
 @click.option("--keep-days", type=click.IntRange(1), metavar="N", help="Delete files older than this number of days.")
 @click.option(
     "--flush",
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How far the files may lag behind.",
+    help="Longest time until a record is in a file.",
 )
 def record(  # noqa: PLR0913 - options of a command
     *,
@@ -62,9 +62,9 @@ def record(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Record every topic as Parquet until Ctrl-C, from the store of a local `up` or from Kafka.
 
-    Nothing is lost or doubled by a crash; after a restart it continues. Results of calls are digested,
+    A crash neither loses nor doubles records; after a restart it continues. Results of calls are digested,
     never stored. Several recorders may share a Kafka. With a FILE of events (NDJSON, plain or .gz, `-`): record these
-    and what is decided over them.
+    and the decisions about them.
 
     TRUSTFOLD_WEB_PORT serves /healthz, /readyz and /metrics, except with --once or a FILE.
     """
@@ -93,7 +93,7 @@ def record(  # noqa: PLR0913 - options of a command
 
 
 def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
-    """A recorder into a directory.
+    """Open a recorder that writes into a directory.
 
     Raises:
         ConfigError: DuckDB is not installed.
@@ -107,10 +107,10 @@ def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
 
 @contextmanager
 def recording_beside(store: Path, root: Path) -> Iterator[RecordingStatus]:
-    """Record a store from a thread of this process, until the block is left and everything is written.
+    """Record a store in a thread of this process until the block ends; then write all remaining records.
 
     Yields:
-        What the recording says of itself.
+        Status of the recording.
 
     Raises:
         ConfigError: the directory holds another store's history, or another process records it.

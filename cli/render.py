@@ -1,4 +1,4 @@
-"""Everything the command line writes, and the code it exits with."""
+"""Output functions of the command line, and its exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """How a command ended; the same for all of them."""
+    """Exit code of a command; the same meaning for all commands."""
 
     OK = 0
     FAILED = 1
@@ -37,11 +37,11 @@ class Unreachable(TrustfoldError):
 
 
 class TookTooLong(TrustfoldError):
-    """An answer did not come in time."""
+    """No answer came in time."""
 
 
 def exit_code_of(error: TrustfoldError) -> ExitCode:
-    """The code for an expected error."""
+    """Exit code for an expected error."""
     if isinstance(error, ConfigError):
         return ExitCode.USAGE
     if isinstance(error, Unreachable):
@@ -50,13 +50,13 @@ def exit_code_of(error: TrustfoldError) -> ExitCode:
 
 
 WIDE = 10_000
-"""Columns of an output whose lines nobody's terminal ends."""
+"""Width in columns of output that goes to no terminal, so that lines are not wrapped."""
 
 
 def console(*, wide_in_pipes: bool = False) -> Console:
     """Standard output for people: colour only on a terminal and without NO_COLOR.
 
-    `wide_in_pipes`: what goes into a pipe or a file is not fitted to a width, unless COLUMNS names one.
+    `wide_in_pipes`: do not wrap lines for pipes and files, unless COLUMNS is set.
     """
     wide = wide_in_pipes and not sys.stdout.isatty() and not os.environ.get("COLUMNS")
     return _console(stderr=False, width=WIDE if wide else None)
@@ -77,13 +77,13 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
                 yield segment if segment.control else segment._replace(text=visible(segment.text))
 
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # the entry ends the command; rich would end the process as failed
+            raise BrokenPipeError  # `Cli.invoke` ends the command; rich would exit with an error
 
     return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
 def rendered(shown: Any, width: int) -> str:
-    """What `console` would print with so many columns, as text."""
+    """Text that `console` would print at a width in columns."""
     wide = _console(stderr=False, width=width)
     with wide.capture() as captured:
         wide.print(shown)
@@ -91,40 +91,40 @@ def rendered(shown: Any, width: int) -> str:
 
 
 def echo(text: str, *, nl: bool = True) -> None:
-    """A plain text on standard output, with a line end unless `nl` is False."""
+    """Print plain text on standard output, with a newline unless `nl` is False."""
     import click
 
     click.echo(visible(text), nl=nl)
 
 
 def note_any(text: str) -> None:
-    """A note, if there is something to say."""
+    """Print a note on standard error, unless the text is empty."""
     if text:
         note(text)
 
 
 def note(text: str) -> None:
-    """One plain line on standard error."""
+    """Print one plain line on standard error."""
     print(visible(text), file=sys.stderr, flush=True)  # noqa: T201 - this module is where printing happens
 
 
 def error_line(text: str) -> None:
-    """What went wrong, on standard error."""
+    """Print an error on standard error."""
     note(f"trustfold: {text}")
 
 
 def data() -> BinaryIO:
-    """Standard output as bytes, buffered."""
+    """Buffered binary standard output."""
     return sys.stdout.buffer
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     import orjson
 
     data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def stdout_is_gone() -> None:
-    """The reader of standard output has seen enough (`| head`): end quietly, without a complaint at exit."""
+    """Handle a closed standard output (`| head`): no error message at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -36,14 +36,14 @@ from .terminal import STYLES
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
-"""What a replay can print; `events` are those the engine appends itself (calls past their deadline)."""
+"""Topics that a replay can print; `events` are those the engine emits itself (calls past their deadline)."""
 
 SHOWN = 100
-"""Decisions shown to people unless told otherwise; programs (`--json`) get all."""
+"""Default number of decisions printed for people; `--json` prints all."""
 
 
 class _WithOptionalSpeed(click.Command):
-    """Lets `--realtime` stand before a file: what follows is its speed only if it is a number."""
+    """Command whose `--realtime` takes the next argument as its speed only if it is a number, else as a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spelled: list[str] = []
@@ -58,14 +58,14 @@ class _WithOptionalSpeed(click.Command):
 
 @click.command(cls=_WithOptionalSpeed)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="One decision a line, exactly as it would go on the wire.")
+@click.option("--json", "as_json", is_flag=True, help="One decision per line, exactly as published.")
 @click.option("--topics", default="", metavar="A,B|all", help="Topics to print. [default: all decision topics]")
 @rules_options
 @click.option(
     "--settings",
     "settings_file",
     metavar="FILE",
-    help="Settings in effect: records of the settings topic, NDJSON. Such records among the events take effect there.",
+    help="Initial settings: records of the settings topic, NDJSON. Such records among the events apply from there on.",
 )
 @click.option(
     "--limit",
@@ -79,7 +79,7 @@ class _WithOptionalSpeed(click.Command):
     metavar="[SPEED]",
     help="Replay in real time, SPEED times faster.",
 )
-@click.option("--checks", is_flag=True, help="Also print what a guard would have done with each call.")
+@click.option("--checks", is_flag=True, help="Also print a guard's decision on each call.")
 @click.option("--dead-letters", "dead_letters_file", metavar="FILE", help="Write dead letters to this file, as NDJSON.")
 def replay(
     *,
@@ -94,7 +94,7 @@ def replay(
 ) -> None:
     """Fold recorded events (NDJSON, plain or .gz, `-` for standard input) and print the decisions.
 
-    A bad line becomes a dead letter, never a stop. The summary goes to standard error.
+    An invalid line becomes a dead letter and does not stop the replay. The summary goes to standard error.
     """
     wanted = _topics(topics) | {CHECKS}
     check_files(files)
@@ -125,7 +125,7 @@ def replay(
 
 
 def _source(rules_file: str | None, policies_file: str | None, settings_file: str | None) -> RuleSource:
-    """The rules of a replay, with the settings of a file laid over.
+    """Rules of a replay, overridden by the settings of a file.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -158,7 +158,7 @@ def _topics(text: str) -> frozenset[str]:
 
 
 def check_files(files: tuple[str, ...]) -> None:
-    """Find a missing file before the first line is folded."""
+    """Check that every file exists before the first line is folded."""
     if files.count(STDIN) > 1:
         raise ConfigError("standard input (-) can be read only once")
     for name in files:
@@ -188,17 +188,17 @@ def _open_letters(stack: ExitStack, name: str | None) -> IO[bytes] | None:
 
 @contextmanager
 def damaged() -> Iterator[None]:
-    """Say what it means when a file ends early or cannot be read on."""
+    """Turn read errors of damaged input into a ConfigError with an explanation."""
     try:
         yield
     except (EOFError, zlib.error) as error:
         raise TrustfoldError(
-            f"the input ends early or is damaged ({error}); what stood before it has been read"
+            f"the input ends early or is damaged ({error}); everything before that has been read"
         ) from error
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise TrustfoldError(f"the input cannot be read ({error}); what stood before it has been read") from error
+        raise TrustfoldError(f"the input cannot be read ({error}); everything before that has been read") from error
 
 
 def _reading(outputs: Iterator[Output]) -> Iterator[Output]:
@@ -207,7 +207,7 @@ def _reading(outputs: Iterator[Output]) -> Iterator[Output]:
 
 
 def _paced(outputs: Iterator[Output], folding: Replay, speed: float | None) -> Iterator[Output]:
-    """Hold every output back until as much time has passed as in the recording, `speed` times faster."""
+    """Delay each output to its time in the recording, `speed` times faster."""
     if speed is None:
         yield from outputs
         return
@@ -232,7 +232,7 @@ def _print_json(*, flush: bool) -> Any:
 
 
 class _Counts:
-    """What a replay counted."""
+    """Counters of a replay."""
 
     def __init__(self) -> None:
         self.shown = self.hidden = 0
@@ -253,7 +253,7 @@ class _Counts:
             self._checks[check_of(output).decision] += 1
 
     def summarise(self, events: int) -> None:
-        """Totals on standard error."""
+        """Print totals on standard error."""
         elapsed = time.perf_counter() - self._began
         if self.hidden:
             note(f"... and {self.hidden:,} more decisions (--limit 0 shows all)")
@@ -278,17 +278,17 @@ def _is_number(text: str) -> bool:
 
 
 STEP = 500
-"""Lines between two updates of the bar."""
+"""Number of lines between two updates of the progress bar."""
 
 SESSION_WIDTH = 12
-"""Characters of a session's name; enough to tell sessions apart."""
+"""Characters shown of a session's id."""
 
 
 class RowPrinter:
-    """Prints decisions as rows: time, session, what, why. A new day gets a line of its own."""
+    """Prints decisions as rows: time, session, decision, reason. A line with the date begins each new day."""
 
     def __init__(self, console: Console) -> None:
-        """Print to a console as wide as it is."""
+        """Print to a console, at its width."""
         self._console = console
         self._day = ""
 
@@ -314,18 +314,18 @@ class RowPrinter:
 
 
 def _short(name: str) -> str:
-    """A long name with its middle left out: sessions often differ only at the end."""
+    """A long session id with its middle elided: ids often differ only at the end."""
     return name if len(name) <= SESSION_WIDTH else f"{name[:4]}…{name[5 - SESSION_WIDTH :]}"
 
 
 class Progress:
-    """A bar on standard error where that is a terminal; nothing elsewhere.
+    """Progress bar on standard error if that is a terminal; else nothing.
 
-    Plain files show how much of them is read; compressed ones and standard input only how many lines.
+    Shows the fraction read of plain files; for compressed files and standard input only the number of lines.
     """
 
     def __init__(self, console: Console, files: tuple[str, ...], *, quiet: bool = False) -> None:
-        """Prepare; `quiet` shows nothing, for when the rows themselves are the progress."""
+        """Prepare the bar; `quiet` shows none, for when rows are printed instead."""
         self._bar: Bar | None = None
         self._lines = self._bytes = 0
         if quiet or not console.is_terminal:
@@ -336,7 +336,7 @@ class Progress:
         self._task = self._bar.add_task("", total=size, lines=0)
 
     def advance(self, size: int) -> None:
-        """One line of so many bytes was read."""
+        """Count one line of `size` bytes."""
         self._lines += 1
         self._bytes += size
         if self._bar is not None and self._lines % STEP == 0:
@@ -355,7 +355,7 @@ class Progress:
 
 
 def _size_of(files: tuple[str, ...]) -> int | None:
-    """Bytes of all files, if they can be known: lines are counted unpacked."""
+    """Total bytes of all files; None if a file is compressed or standard input."""
     if any(name == "-" or name.endswith(".gz") for name in files):
         return None
     return sum(Path(name).stat().st_size for name in files)

@@ -1,4 +1,4 @@
-"""`trustfold report`: every question about the recorded past at once, in the terminal or as one HTML page."""
+"""`trustfold report`: answers to all history questions, in the terminal or as one HTML page."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ ROWS = 10
 """Rows of each table in the terminal."""
 
 HTML_ROWS = 400
-"""Rows behind each picture of a page."""
+"""Rows used for each plot of a page."""
 
 PERIOD = timedelta(days=7)
-"""What the numbers of a page are about, where no `--since` says it: the last days that are recorded."""
+"""Default period of a page without `--since`: the last recorded days."""
 
 TITLE = "What the agents' tools did"
 
 
 @click.command()
 @history_options
-@click.option("--html", metavar="FILE", help="Write one self-contained page: numbers, what to look at first, pictures.")
+@click.option("--html", metavar="FILE", help="Write one self-contained page: numbers, findings by importance, plots.")
 @click.option(
     "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
 )
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
 def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
-    """Report what happened: failing tools, their failures, recovery, stuck models, loops, nudges, false alarms.
+    """Report on tools that fail, their failures, recovery, stuck models, loops, nudges, false alarms.
 
-    The page compares the time from --since on (or the last 7 days) with as long before.
+    The page compares the time since --since (default: the last 7 days) with the same length before it.
     """
     with open_history(*chosen) as connection:
         from ..history.queries import ask
@@ -111,7 +111,7 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
 
 
 def _temporary() -> str:
-    """A new file for the user alone, which stays for the browser."""
+    """Create a temporary file that only the user can read; it is kept for the browser."""
     descriptor, name = tempfile.mkstemp(prefix="trustfold-report-", suffix=".html")
     os.close(descriptor)
     return name

@@ -1,4 +1,4 @@
-"""`trustfold schemas export`: the contract as files."""
+"""`trustfold schemas export`: writes the JSON Schemas and the AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PACKAGE = "trustfold.schemas"
 
 @click.group()
 def schemas() -> None:
-    """The contract: JSON Schemas of every event, and one AsyncAPI document."""
+    """Export the JSON Schemas of all events and the AsyncAPI document."""
 
 
 @schemas.command()
 @click.argument("directory", type=click.Path(file_okay=False))
 def export(*, directory: str) -> None:
-    """Write the schema files into DIRECTORY, which is made if it is not there."""
+    """Write the schema files into DIRECTORY, which is created if missing."""
     target = Path(directory)
     generated = files(PACKAGE).joinpath("generated")
     found = sorted((one for one in generated.iterdir() if one.is_file()), key=lambda one: one.name)

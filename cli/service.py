@@ -1,7 +1,7 @@
-"""The one `trustfold up` of a user: where it keeps its things, and how it is started and stopped in the background.
+"""A user's background `trustfold up` service: its files, starting and stopping it.
 
-Everything lies below the XDG data folder, for the user alone: the store, the tokens, and what the hooks of agents need.
-Where systemd runs for the user it is a unit there and comes back after a reboot; elsewhere it is a plain process.
+All files are below the XDG data folder, readable by the user alone: store, tokens, and the client for agents' hooks.
+With systemd it is a user unit that restarts after a reboot; without, a plain process.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ WantedBy=default.target
 
 
 _ESCAPED = str.maketrans({"%": "%%", "$": "$$", '"': r"\"", "\\": r"\\"})
-"""What means something else between the quotes of a unit's command."""
+"""Escapes of special characters in the quoted command of a unit."""
 
 
 def unit_text(environment: Path, command: Sequence[str]) -> str:
-    """The systemd unit that runs a command with the variables in a file, whatever their paths hold."""
+    """Text of a systemd unit that runs a command with the variables of a file; paths are escaped."""
     path = str(environment).replace("%", "%%")
     return _UNIT_TEXT.format(environment=path, command=" ".join(f'"{word.translate(_ESCAPED)}"' for word in command))
 
 
 class UserService:
-    """The service of a user, running or not.
+    """Background service of a user, running or not.
 
     Attributes:
         home: its folder.
@@ -62,18 +62,18 @@ class UserService:
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Look where the environment says; nothing is made."""
+        """Locate the service by the environment; creates nothing."""
         self._environ = os.environ if environ is None else environ
         data = self._environ.get("XDG_DATA_HOME", "")
         base = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
         self.home = base / "trustfold"
         self.store = self.home / "trustfold.sqlite"
 
-    # --- what it is known by --------------------------------------------------------------------------------------
+    # --- address and tokens ---------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """`HOST:PORT` that hooks use; empty before the first start."""
+        """Address (`HOST:PORT`) that hooks use; empty before the first start."""
         return self._endpoint()[0]
 
     @property
@@ -87,28 +87,28 @@ class UserService:
         return self._secrets().get("TRUSTFOLD_OPERATOR_TOKEN", "")
 
     def tokens_for_terminal(self) -> tuple[str, str]:
-        """The publishers' token, and the operator's only where a person sits at a terminal.
+        """The publishers' token, and on a terminal also the operator's.
 
-        Commands that an agent runs have no terminal, as a rule: they may read, and give no orders.
+        Commands run by an agent usually have no terminal, so they can read but not send orders.
         """
         person = sys.stdin.isatty() and sys.stdout.isatty()
         return self.token, self.operator_token if person else ""
 
     def running(self) -> tuple[int, str] | None:
-        """Process id and URL of the service; None where it does not answer."""
+        """Process id and URL of the service; None if it does not answer."""
         found = running_at(self.store)
         return found if found is not None and answers(found[1]) else None
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
     def prepare(self, port: int | None = None) -> None:
-        """Make the folder, the tokens, the address and the client for hooks; what is there stays.
+        """Create the folder, the tokens, the address and the client for hooks, unless they exist.
 
         Raises:
             ConfigError: they cannot be written.
         """
         try:
-            with locked(self.home):  # two that begin at once must not make tokens of their own
+            with locked(self.home):  # two concurrent starts must not create different tokens
                 self._prepare(port)
         except OSError as error:
             raise ConfigError(
@@ -128,26 +128,26 @@ class UserService:
         replace_file(self.home / CLIENT, client_source())
 
     def start(self, port: int | None = None) -> str:
-        """Start it in the background unless it runs; returns how it runs, in words.
+        """Start the service in the background unless it runs; returns a text that says how it runs.
 
         Raises:
-            ConfigError: it did not come up; the message says why.
+            ConfigError: it did not start; the message says why.
         """
         found = self.running()
         if found is not None:
             self.prepare(int(found[1].rpartition(":")[2]))
-            return f"it runs already at {found[1]}"
+            return f"already running at {found[1]}"
         self.prepare(port)
         if self._systemd("show-environment"):
             self._write_unit()
             if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._comes_up():
-                return "a systemd unit of this user; it comes back after a reboot"
+                return "a systemd unit of this user; it restarts after a reboot"
             self._systemd("disable", "--now", UNIT)
         environ = {name: value for name, value in self._environ.items() if not name.startswith("TRUSTFOLD_")}
         log = self.home / "up.log"
         descriptor = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
         with os.fdopen(descriptor, "wb") as said:
-            process = subprocess.Popen(  # noqa: S603 - ourselves
+            process = subprocess.Popen(  # noqa: S603 - runs trustfold itself
                 self._command(),
                 env=environ | self._secrets(),
                 cwd=self.home,
@@ -157,11 +157,11 @@ class UserService:
                 start_new_session=True,
             )
         if not self._comes_up(process):
-            raise ConfigError(f"it did not come up; {log} says why: {_last_line(log)}")
+            raise ConfigError(f"it did not start; see {log}: {_last_line(log)}")
         return "a process in the background; start it again after a reboot with `trustfold up --detach`"
 
     def stop(self) -> bool:
-        """Stop it; whether it ran.
+        """Stop the service; returns True if it ran.
 
         Raises:
             ConfigError: it does not stop.
@@ -200,7 +200,7 @@ class UserService:
 
     @property
     def secrets_file(self) -> Path:
-        """File that holds the tokens, readable by its user alone."""
+        """File of the tokens, readable by the user alone."""
         return self.home / "service.env"
 
     @property
@@ -228,12 +228,12 @@ class UserService:
         replace_file(self._unit_file, unit_text(self.secrets_file, self._command()))
 
     def _systemd(self, *words: str) -> bool:
-        """Run `systemctl --user`; whether it is there and did it."""
+        """Run `systemctl --user`; returns True if it exists and succeeded."""
         found = shutil.which("systemctl", path=self._environ.get("PATH"))
         if found is None or not self._environ.get("XDG_RUNTIME_DIR"):
             return False
         try:
-            done = subprocess.run(  # noqa: S603 - fixed words
+            done = subprocess.run(  # noqa: S603 - fixed arguments
                 [found, "--user", *words], env=dict(self._environ), capture_output=True, timeout=20, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
@@ -242,7 +242,7 @@ class UserService:
 
 
 def _free_port() -> int:
-    """The usual port if nobody listens there, else any that is free."""
+    """The default port if it is free, else any free port."""
     for port in (Settings().port, 0):
         try:
             with socket.create_server((HOST, port)) as listener:
@@ -250,7 +250,7 @@ def _free_port() -> int:
                 return found
         except OSError:
             continue
-    raise ConfigError(f"no port of {HOST} is free; name one: trustfold up --detach --port N")
+    raise ConfigError(f"no port of {HOST} is free; choose one: trustfold up --detach --port N")
 
 
 def _user() -> str:

@@ -339,7 +339,7 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
                 round(found.weigh.cost(score), 2),
                 trial.alarms,
                 *([trial.for_nothing] if asks else []),
-                " ".join(word for word, holds in marks if holds),
+                "".join(word for word, holds in marks if holds),
             ]
         )
     return columns, rows

@@ -1,6 +1,6 @@
-"""Whom a command talks to: the store of the embedded engine, a running `up`, or Kafka.
+"""Protocol of the clients: the store of the embedded engine, a running `up`, or Kafka.
 
-Each gives the same answers, so `status` and `reset` do not know which one they asked.
+All give the same answers, so commands need not distinguish them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Overview(NamedTuple):
-    """What stands away from its default.
+    """All states that differ from their default.
 
     Attributes:
         states: public state records, as on the `state` topic.
-        recovery_mode: `auto` or `ask`; None where the source does not say.
-        fault: why the newest rules file is not used; None when it is, or where the source does not say.
+        recovery_mode: `auto` or `ask`; None if unknown at the source.
+        fault: why the newest rules file is not used; None if it is used, or if unknown at the source.
     """
 
     states: list[Record]
@@ -34,12 +34,12 @@ class Overview(NamedTuple):
 
 
 class Who(NamedTuple):
-    """Whose settings are meant.
+    """Owner of settings: a workspace, a user and a session.
 
     Attributes:
         workspace: id.
-        user: id; empty for nobody.
-        session: id; empty for none.
+        user: id; empty for no user.
+        session: id; empty for no session.
     """
 
     workspace: str
@@ -48,13 +48,13 @@ class Who(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of the settings at a target.
+    """Settings read from a target.
 
     Attributes:
         base: rules that the levels override.
-        levels: what each level sets.
-        unknown: what cannot be known there, in words; empty when nothing is missing.
-        fault: why the newest rules file is not used; None when it is.
+        levels: the settings of each level.
+        unknown: which settings the target cannot report, as text; empty if none.
+        fault: why the newest rules file is not used; None if it is.
     """
 
     base: Rules
@@ -64,12 +64,12 @@ class Known(NamedTuple):
 
 
 class Reloaded(NamedTuple):
-    """What became of reading rules and policies again.
+    """Result of reloading rules and policies.
 
     Attributes:
         taken: whether they are in force now.
-        files: which.
-        fault: why they are not.
+        files: names of the files read.
+        fault: why they are not; None if they are.
     """
 
     taken: bool
@@ -82,9 +82,9 @@ class LetterState(StrEnum):
 
     OPEN = "open"
     CLAIMED = "claimed"
-    """Another process publishes it again just now."""
+    """Another process is republishing it."""
     INTERRUPTED = "interrupted"
-    """A process that wanted to publish it again ended before it said that it had."""
+    """A process that was republishing it ended before it recorded that it had sent it."""
     REPUBLISHED = "republished"
 
 
@@ -92,9 +92,9 @@ class Letter(NamedTuple):
     """A dead letter.
 
     Attributes:
-        ref: name it has at its source, for republishing.
+        ref: its identifier at the source, used for republishing.
         body: the record.
-        state: what became of it.
+        state: whether it has been republished.
     """
 
     ref: str
@@ -103,13 +103,13 @@ class Letter(NamedTuple):
 
 
 class Republished(NamedTuple):
-    """Result of publishing records again.
+    """Result of republishing records.
 
     Attributes:
-        sent: how many were.
-        failed: how many of them became dead letters again; None where that is not known yet.
-        before: how many had been already, by somebody else in the meantime.
-        claimed: how many another process is at.
+        sent: number of records sent.
+        failed: number of those that became dead letters again; None if not known yet.
+        before: number already republished by another process.
+        claimed: number that another process is republishing.
     """
 
     sent: int
@@ -119,60 +119,60 @@ class Republished(NamedTuple):
 
 
 class Target(Protocol):
-    """Where states are read and orders are sent."""
+    """Client that reads states and sends orders."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the target in messages."""
 
     def overview(self) -> Overview:
-        """Public state of every key away from its default."""
+        """Public state of every key that differs from its default."""
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
 
     def session(self, session_id: str) -> Record | None:
-        """The timeline of a session, as one document (`history.sessions.json_view`); None where nothing is kept of it.
+        """The timeline of a session, as one document (`history.sessions.json_view`); None if the session is unknown.
 
         Raises:
-            TrustfoldError: sessions cannot be read there.
+            TrustfoldError: this target cannot read sessions.
         """
 
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
-        """Send commands; returns the decisions they caused, or None where they take effect later."""
+        """Send commands; returns the decisions they caused, or None if they take effect later."""
 
     def settings(self, who: Who) -> Known:
-        """What each level sets for somebody."""
+        """Settings of each level for a workspace, user and session."""
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
-        """Replace what scopes override; an empty record clears its scope.
+        """Replace the settings of scopes; an empty record clears its scope.
 
         Raises:
-            TrustfoldError: the target does not take one of them.
+            TrustfoldError: the target rejects one of them.
         """
 
     def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
-        """Replace what sessions override.
+        """Replace the settings of sessions.
 
         Raises:
-            TrustfoldError: the target does not take one of them.
+            TrustfoldError: the target rejects one of them.
         """
 
     def reload(self) -> Reloaded:
-        """Have rules and policies read again.
+        """Make the running engine reload rules and policies.
 
         Raises:
-            TrustfoldError: nothing runs there that could, or it cannot be asked.
+            TrustfoldError: no engine runs there, or it cannot be reached.
         """
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
-        """Dead letters, oldest first; `everything` includes those published again."""
+        """Dead letters, oldest first; `everything` includes those already republished."""
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
-        """Publish the records behind dead letters again."""
+        """Republish the records of dead letters."""
 
 
 def with_states(every: Sequence[Letter], unpublished: Sequence[Letter]) -> list[Letter]:
-    """All dead letters with their state, told by which of them are open."""
+    """All dead letters with their state: republished, unless they are in `unpublished`."""
     refs = {letter.ref for letter in unpublished}
     return [one if one.ref in refs else one._replace(state=LetterState.REPUBLISHED) for one in every]

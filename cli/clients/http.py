@@ -1,4 +1,4 @@
-"""A running `up` as a target, over HTTP."""
+"""HTTP client of a running `up`."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from ..render import TookTooLong, Unreachable
 from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
 
 TIMEOUT_S = 30.0
-"""An answer to a large body includes folding all of it."""
+"""The server folds the whole body before it answers, so a large body takes long."""
 
 PAGE = 10_000
 
 
 class HttpTarget:
-    """One server."""
+    """Target that is a server, over HTTP."""
 
     def __init__(self, url: str, token: str = "", operator_token: str = "") -> None:
-        """Talk to the server at `url`, `http://host:port`; orders are sent with the operator's token.
+        """Connect to the server at `url`, `http://host:port`; orders are sent with the operator's token.
 
         Raises:
-            ConfigError: the address is not one.
+            ConfigError: `url` is not an http address.
         """
         parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address; give it as http://127.0.0.1:8321")
+            raise ConfigError(f"{url!r} is not an address; give it as http://127.0.0.1:8321")
         self._parts = parts
         self._token = token
         self._operator_token = operator_token
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the target in messages."""
         return f"{self._parts.scheme}://{self._parts.netloc}"
 
     def overview(self) -> Overview:
-        """Public state of every key away from its default."""
+        """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
         return Overview(body["states"], body["recovery_mode"], body.get("rules_fault"))
 
@@ -70,7 +70,7 @@ class HttpTarget:
         """Send commands; returns the decisions they caused.
 
         Raises:
-            TrustfoldError: the server did not take one of them.
+            TrustfoldError: the server rejected one of them.
         """
         answer = self.post("/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer["dead_letters"]:
@@ -79,24 +79,24 @@ class HttpTarget:
         return decisions
 
     def settings(self, who: Who) -> Known:
-        """What each level sets for somebody."""
+        """Settings of each level for a workspace, user and session."""
         body = self._json("GET", f"/v1/settings?{urlencode(who._asdict())}")
         levels = {Level(level): msgspec.convert(set_, SettingsOverrides) for level, set_ in body["levels"].items()}
         return Known(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
-        """Replace what scopes override."""
+        """Replace the settings of scopes."""
         self.hand_in("settings", [encode(change) for change in changes])
 
     def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
-        """Replace what sessions override."""
+        """Replace the settings of sessions."""
         self.hand_in("events", [encode(event) for event in events])
 
     def hand_in(self, topic: str, values: Sequence[bytes]) -> None:
         """Post records to a topic.
 
         Raises:
-            TrustfoldError: the server did not take one of them.
+            TrustfoldError: the server rejected one of them.
         """
         answer = self.post(f"/v1/{topic}", b"\n".join(values))
         if answer["dead_letters"]:
@@ -104,7 +104,7 @@ class HttpTarget:
             raise TrustfoldError(f"{self.name} did not take it: {fault['path']}: {fault['message']}")
 
     def reload(self) -> Reloaded:
-        """Have the server read its rules and policies again."""
+        """Make the server reload its rules and policies."""
         body = self.post("/v1/reload", b"")
         return Reloaded(body["reloaded"], body["files"], body["rules_fault"])
 
@@ -118,21 +118,21 @@ class HttpTarget:
         return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
-        """Have the records behind dead letters folded again."""
+        """Fold the records of dead letters again."""
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
         return Republished(len(letters), int(self.post("/v1/dead-letters/republish", body)["dead_letters"]))
 
     def hooks(self) -> Record:
-        """Which agents' hooks have been heard, in which sessions, and what was said to them."""
+        """Agents whose hooks have called the server, their sessions, and the answers they were given."""
         return self._json("GET", "/v1/hooks")
 
     def post(self, path: str, body: bytes) -> Record:
-        """Post a body of lines; returns the answer.
+        """Post NDJSON; returns the answer.
 
         Raises:
-            Unreachable: nobody answers.
+            Unreachable: no server answers.
             TookTooLong: no answer in time.
-            TrustfoldError: the server refused; its words are the message.
+            TrustfoldError: the server refused; its reason is the message.
         """
         return self._json("POST", path, body)
 
@@ -146,7 +146,7 @@ class HttpTarget:
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         headers = {"Content-Type": "application/x-ndjson"}
-        # Whoever has the operator's token may do everything, so events that change settings go with it, too.
+        # The operator's token permits every request, so events that change settings use it too.
         token = (self._operator_token if method == "POST" else "") or self._token or self._operator_token
         if token:
             headers["Authorization"] = f"Bearer {token}"

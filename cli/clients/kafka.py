@@ -1,4 +1,4 @@
-"""Kafka as a target: the `state` topic is read whole, orders go to `commands`."""
+"""Kafka client: reads the whole `state` topic, writes orders to `commands`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, writ
 
 
 class KafkaTarget:
-    """One cluster, under one topic prefix."""
+    """Target that is a Kafka cluster, under one topic prefix."""
 
     def __init__(self, bootstrap: str | None = None) -> None:
-        """Talk to the given brokers, else to those of the environment.
+        """Connect to the given brokers, else to those of the environment.
 
         Raises:
             ConfigError: the environment's Kafka settings make no sense.
@@ -32,13 +32,13 @@ class KafkaTarget:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the target in messages."""
         return self.kafka.bootstrap
 
     def session(self, session_id: str) -> Record | None:
-        """Refuse: the events of one session stand among those of all others."""
+        """Raise TrustfoldError: finding one session's events would need reading the whole topic."""
         raise TrustfoldError(
-            f"the log at {self.name} is not read through for one session; record it (`trustfold record`) and name the "
+            f"one session cannot be read from {self.name}; record the log (`trustfold record`) and name the "
             f"directory: `trustfold story {session_id} --history DIR`"
         )
 
@@ -61,7 +61,7 @@ class KafkaTarget:
         self._write([Sent(topic, command_key(command).encode(), encode(command)) for command in commands])
 
     def settings(self, who: Who) -> Known:
-        """What the scopes of somebody set, by the `settings` topic."""
+        """Settings of the workspace and user, from the `settings` topic."""
         source = RuleSource()
         for record in self._read("settings"):
             source.fold(LogRecord(record.key.encode(), record.value, 0), 0)
@@ -76,12 +76,12 @@ class KafkaTarget:
         )
 
     def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
-        """Write events of sessions."""
+        """Write `session.configured` events."""
         topic = self.kafka.topic("events")
         self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])
 
     def reload(self) -> Reloaded:
-        """Refuse: workers have files of their own.
+        """Raise TrustfoldError: each worker reloads its own files.
 
         Raises:
             TrustfoldError: always.
@@ -89,11 +89,11 @@ class KafkaTarget:
         raise TrustfoldError("each worker reads its own files by itself, about a second after they change")
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
-        """Dead letters that the topic still holds, each once, with what its marks say became of it."""
+        """Dead letters that the topic still holds, each once, with the state that its marks give."""
         return run(self.kafka, LetterBox(self.kafka).letters(everything=everything))
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
-        """Write the records behind dead letters to their topics again, each once, whoever else is at it."""
+        """Write the records of dead letters to their topics again; each once, even with concurrent processes."""
         return run(self.kafka, LetterBox(self.kafka).republish(letters))
 
     def _read(self, topic: str) -> list[Stored]:

@@ -1,12 +1,12 @@
-"""Dead letters on Kafka: which are open, and publishing their records again, each at most once.
+"""Dead letters on Kafka: list the open ones and republish their records, each at most once.
 
-Kafka keeps no note beside a record, so the notes are records: a mark says on `dead-letters`, under the id of its
-letter, that somebody wants to publish it again (`claimed`), and another that it was (`sent`). All marks of a letter
-stand in one partition, so everybody reads them in the same order and agrees on whose claim holds: the first one, until
-it is CLAIM_S old. Whoever claims reads the log before it sends, and sends only what it holds.
+Kafka records cannot be annotated, so marks are records too: a mark on `dead-letters`, under the id of its letter, says
+that a process is going to republish it (`claimed`), and another that it did (`sent`). All marks of a letter are in one
+partition, so all processes read them in the same order and agree on which claim is valid: the first one, until it is
+CLAIM_S old. A claiming process reads the log before it sends, and sends only the letters it holds.
 
-A process that ends between claim and mark leaves open whether it sent. The record itself tells: what is published
-again carries the id of its letter as a header, and the next attempt looks for it first.
+If a process ends between claim and mark, it is unknown whether it sent the record. A republished record
+carries the id of its letter as a header, so the next attempt looks for it first.
 (docs/decisions/0044-dead-letters-are-marked-where-they-lie.md)
 """
 
@@ -32,23 +32,23 @@ TOPIC = "dead-letters"
 TYPE = "dead_letter.republished"
 
 LETTER_HEADER = "trustfold-dead-letter"
-"""Header of a record that was published again: the id of its dead letter."""
+"""Header of a republished record: the id of its dead letter."""
 
 CLAIM_S = 180.0
-"""Seconds that a claim holds: several times as long as its holder waits for anything before it gives up."""
+"""Seconds that a claim is valid: several times the longest timeout of its holder."""
 
 SEND_WITHIN_S = 60.0
-"""Seconds after its claim in which a process may still send; one that was stopped in between gives up."""
+"""Seconds after its claim in which a process may still send; a process that was suspended longer gives up."""
 
 CHUNK = 500
-"""Letters claimed, sent and marked together."""
+"""Letters claimed, sent and marked in one batch."""
 
 SKEW_S = 60.0
-"""How far the clocks of brokers may lie apart, when a record is looked for by time."""
+"""Largest difference allowed between brokers' clocks when a record is searched by time."""
 
 
 class Mark(NamedTuple):
-    """Last valid mark of a letter: whose, since when (milliseconds), and whether it was sent."""
+    """Last valid mark of a letter: its owner, its time (milliseconds), and whether the letter was sent."""
 
     attempt: str
     since_ms: int
@@ -64,17 +64,17 @@ class LetterBox:
         self._topic = settings.topic(TOPIC)
 
     async def letters(self, *, everything: bool) -> list[Letter]:
-        """Dead letters, oldest first, each once; those published again only with `everything`."""
+        """Dead letters, oldest first, each once; those already republished only with `everything`."""
         records, _ = await read(self._settings, self._topic)
         letters = _letters(records, time.time_ns() // 1_000_000)
         return [one for one in letters if everything or one.state is not LetterState.REPUBLISHED]
 
     async def republish(self, letters: Sequence[Letter]) -> Republished:
-        """Publish the records behind dead letters again, unless that was done before, by whomever.
+        """Republish the records of dead letters, except those that any process has republished before.
 
         Raises:
-            TrustfoldError: this process was held up too long to know that its claims still hold.
-            TimeoutError: the brokers did not acknowledge; what was sent is found by the next attempt.
+            TrustfoldError: this process was suspended too long for its claims to be still valid.
+            TimeoutError: the brokers did not acknowledge; the next attempt finds the records that were sent.
         """
         total = Republished(0)
         for begin in range(0, len(letters), CHUNK):
@@ -108,7 +108,7 @@ class LetterBox:
         return Republished(len(ours), None, before, len(wanted) - len(ours) - before)
 
     async def _sent_before(self, letters: Sequence[Letter], marks: dict[str, Mark]) -> list[Letter]:
-        """Of letters whose republishing was interrupted, those whose record did reach its topic."""
+        """Letters whose republishing was interrupted, but whose record reached its topic."""
         ids: dict[str, set[str]] = {}
         for one in letters:
             ids.setdefault(one.body["topic"], set()).add(one.body["id"])
@@ -146,7 +146,7 @@ class LetterBox:
 
 
 def _letters(records: Sequence[Stored], now_ms: int) -> list[Letter]:
-    """Every letter once, oldest first; several workers may have told of one record."""
+    """Every letter once, oldest first; several workers may have reported one record."""
     marks = _marks(records)
     letters: dict[str, Letter] = {}
     for record, body in _bodies(records):
@@ -164,7 +164,7 @@ def _state(mark: Mark | None, now_ms: int) -> LetterState:
 
 
 def _marks(records: Iterable[Stored]) -> dict[str, Mark]:
-    """The mark in force of each letter that has one; by the log alone, so the same for everybody who reads it."""
+    """Valid mark of each letter that has one; computed from the log alone, so the same for every reader."""
     found: dict[str, Mark] = {}
     for record, body in _bodies(sorted(records, key=lambda one: (one.partition, one.offset))):
         if body["type"] != TYPE:
@@ -186,7 +186,7 @@ def _is_held(mark: Mark | None, attempt: str) -> bool:
 
 
 def _bodies(records: Iterable[Stored]) -> Iterator[tuple[Stored, dict[str, Any]]]:
-    """Records of this topic's own types, parsed; what somebody else wrote there is passed over."""
+    """Parsed records of this topic's own types; other records are skipped."""
     for record in records:
         try:
             body = orjson.loads(record.value or b"")

@@ -1,4 +1,4 @@
-"""Kafka from a command: what is read and written there, with errors in our words."""
+"""Runs a command's Kafka reads and writes; turns aiokafka's errors into trustfold's."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @contextmanager
 def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
-    """Turn what aiokafka raises into our errors: nobody there, no answer in time, refused. Outside of event loops."""
+    """Turn aiokafka's errors into trustfold's: unreachable, too slow, refused. Use it outside of event loops."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
-        quiet.setLevel(logging.CRITICAL)  # what it logs is what we raise
+        quiet.setLevel(logging.CRITICAL)  # aiokafka logs the error that is raised here
     try:
         yield
     except Denied:
@@ -64,6 +64,6 @@ def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
 
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that speaks to Kafka to its end, with errors in our words."""
+    """Run a coroutine that uses Kafka to its end; aiokafka's errors become trustfold's."""
     with _reaching_kafka(settings):
         return run_client(work)

@@ -1,4 +1,4 @@
-"""Selection of the client that options and environment name: a store, a running `up`, or Kafka."""
+"""Selection of the client by options and environment: a store, a running `up`, or Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import F, Record, Target
 
 
 def target_options(command: F) -> F:
-    """The options that say whom to talk to."""
+    """Decorator: adds the options that select the target."""
     for option in reversed(
         (
             click.option(
@@ -30,7 +30,7 @@ def target_options(command: F) -> F:
 
 
 def rules_options(command: F) -> F:
-    """The options that name the files of rules and policies."""
+    """Decorator: adds the options for the files of rules and policies."""
     for option in (
         click.option("--policies", "policies_file", metavar="FILE", help="Policies file. [env: TRUSTFOLD_POLICIES]"),
         click.option("--rules", "rules_file", metavar="FILE", help="Rules file, TOML or JSON. [env: TRUSTFOLD_RULES]"),
@@ -40,10 +40,10 @@ def rules_options(command: F) -> F:
 
 
 def target_of(store: str | None, url: str | None, bootstrap: str | None, settings: Settings | None = None) -> Target:
-    """The target that options name, else the environment, the store of this directory, or that of the user's service.
+    """Target named by the options, else by the environment, else the store of this directory or the user's service.
 
     Raises:
-        ConfigError: more than one is named, or there is none.
+        ConfigError: the options name several targets, or there is no store.
     """
     given = [name for name, value in (("--store", store), ("--url", url), ("--bootstrap", bootstrap)) if value]
     if len(given) > 1:
@@ -79,12 +79,12 @@ def target_of(store: str | None, url: str | None, bootstrap: str | None, setting
 
 
 def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Live keys for the shell's completion; none when nothing answers at once."""
+    """Known keys, for the shell's completion; none if the target does not answer at once."""
     return _completed(context, incomplete, lambda _state: True)
 
 
 def stuck_keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Live keys that are not trusted, and circuits that are not as usual: what `reset` and `recover` are for."""
+    """Known keys that are not trusted and circuits that are not closed, for completion of `reset` and `recover`."""
     return _completed(context, incomplete, lambda state: state["kind"] == "breaker" or state["state"] != "trusted")
 
 

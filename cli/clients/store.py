@@ -1,4 +1,4 @@
-"""The store of the embedded engine as a target: read beside a running engine, written when none runs."""
+"""Client of the embedded engine's store: reads it beside a running engine, writes it if none runs."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ TOOL_TOPICS = ("escalations", "breakers")
 
 
 MAX_EVENTS = 50_000
-"""Latest events of a session that are read."""
+"""Number of a session's latest events that are read."""
 
 
 class StoreTarget:
-    """One store; where an engine runs over it, orders go to that engine's address."""
+    """Target that is a store; if an engine runs on it, orders go to that engine's address."""
 
     def __init__(self, path: Path, token: str = "", operator_token: str = "") -> None:
-        """Use the store at `path`; the tokens are for an engine that runs over it."""
+        """Use the store at `path`; the tokens are for an engine that runs on it."""
         self._path = path
         self._token = token
         self._operator_token = operator_token
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the target in messages."""
         return str(self._path)
 
     def overview(self) -> Overview:
-        """Public state of every key away from its default."""
+        """Public state of every key that differs from its default."""
         with closing(Views.open(self._path)) as views:
             mode = source_in_force(views).rules.trust.recovery_mode
             return Overview([orjson.loads(value) for value in views.states().values()], str(mode), _fault(views))
@@ -80,7 +80,7 @@ class StoreTarget:
         return timeline_document(told)
 
     def order(self, commands: Sequence[Command]) -> list[Record]:
-        """Fold commands into the store, or hand them to the engine that runs over it."""
+        """Fold commands into the store, or send them to the engine that runs on it."""
         try:
             with EmbeddedEngine.open(self._path) as engine:
                 request = Request("commands", [encode(command) for command in commands])
@@ -91,31 +91,31 @@ class StoreTarget:
         return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
 
     def settings(self, who: Who) -> Known:
-        """What each level sets for somebody, as the store was last folded."""
+        """Settings of each level for a workspace, user and session, as of the last fold of the store."""
         with closing(Views.open(self._path)) as views:
             source = source_in_force(views)
             levels = source.levels(who.workspace, who.user, views.session(who.session))
             return Known(source.base, levels, fault=_fault(views))
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
-        """Fold settings into the store, or hand them to the engine that runs over it."""
+        """Fold settings into the store, or send them to the engine that runs on it."""
         self._submit("settings", changes)
 
     def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
-        """Fold settings of sessions into the store, or hand them to the engine that runs over it."""
+        """Fold settings of sessions into the store, or send them to the engine that runs on it."""
         self._submit("events", events)
 
     def reload(self) -> Reloaded:
-        """Have the engine that runs over the store read its files again.
+        """Make the engine that runs on the store reload its files.
 
         Raises:
-            TrustfoldError: none runs.
+            TrustfoldError: no engine runs on the store.
         """
         try:
             EmbeddedEngine.open(self._path).close()
         except StoreLocked as taken:
             return self._engine_of(taken).reload()
-        raise TrustfoldError(f"nothing runs over {self.name}; `trustfold up` reads the files when it starts")
+        raise TrustfoldError(f"no engine runs on {self.name}; `trustfold up` reads the files when it starts")
 
     def _submit(self, topic: str, records: Sequence[SettingsChanged | SessionSettingsChanged]) -> None:
         values = [encode(record) for record in records]
@@ -143,7 +143,7 @@ class StoreTarget:
         return with_states(letters, self.dead_letters(everything=False)) if everything else letters
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
-        """Fold the records behind dead letters again."""
+        """Fold the records of dead letters again."""
         try:
             with EmbeddedEngine.open(self._path) as engine:
                 outputs = engine.republish([int(letter.ref) for letter in letters], arrived_ms=_now())

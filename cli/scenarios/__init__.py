@@ -1,1 +1,1 @@
-"""Recorded days to look at: written by us, event by event, and replayed by `trustfold demo`."""
+"""Scripted scenarios, as recorded events, that `trustfold demo` replays."""

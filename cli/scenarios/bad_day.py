@@ -2,7 +2,7 @@
 
     python -m trustfold.cli.scenarios.bad_day
 
-Deterministic: the same code writes the same bytes. A test compares the file with what this writes.
+Deterministic: the same code writes the same bytes. A test compares the file with the output of this module.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MODEL = "some-model"
 
 
 class Chapter(NamedTuple):
-    """A part of the day, one session each.
+    """Part of the day, with a session of its own.
 
     Attributes:
         session: its session id.
         title: heading.
-        intro: what happens, before it happens.
-        moral: what to take away.
+        intro: text before its events.
+        moral: text after its events: what to learn from it.
     """
 
     session: str
@@ -75,18 +75,18 @@ class Script:
     """Writes the events of one session; two seconds pass with each."""
 
     def __init__(self, session: str, begin: datetime) -> None:
-        """Start the session's clock."""
+        """Start a session's clock."""
         self.lines: list[bytes] = []
         self._session = session
         self._now = begin
         self._calls = 0
 
     def wait(self, *, seconds: float = 0, minutes: float = 0) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._now += timedelta(seconds=seconds, minutes=minutes)
 
     def event(self, kind: str, **fields: Any) -> None:
-        """One event of any type."""
+        """Append an event of any type."""
         self._now += timedelta(seconds=2)
         body = {
             "schema_version": "1.0",
@@ -100,19 +100,19 @@ class Script:
         self.lines.append(orjson.dumps(body | fields))
 
     def call(self, tool: str, args: dict[str, Any], **finish: Any) -> None:
-        """A call of a tool, and how it finished."""
+        """Append a tool call and its result."""
         self._calls += 1
         call = {"call_id": f"call-{self._calls}", "tool_name": tool}
         self.event("tool_call.started", **call, args=args)
         self.event("tool_call.finished", **call, **({"status": "success", "duration_ms": 180} | finish))
 
     def fails(self, tool: str, args: dict[str, Any], **error: Any) -> None:
-        """A call that fails with an error."""
+        """Append a tool call that fails with an error."""
         self.call(tool, args, status="error", error=error)
 
 
 def chapters() -> Iterator[Script]:
-    """The day, chapter by chapter."""
+    """Chapters of the day, in order."""
     nine = datetime(2026, 3, 2, 9, 0, 0, tzinfo=UTC)
     report, tidy, tickets, research, restore = (
         Script(chapter.session, nine + timedelta(minutes=45 * number)) for number, chapter in enumerate(CHAPTERS)
@@ -162,7 +162,7 @@ def chapters() -> Iterator[Script]:
 
 
 def written() -> bytes:
-    """The file's bytes."""
+    """Content of the file, as bytes."""
     return b"".join(line + b"\n" for script in chapters() for line in script.lines)
 
 

@@ -84,7 +84,7 @@ class SessionStage:
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_ours(event):
-            _fall_due(ctx, at)
+            self._fall_due(ctx, at)
         correlation = event.correlation_id
         if correlation is None or not is_ours(event):  # what we appended says only what was known then
             if workspace := event.workspace_id:
@@ -120,7 +120,7 @@ class SessionStage:
 
     def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Tell what has fallen due in the old session by the time its id comes up again; False: a call is in flight."""
-        _fall_due(SessionContext(state, key, rules, emit), at)
+        self._fall_due(SessionContext(state, key, rules, emit), at)
         return self.rest(state) is Rest.NOTHING
 
     def pass_time(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
@@ -128,7 +128,10 @@ class SessionStage:
 
     def due_at(self, state: SessionState) -> int | None:
         """When something next falls due: the deadline of a call in flight, or a stall that is to be told."""
-        return _due_at(state)
+        deadline, stall = state.next_deadline, state.stall_due
+        if not stall:
+            return deadline or None
+        return min(deadline, stall) if deadline else stall
 
     def due(self, state: SessionState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
         """Append what is due: the finish of every call whose deadline has passed, and that time has passed.
@@ -138,6 +141,19 @@ class SessionStage:
         ctx = SessionContext(state, key, rules, emit)
         append_finishes(ctx, now)
         append_passed(ctx, now)
+
+    def _fall_due(self, ctx: SessionContext, at: int) -> None:
+        """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
+        state, emit = ctx.state, ctx.emit
+        cause, now, traceparent = emit.cause, emit.at, emit.traceparent
+        while (due := self.due_at(state)) is not None and due <= at:
+            finishes = append_finishes(ctx, due)
+            _fold_ours(finishes, ctx)
+            passed = None if finishes else append_passed(ctx, due)
+            if passed is not None:
+                _remember(state, _mark_of(passed.id))
+                _time_passed(passed, ctx)
+        emit.begin(cause, now, traceparent)
 
 
 # --- repeated events --------------------------------------------------------------------------------------------------
@@ -173,28 +189,7 @@ def _remember(state: SessionState, mark: bytes) -> None:
     recent += mark
 
 
-# --- what has fallen due ----------------------------------------------------------------------------------------------
-
-
-def _due_at(state: SessionState) -> int | None:
-    deadline, stall = state.next_deadline, state.stall_due
-    if not stall:
-        return deadline or None
-    return min(deadline, stall) if deadline else stall
-
-
-def _fall_due(ctx: SessionContext, at: int) -> None:
-    """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
-    state, emit = ctx.state, ctx.emit
-    cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-    while (due := _due_at(state)) is not None and due <= at:
-        finishes = append_finishes(ctx, due)
-        _fold_ours(finishes, ctx)
-        passed = None if finishes else append_passed(ctx, due)
-        if passed is not None:
-            _remember(state, _mark_of(passed.id))
-            _time_passed(passed, ctx)
-    emit.begin(cause, now, traceparent)
+# --- what falls due ---------------------------------------------------------------------------------------------------
 
 
 def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:

@@ -17,6 +17,7 @@ from .calls import Args
 from .context import Context
 from .detectors.detector import Finished, Message
 from .detectors.registry import (
+    OF_SESSION,
     ON_ACT,
     ON_CALL,
     ON_DUE,
@@ -32,6 +33,7 @@ from .detectors.registry import (
     ON_TURN_OVER,
     ON_TURN_START,
     ON_USER,
+    Detectors,
 )
 from .records import ActivePattern, OpenCall
 from .state import SessionState
@@ -69,7 +71,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     step_done = steps.call_finished(call.step, said)
     if not ctx.rules.behaviour.enabled:
         return
-    if event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
+    if ctx.rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
@@ -144,7 +146,9 @@ def user_spoke(ctx: SessionContext) -> None:
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    for detector in ON_USER(state.detectors):
+    old = state.detectors
+    state.detectors = Detectors(**{name: getattr(old, name) for name in OF_SESSION})
+    for detector in ON_USER(old):
         detector.on_user(ctx)
 
 

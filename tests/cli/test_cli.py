@@ -109,7 +109,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
         (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["up", "--store", "."], ".: is a directory; name a file in it"),
         (["status", "--store", "."], ".: is a directory; name the store in it"),
-        (["breaker", "close", " "], "the name is empty; say which tool or circuit"),
+        (["breaker", "close", " "], "the name is empty; give a tool or circuit"),
     ],
 )
 def test_what_is_mistyped_is_told_with_what_is_meant(words: list[str], said: str, tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
     assert told["before"] < told["since"] < told["until"]
     shown = trustfold("history", "compare", cwd=recorded_files)
     assert b"Which tools and models got worse?" in shown.stdout
-    assert b"against as long before" in shown.stderr
+    assert b"nothing before it is recorded" in shown.stderr  # its seven days hold everything
+    assert b"against as long before" in trustfold("history", "compare", "--with", "4min", cwd=recorded_files).stderr
     for arguments in (
         ("compare", "--with", "a week"),
         ("compare", "--with", "9" * 30 + "w"),

@@ -163,15 +163,17 @@ def test_import_never_writes_over_what_it_reads(tmp_path: Path) -> None:
     assert (tmp_path / "chat.json").read_bytes() == chat
 
 
-def test_times_and_numbers_stay_whole_on_a_narrow_terminal(folder: Path) -> None:
-    """Eighty columns: words are folded, a time is not; nine numbers of a tool leave room for its name."""
+def test_words_and_numbers_stay_whole_on_a_narrow_terminal(folder: Path) -> None:
+    """Eighty columns: texts fold between words, times between date and time; nine numbers leave room for a name."""
     shown = trustfold("history", "recent", "--history", "h", cwd=folder).stdout.decode()
-    assert "2026-01-05 10:00" in shown
+    assert "2026-01-05" in shown
+    assert "10:00:" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    query = "SELECT * EXCLUDE (judged), 123456 AS more FROM tool_health(min_calls := 1)"
+    query = "SELECT 123456 AS more, * EXCLUDE (judged) FROM tool_health(min_calls := 1)"
     shown = trustfold("sql", query, "--history", "h", cwd=folder).stdout.decode()
     assert "search" in shown
     assert "123,456" in shown
+    assert "no room for:" in shown  # the last columns, named
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -107,11 +107,6 @@ class AnnounceNoAction(Detector, array_like=True):
         self.this_turn = False
         self._report(before, ctx)
 
-    def on_user(self, ctx: Context) -> None:
-        """Start afresh."""
-        del ctx
-        self._forget()
-
     def _confirm(self) -> None:
         self._add(self.unconfirmed, self.unconfirmed_since)
         self.unconfirmed = ""

@@ -62,7 +62,7 @@ class Detector(msgspec.Struct, array_like=True):
             and asks for the next step; it never tells the model to stop using tools. Operators override them in
             `nudges.texts`.
         variants: further texts, by the `variant` of a sighting.
-        of_session: one detector serves all agents of a session.
+        of_session: one detector serves all agents of a session, and stays when the user speaks.
         reported: place of its sightings among those of one event. Ids of outputs follow from that order, so it is not
             changed; it is not the precedence.
         wants_action: the pattern is only over when the model has done something, be it to end its turn.
@@ -98,7 +98,7 @@ class Detector(msgspec.Struct, array_like=True):
         """A call has begun; its arguments are empty where they are not known."""
 
     def on_success(self, tool_name: str, ctx: Context) -> None:
-        """A call of a tool has succeeded, be it from a cache or long after its deadline."""
+        """Where there are policies: a call of a tool has succeeded, be it from a cache or long after its deadline."""
 
     def on_progress(self) -> None:
         """A successful action that is new has finished; told before `on_finish`."""
@@ -133,7 +133,7 @@ class Detector(msgspec.Struct, array_like=True):
         """The open turn is over, told before `on_turn`; `ended`: by its end, not by the start of the next one."""
 
     def on_user(self, ctx: Context) -> None:
-        """The user has spoken, or the session has ended: every count starts afresh."""
+        """The user has spoken, or the session has ended. Detectors of one agent are made anew instead of being told."""
 
     def due(self, ctx: Context) -> int:
         """When there is something to report because time has passed, milliseconds; 0 never."""

@@ -76,8 +76,3 @@ class ErrorRetryLoop(Detector, array_like=True):
     def on_progress(self) -> None:
         """Forget what has failed."""
         self.retries = []
-
-    def on_user(self, ctx: Context) -> None:
-        """Forget what has failed."""
-        del ctx
-        self.retries = []

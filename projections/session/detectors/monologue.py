@@ -57,11 +57,6 @@ class Monologue(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_user(self, ctx: Context) -> None:
-        """Start the count afresh."""
-        del ctx
-        self._forget()
-
     def _forget(self) -> None:
         self.spoken = 0
         self.event_ids = []

@@ -60,11 +60,6 @@ class OneClassLoop(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_user(self, ctx: Context) -> None:
-        """Start afresh."""
-        del ctx
-        self._forget()
-
     def _forget(self) -> None:
         self.count = 0
         self.event_ids = []

@@ -118,11 +118,6 @@ class PagingLoop(Detector, array_like=True):
         """Forget the series."""
         self.series = []
 
-    def on_user(self, ctx: Context) -> None:
-        """Forget the series."""
-        del ctx
-        self.series = []
-
 
 def _shape(tool_name: str, args: Args, *, shell: bool) -> tuple[int, list[int]]:
     """Fingerprint of a call without its numbers, and the numbers in the order of their names.

@@ -118,9 +118,3 @@ class ReadOnlyLoop(Detector, array_like=True):
         """Start the counts afresh."""
         self.stale = self.reads = 0
         self.stale_ids = []
-
-    def on_user(self, ctx: Context) -> None:
-        """Start the counts afresh; what is read first is exploration."""
-        del ctx
-        self.on_progress()
-        self.explores = True

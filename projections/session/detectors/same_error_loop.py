@@ -98,8 +98,3 @@ class SameErrorLoop(Detector, array_like=True):
                 since_ms=known.since_ms,
             )  # fmt: skip
             ctx.sightings.append(seen)
-
-    def on_user(self, ctx: Context) -> None:
-        """Forget what has failed."""
-        del ctx
-        self.streaks = []

@@ -97,11 +97,6 @@ class TextLoop(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_user(self, ctx: Context) -> None:
-        """Start the count afresh."""
-        del ctx
-        self._forget()
-
     def _forget(self) -> None:
         self.said = {}
         self.event_ids = []

@@ -86,11 +86,6 @@ class ToolAvoidance(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_user(self, ctx: Context) -> None:
-        """Forget what was named."""
-        del ctx
-        self.named = []
-
 
 def _tools_of(message: Message, state: SessionRecord) -> list[str]:
     event = message.event

@@ -70,11 +70,6 @@ class UnknownTool(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_user(self, ctx: Context) -> None:
-        """Start afresh."""
-        del ctx
-        self._forget()
-
     def _forget(self) -> None:
         self.calls = 0
         self.tools = []

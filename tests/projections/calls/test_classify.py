@@ -169,6 +169,8 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
         ("find . -name x -delete", ToolClass.UNKNOWN),
         ("sleep 5", ToolClass.POLL),
         ("", ToolClass.UNKNOWN),
+        ("gh pr list", ToolClass.READ),
+        ("gh pr create", ToolClass.ACTION),
     ],
 )
 def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -> None:
@@ -244,6 +246,15 @@ def test_a_number_in_an_error_is_an_http_status_where_http_has_such_errors(told:
     failure = failure_in_result({"error": {"message": "no", "status": told}})
     assert failure is not None
     assert failure.http_status == status
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["said code 429", "got http 429", "with status 429", "an error 429", "<h1>429</h1>", "429 too many", "x: 429"],
+)
+def test_a_message_names_an_http_status(message: str) -> None:
+    """In the ways in which clients and servers write it."""
+    assert classify(Failure(message=message), status="error", dangerous=False) == "transient"
 
 
 @pytest.mark.parametrize(("length", "reason"), [(256, "cancelled"), (257, "")])
