@@ -17,7 +17,7 @@ from .publisher import Publisher
 from .result import ToolResult
 from .settings import GuardSettings
 from .state_cache import StateView, Trust
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 
 class GuardInterface(Protocol):
@@ -26,7 +26,7 @@ class GuardInterface(Protocol):
     settings: GuardSettings
     backend: Backend
     clock: Clock
-    tools: ToolBook
+    tools: ToolRegistry
     privacy: Privacy
     publisher: Publisher
     home: asyncio.AbstractEventLoop | None

@@ -12,7 +12,7 @@ from .failure import of_exception
 from .result import ToolResult
 
 
-async def call_straight(
+async def call_unguarded(
     tool_name: str, function: Function, args: Mapping[str, Any], runner: Runner | None, passthrough: Passthrough
 ) -> ToolResult:
     """Call a function unguarded and return its result.

@@ -20,7 +20,7 @@ from .request import NO_SESSION, Call, check_call, is_name, named, safe_key, sco
 from .session import CURRENT
 from .settings import GuardSettings
 from .state_cache import SESSION_SCOPE, StateView, Trust
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -90,7 +90,7 @@ class Checking:
     settings: GuardSettings
     backend: Backend
     clock: Clock
-    tools: ToolBook
+    tools: ToolRegistry
     sessions: WeakValueDictionary[str, GuardSession]
     _gate: BreakerGate
 

@@ -27,7 +27,7 @@ from .redaction import redact, redact_text
 from .request import NO_SESSION, check_call
 from .session import CURRENT
 from .settings import GuardSettings
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 
 class Reporting:
@@ -36,7 +36,7 @@ class Reporting:
     settings: GuardSettings
     clock: Clock
     metrics: Metrics
-    tools: ToolBook
+    tools: ToolRegistry
     privacy: Privacy
     publisher: Publisher
     guard_id: str

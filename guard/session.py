@@ -87,11 +87,11 @@ class GuardSession:
         """Publish the session's start and listen for its decisions."""
         if not self._guard.settings.enabled or self._stop is not None:
             return self
-        self._stop = self._guard.backend.decisions.listen(self.session_id, self._hear)
+        self._stop = self._guard.backend.decisions.listen(self.session_id, self._on_decision)
         self._guard.sessions[self.session_id] = self
         self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True)
         if self.spending is not None:
-            self._tell_limits(self.spending.limits, "platform")
+            self._publish_limits(self.spending.limits, "platform")
         return self
 
     def end(self, reason: str | None = None) -> None:
@@ -186,7 +186,7 @@ class GuardSession:
         """Return nudges as chat messages for the next request to the model, each once."""
         return self.inbox.messages()
 
-    def _hear(self, decision: Any) -> None:
+    def _on_decision(self, decision: Any) -> None:
         if isinstance(decision, NudgeIssued):
             self.inbox.take(decision)
             return
@@ -286,7 +286,7 @@ class GuardSession:
         """Report a success of a tool."""
         return self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
 
-    def _tell_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
+    def _publish_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
         told = published_limits({name: getattr(limits, name) for name in LIMITS})
         self._event(ev.GuaranteeOverridden, limits=told, confirmed_by=confirmed_by)
 

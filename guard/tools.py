@@ -99,7 +99,7 @@ class Tool:
         return hints or None
 
 
-class ToolBook:
+class ToolRegistry:
     """Registry of a guard's tools by name; unknown names yield a tool without declarations."""
 
     def __init__(self) -> None:

@@ -159,14 +159,14 @@ def _read_texts(policy: dict[str, Any], name: str) -> None:
     """
     if isinstance(texts := policy.get("texts"), Mapping):
         policy["texts"] = {
-            severity: _in_our_words(text[-1] if isinstance(text, list) and text else text, name)
+            severity: _convert_placeholders(text[-1] if isinstance(text, list) and text else text, name)
             for severity, text in texts.items()
         }
     if "expected_action" in policy:
-        policy["expected_action"] = _in_our_words(policy["expected_action"], name)
+        policy["expected_action"] = _convert_placeholders(policy["expected_action"], name)
 
 
-def _in_our_words(text: Any, name: str) -> Any:
+def _convert_placeholders(text: Any, name: str) -> Any:
     if not isinstance(text, str):
         return text
     for theirs, ours in {**_PLACEHOLDERS, "{policy_id}": name}.items():

@@ -99,7 +99,7 @@ def decode_event(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Event:
     try:
         event = _decode_event(value)
     except _FAULTS as fault:
-        return _second_look(value, fault, max_bytes)
+        return _decode_leniently(value, fault, max_bytes)
     if event.schema_version != "1.0":
         diagnosis.check_version(event.schema_version)
     if not EARLIEST <= event.time < LATEST:
@@ -120,7 +120,7 @@ def _check_event(event: Event, value: bytes) -> None:
     diagnosis.check_utf8(value)
 
 
-def _second_look(value: bytes, fault: Exception, max_bytes: int) -> Event:
+def _decode_leniently(value: bytes, fault: Exception, max_bytes: int) -> Event:
     """Decode forms that the strict decoder rejects but the contract accepts; raise the diagnosis of all others."""
     document = diagnosis.document_of(value, fault)
     if "specversion" in document and "schema_version" not in document:

@@ -315,7 +315,7 @@ class Store:
 
     def announce(self, address: str) -> None:
         """Write this process's address to the lock file."""
-        _inscribe(self._lock, address)
+        _write_lock_file(self._lock, address)
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -337,11 +337,11 @@ def _lock(path: Path) -> IO[str]:
         process, _, address = lock.read().partition("\n")
         lock.close()
         raise StoreLocked(path, process.strip(), address.strip()) from None
-    _inscribe(lock)
+    _write_lock_file(lock)
     return lock
 
 
-def _inscribe(lock: IO[str], address: str = "") -> None:
+def _write_lock_file(lock: IO[str], address: str = "") -> None:
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n{address}")
     lock.flush()

@@ -407,14 +407,14 @@ class Engine:
             return [None] * len(stores)
         return await self.rulebook.recall([store.get(RULES_KEY) for store in stores])
 
-    def _turn_rules(self) -> None:
+    def _change_rules(self) -> None:
         """Change rules in the checkpoint that begins now; nothing is folded until it is durable."""
         if self.rulebook is not None:
             self.rulebook.turn(self.tasks.values())
             if self.rulebook.holds(self.tasks.values()):
                 self._steady.clear()
 
-    def _tell_rules(self) -> None:
+    def _log_rules(self) -> None:
         """Log the rules of files and environment once all tasks use them."""
         if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
             newest = self.rulebook.edition()
@@ -479,10 +479,10 @@ class Engine:
 
     async def _keep_durable(self) -> None:
         try:
-            await self.checkpointer.checkpoint(self._turn_rules)
+            await self.checkpointer.checkpoint(self._change_rules)
             if self.rulebook is None or not self.rulebook.holds(self.tasks.values()):
                 self._steady.set()
-                self._tell_rules()
+                self._log_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
             if time.monotonic() - self._looked_at > STRANGERS_S:

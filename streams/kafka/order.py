@@ -211,7 +211,7 @@ class Order:
         ahead = sum(count for _, count in in_flight) + self.underway.count
         taken = self._slices(heads, base, ahead if self.underway.trusted else 0, place)
         if not taken and self.held == "stage" and not in_flight:
-            self._lose_patience(base)
+            self._give_up_waiting(base)
         return taken
 
     def _slices(self, heads: list[tuple[int, int, TP]], base: float, ahead: int, place: Place) -> list[Batch]:
@@ -271,7 +271,7 @@ class Order:
                 self._missing[tp] = -math.inf
         return waiting
 
-    def _lose_patience(self, base: float) -> None:
+    def _give_up_waiting(self, base: float) -> None:
         """Stop waiting for records in flight that have not moved for too long."""
         now = self._clock()
         if self._stuck is None or self._stuck[0] != base:

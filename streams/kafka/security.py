@@ -66,13 +66,13 @@ class Security:
                     "SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL, "
                     "or set TRUSTFOLD_ALLOW_PLAINTEXT_SASL=true if the network is yours"
                 )
-        self._refuse_what_has_no_effect()
+        self._reject_settings_without_effect()
         for name in ("ca_location", "certificate_location", "key_location"):
             path: Path | None = getattr(self, name)
             if path is not None and not path.is_file():
                 raise ConfigError(f"{name} is {str(path)!r}, which is not a file")
 
-    def _refuse_what_has_no_effect(self) -> None:
+    def _reject_settings_without_effect(self) -> None:
         """Reject settings without effect: their author would believe that connections are safer than they are."""
         given = {
             "TRUSTFOLD_SASL_MECHANISM": (bool(self.mechanism), self.uses_sasl, _SASL),
