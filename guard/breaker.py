@@ -131,7 +131,7 @@ class BreakerGate:
         if place in self._asking:
             return _refusal(scope, circuit, "another call is asking to be the probe")
         if not self._backend.connected:
-            return self._probe_alone(place, scope, circuit)
+            return self._probe_without_lease(place, scope, circuit)
         self._alone.pop(place, None)
         self._asking.add(place)
         try:
@@ -165,7 +165,7 @@ class BreakerGate:
                 return _refusal(scope, circuit, "nobody answered the request to probe")
             await self._backend.changed(left)
 
-    def _probe_alone(self, place: str, scope: str, circuit: Circuit) -> Refused | None:
+    def _probe_without_lease(self, place: str, scope: str, circuit: Circuit) -> Refused | None:
         if self._alone.get(place, 0.0) > self._clock.monotonic_ms():
             return _refusal(scope, circuit, "the last probe failed, and nobody can be asked")
         self._alone[place] = float("inf")  # until `settle` is called

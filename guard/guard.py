@@ -32,7 +32,7 @@ from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.memory import InMemoryDedupeStore
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
-from .passthrough import call_straight
+from .passthrough import call_unguarded
 from .permission import PermissionWrapper
 from .policy import Checking
 from .privacy import Privacy
@@ -44,7 +44,7 @@ from .services import Services
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .state_cache import StateView
-from .tools import Tool, ToolBook
+from .tools import Tool, ToolRegistry
 from .tracing import Tracing
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ToolGuard(Checking, Reporting):
         self.settings = settings
         self.backend = backend
         self.clock = clock or SystemClock()
-        self.tools = ToolBook()
+        self.tools = ToolRegistry()
         self.hooks = Hooks()
         self.metrics = metrics or Metrics()
         self.privacy = Privacy(settings.digest_key, send_args=settings.send_args, send_errors=settings.send_errors)
@@ -356,7 +356,7 @@ class ToolGuard(Checking, Reporting):
         if args is None:
             args = {}
         if not self.settings.enabled and function is not None:
-            return await call_straight(tool_name, function, args, runner, self.settings.passthrough)
+            return await call_unguarded(tool_name, function, args, runner, self.settings.passthrough)
         session = self.sessions.get(session_id) if isinstance(session_id, str) else CURRENT.get()
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION

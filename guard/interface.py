@@ -1,4 +1,4 @@
-"""Interface of a guard for its own parts: sessions, permission, blocking calls and resilient calls are given it.
+"""Interface of a guard for its parts: sessions, permission, blocking calls and resilient calls.
 
 `ToolGuard` implements it; the parts import this module instead of `guard.py`, which imports them.
 """
@@ -17,27 +17,27 @@ from .publisher import Publisher
 from .result import ToolResult
 from .settings import GuardSettings
 from .state_cache import StateView, Trust
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 
 class GuardInterface(Protocol):
-    """What the parts of a guard read and call; meanings as in `ToolGuard`."""
+    """Attributes and methods of a guard that its parts use; meanings as in `ToolGuard`."""
 
     settings: GuardSettings
     backend: Backend
     clock: Clock
-    tools: ToolBook
+    tools: ToolRegistry
     privacy: Privacy
     publisher: Publisher
     home: asyncio.AbstractEventLoop | None
 
     @property
     def sessions(self) -> MutableMapping[str, Any]:
-        """Sessions that have begun and not ended, by id."""
+        """Active sessions by id."""
 
     @property
     def view(self) -> StateView:
-        """Local view of published states."""
+        """View of the latest public states."""
 
     async def call(
         self,
@@ -59,13 +59,13 @@ class GuardInterface(Protocol):
         session_id: str = "",
         workspace_id: str | None = None,
     ) -> Trust | None:
-        """The strictest trust of a call's keys; None where it is trusted."""
+        """Return the strictest trust of a call's keys; None if it is trusted."""
 
     @property
     def report_failure(self) -> Callable[..., bool]:
-        """Report a failure without a call of its own; arguments as in `ToolGuard.report_failure`."""
+        """Method that reports a failure without a call of its own; arguments as in `ToolGuard.report_failure`."""
 
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
     ) -> bool:
-        """Report that a tool worked."""
+        """Report a success of a tool."""

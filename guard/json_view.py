@@ -1,7 +1,7 @@
 """JSON form of any Python value, for what leaves the process; never raises and never changes the value (docs/guard.md).
 
-What JSON cannot hold is described by kind and size. Text is made valid Unicode, names of object members become text.
-Values are read with the methods of the built-in types, so that no override of a subclass runs.
+Values that JSON cannot hold are described by kind and size. Text is made valid Unicode, member names become text.
+Values are read with the methods of the built-in types, so that no method of a subclass runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 import orjson
 
 MAX_DEPTH = 32
-"""Deeper levels are described by kind."""
+"""Nesting depth below which values are described by kind."""
 
 MAX_NODES = 20_000
-"""Values beyond so many are left out; bounds the time that a wide or self-referring value takes."""
+"""Number of values in a view; further ones are omitted. Bounds the time for wide or cyclic values."""
 
 BIG_TEXT = 65_536
 BIG_NODES = 500
-"""A value with more text or more parts is digested in a thread."""
+"""Number of parts from which a value is digested in a thread."""
 
 _DUMP = (
     orjson.OPT_SORT_KEYS
@@ -47,7 +47,7 @@ _LARGEST_HEX_BITS = 4096
 
 
 def json_form(value: Any) -> tuple[Any, bytes]:
-    """A value as plain JSON data, which is the value itself where it is plain, and its JSON with sorted names."""
+    """Return a value as plain JSON data (the value itself if it is plain), and its JSON with sorted names."""
     try:
         return value, orjson.dumps(value, option=_DUMP)
     except Exception:  # noqa: BLE001 - orjson's own error, or one of an object that it looked at
@@ -56,12 +56,12 @@ def json_form(value: Any) -> tuple[Any, bytes]:
 
 
 def sent_form(args: dict[str, Any], form: tuple[Any, bytes] | None = None) -> dict[str, Any]:
-    """Arguments as a reader of the event gets them that sends them: objects and bytes are described by kind and size.
+    """Return arguments as a reader of the event gets them: objects and bytes are described by kind and size.
 
-    `form` is their `json_form`, where that is known.
+    `form` is their `json_form`, if it is known.
     """
     plain, raw = form or json_form(args)
-    is_plain = plain is args  # the type checker would take one for the other
+    is_plain = plain is args  # the type checker would narrow the wrong variable
     if not is_plain:
         sent: dict[str, Any] = json_view(args, open_objects=False)
         return sent
@@ -72,18 +72,18 @@ def sent_form(args: dict[str, Any], form: tuple[Any, bytes] | None = None) -> di
 
 
 def json_view(value: Any, *, open_objects: bool = True) -> Any:
-    """A value as plain JSON data.
+    """Return a value as plain JSON data.
 
     Args:
         value: anything.
         open_objects: describe objects by their public attributes and bytes by a hash, so that different ones differ;
-            without it by kind and size alone, for what is sent as it is.
+            False: by kind and size alone, for values that are sent.
     """
     return _View(open_objects=open_objects).of(value, 0)
 
 
 def clean_text(text: str) -> str:
-    """Text that UTF-8 can carry: the halves of surrogate pairs are joined, or replaced by U+FFFD."""
+    """Return valid UTF-8 text: surrogate pairs are joined, lone surrogates become U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -94,7 +94,7 @@ def clean_text(text: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Text of any object, valid Unicode; its kind where it has none."""
+    """Return the text of any object as valid Unicode; its type's name if it has none."""
     if type(value) is str:
         return clean_text(value)
     try:
@@ -104,7 +104,7 @@ def text_of(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Name of an object's type."""
+    """Return the name of an object's type."""
     try:
         return clean_text(str(type(value).__name__))[:120]
     except Exception:  # noqa: BLE001 - a metaclass may refuse even that
@@ -112,7 +112,7 @@ def kind_of(value: object) -> str:
 
 
 def is_big(value: Any) -> bool:
-    """Whether the JSON form of a value takes long enough to keep an event loop waiting."""
+    """Whether encoding a value takes long enough to block an event loop."""
     kind = type(value)
     if kind is str or kind is bytes:
         return len(value) > BIG_TEXT
@@ -145,7 +145,7 @@ _SCALARS = frozenset({int, float, bool, type(None)})
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """Attributes of an instance, as they are stored."""
+    """Return the stored attributes of an instance."""
     try:
         inner = object.__getattribute__(value, "__dict__")
     except Exception:  # noqa: BLE001 - it has none, or hides them
@@ -154,7 +154,7 @@ def _attributes(value: Any) -> dict[str, Any] | None:
 
 
 class _View:
-    """One walk over a value."""
+    """One traversal of a value."""
 
     def __init__(self, *, open_objects: bool) -> None:
         self._open = open_objects
@@ -162,7 +162,7 @@ class _View:
         self._path: set[int] = set()
 
     def of(self, value: Any, depth: int) -> Any:
-        """The value, or what stands for it."""
+        """Return the value, or its description."""
         self._left -= 1
         kind = type(value)
         if kind is str:

@@ -2,7 +2,7 @@
 
 See docs/design/guard.md#logs-metrics-and-traces.
 
-Only names, codes, numbers and digests are logged, never arguments, results or messages; so nothing secret can be in it.
+Only names, codes, numbers and digests are logged, never arguments, results or messages, so no secret is logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOGGER.addHandler(logging.NullHandler())  # a library: where nobody has set up l
 
 
 def say(level: int, event: str, **fields: Any) -> None:
-    """Log an event with its fields; those that are None are left out."""
+    """Log an event with its fields; fields that are None are omitted."""
     if not LOGGER.isEnabledFor(level):
         return
     shown = {
@@ -30,6 +30,6 @@ def say(level: int, event: str, **fields: Any) -> None:
     }
     try:
         line = orjson.dumps({"event": event, **shown}, default=text_of).decode()
-    except orjson.JSONEncodeError:  # half a surrogate pair, a number beyond 64 bits
+    except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits
         line = orjson.dumps(json_view({"event": event, **shown})).decode()
     LOGGER.log(level, "%s", line)

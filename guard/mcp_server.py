@@ -1,11 +1,11 @@
-"""Reliability as MCP tools, for any agent (extra `mcp`).
+"""MCP server with reliability tools for any agent (extra `mcp`).
 
     python -m trustfold.guard.mcp_server kafka://localhost:9092
 
-`reliability_status` and `reliability_history` read; `reliability_reset` gives a tool its trust back and closes its
-circuit. That takes the operator's token in this server's own environment (`TRUSTFOLD_OPERATOR_TOKEN`), never as an
-argument, and the user's approval, which the client asks for (MCP elicitation): a model must not be able to acquit
-itself. See docs/guard.md, MCP server.
+`reliability_status` and `reliability_history` only read. `reliability_reset` restores the trust of a tool and closes
+its circuit. It needs the operator's token in this server's environment (`TRUSTFOLD_OPERATOR_TOKEN`), never as an
+argument, and the user's approval, which the client requests (MCP elicitation): a model must not be able to reset its
+own tools. See docs/guard.md, MCP server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIELDS = (
 
 
 def status(guard: ToolGuard, tool_name: str = "", *, include_history: bool = False) -> dict[str, Any]:
-    """What is held against a tool, or against anything, in the guard's workspace."""
+    """Return the states of a tool, or of all tools, in the guard's workspace."""
     records = [
         record
         for record in guard.view.records(workspace=guard.settings.workspace_id)
@@ -59,7 +59,7 @@ def status(guard: ToolGuard, tool_name: str = "", *, include_history: bool = Fal
 
 
 def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict[str, Any]]:
-    """Latest changes that the guard has seen, newest first."""
+    """Return the latest state changes that the guard has seen, newest first."""
     rows = []
     for place, record in reversed(guard.view.changes):
         kind, _, rest = place.partition(":")
@@ -76,14 +76,14 @@ def history(guard: ToolGuard, tool_name: str = "", limit: int = 50) -> list[dict
 
 
 def reset(guard: ToolGuard, tool_name: str) -> dict[str, Any]:
-    """Order that a tool be trusted again and its circuit be closed."""
+    """Send the commands that reset a tool's trust and close its circuit."""
     guard.order(cmd.TrustReset, key=tool_name, reason="reliability_reset over MCP")
     guard.order(cmd.BreakerClose, key=scope_of_key(tool_name), reason="reliability_reset over MCP")
     return {"ordered": ["trust.reset", "breaker.close"], "key": tool_name}
 
 
 def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
-    """The server over a guard; `token` is the operator's, by default `TRUSTFOLD_OPERATOR_TOKEN`."""
+    """Create the server of a guard; `token` is the operator's, by default `TRUSTFOLD_OPERATOR_TOKEN`."""
     from mcp.server.mcpserver import Elicit, ElicitationResult, MCPServer, Resolve  # extra `mcp`
     from mcp.server.mcpserver.exceptions import ToolError  # as above
     from mcp.types import ToolAnnotations  # as above
@@ -120,7 +120,7 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
         made["delivered"] = await guard.flush(5.0)
         return made
 
-    # Annotations of this module are texts, and these types are not known before the import.
+    # Annotations in this module are strings, and these types are unknown before the import.
     asked.__annotations__["return"] = Elicit[approval]  # type: ignore[valid-type]
     reliability_reset.__annotations__["answer"] = Annotated[ElicitationResult[approval], Resolve(asked)]  # type: ignore[valid-type]
     changes = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
@@ -130,12 +130,12 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
 
 
 def _is_about(key: str, tool_name: str) -> bool:
-    """Whether a key is a tool's own, or that of one of its targets."""
+    """Whether a key belongs to a tool or to one of its targets."""
     return key in {tool_name, f"tool:{tool_name}"} or tool_of_key(key) == tool_name
 
 
 def _row(record: StateUpdated) -> dict[str, Any]:
-    """What the model is shown of a record."""
+    """Return the fields of a record that the model sees."""
     plain: dict[str, Any] = msgspec.to_builtins(record)
     row = {"kind": record.kind, "key": record.key, "state": plain.get("state")}
     row |= {name: plain[name] for name in _FIELDS if name in plain}
@@ -145,7 +145,7 @@ def _row(record: StateUpdated) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve over standard input and output until the client leaves."""
+    """Serve over standard input and output until the client disconnects."""
     parser = argparse.ArgumentParser(prog="python -m trustfold.guard.mcp_server", description=__doc__)
     parser.add_argument("address", help="kafka://host:9092 or http://127.0.0.1:8321")
     parser.add_argument("--workspace", default=None, help="workspace to speak about")
@@ -155,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(address: str, workspace: str | None) -> None:
-    from .guard import ToolGuard  # after the arguments are known to be good
+    from .guard import ToolGuard  # imported after the arguments were checked
 
     async with await ToolGuard.connect(address, workspace_id=workspace) as guard:
         await make_server(guard).run_stdio_async()

@@ -2,8 +2,8 @@
 
 See docs/design/guard.md#logs-metrics-and-traces.
 
-Kept by hand, as a counter must cost well under a microsecond and the base install has no metrics library. `collect`
-gives them to prometheus-client (extra `metrics`), `text` writes them in Prometheus' own format.
+Implemented without a metrics library, as a counter must cost well under a microsecond and the base install has none.
+`collect` exports to prometheus-client (extra `metrics`), `text` writes the Prometheus text format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 MAX_TOOLS = 200
-"""Tools with a label of their own; further ones count as `other`, for models invent names."""
+"""Number of tools with a label of their own; further ones count as `other`, as models invent names."""
 
 OTHER = "other"
 BUCKETS_MS = (5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0, 10_000.0, 30_000.0)
@@ -70,10 +70,10 @@ _REASONS = frozenset("timeout 408 425 429 500 502 503 504".split())
 
 
 class Metrics:
-    """The counters of one guard; safe to use from several threads."""
+    """Counters of one guard; thread-safe."""
 
     def __init__(self) -> None:
-        """Start at nothing."""
+        """Start with all counters at zero."""
         self._values: dict[tuple[str, tuple[str, ...]], float] = {}
         self._histograms: dict[tuple[str, ...], list[float]] = {}
         self._tools: set[str] = set()
@@ -81,11 +81,11 @@ class Metrics:
         self._lock = Lock()
 
     def after_fork(self) -> None:
-        """Take another lock; a thread of the parent process may hold the old one."""
+        """Replace the lock; a thread of the parent process may hold the old one."""
         self._lock = Lock()
 
     def tool(self, name: str) -> str:
-        """Label of a tool."""
+        """Return the label of a tool."""
         if name in self._tools:
             return name
         if len(self._tools) < MAX_TOOLS:
@@ -94,15 +94,15 @@ class Metrics:
         return OTHER
 
     def has_label(self, tool: str) -> bool:
-        """Whether a tool has a label of its own; it gets one with its first call, while there are any left."""
+        """Whether a tool has a label of its own; the first `MAX_TOOLS` tools get one at their first call."""
         return tool in self._tools
 
     def reason(self, code: str) -> str:
-        """Label of a failure: an HTTP status or `timeout`, else `other`; error types are the tool's own words."""
+        """Return the label of a failure: an HTTP status or `timeout`, else `other`; error types are unbounded."""
         return code if code in _REASONS else OTHER
 
     def add(self, family: Family, *labels: str, amount: float = 1) -> None:
-        """Count."""
+        """Increase a counter."""
         key = (family.name, labels)
         with self._lock:
             self._values[key] = self._values.get(key, 0) + amount
@@ -113,11 +113,11 @@ class Metrics:
             self._values[family.name, labels] = value
 
     def ask(self, family: Family, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
-        """Have a gauge's values, by its labels, from `values` whenever somebody reads the metrics."""
+        """Register `values` as the source of a gauge; it is called when the metrics are read."""
         self._asked[family.name] = values
 
     def observe(self, milliseconds: float, *labels: str) -> None:
-        """Enter a duration."""
+        """Record a duration in the histogram."""
         with self._lock:
             counts = self._histograms.get(labels)
             if counts is None:
@@ -131,11 +131,11 @@ class Metrics:
             counts[-1] += milliseconds
 
     def value(self, family: Family, *labels: str) -> float:
-        """A counter's or gauge's value; 0 where nothing was counted."""
+        """Return the value of a counter or gauge; 0 if it was never set."""
         return self._values.get((family.name, labels), 0.0)
 
     def samples(self) -> Iterator[tuple[Family, str, dict[str, str], float]]:
-        """Every sample: its family, its own name, labels and value; histograms as cumulative buckets, sum and count."""
+        """Yield every sample: family, name, labels and value; histograms as cumulative buckets, sum and count."""
         with self._lock:
             values, histograms = dict(self._values), {key: list(counts) for key, counts in self._histograms.items()}
         for asked, ask in self._asked.items():
@@ -150,7 +150,7 @@ class Metrics:
                     yield family, name, dict(zip(family.labels, labels, strict=True)), value
 
     def text(self) -> str:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         lines: list[str] = []
         told: set[str] = set()
         for family, name, labels, value in self.samples():
@@ -162,7 +162,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def collect(self) -> Iterator[Any]:
-        """For prometheus-client: `REGISTRY.register(guard.metrics)`."""
+        """Collector for prometheus-client: `REGISTRY.register(guard.metrics)`."""
         from prometheus_client.core import Metric  # extra `metrics`
 
         made: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""What trustfold has to say to a model, brought into its conversation (docs/design/semantics.md#nudges).
+"""Delivery of nudges into a model's conversation (docs/design/semantics.md#nudges).
 
-A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each is
-delivered once per id: to the callbacks at once, and to whoever iterates or asks for messages.
+A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each id is
+delivered once: to the callbacks at once, and to the reader of the iterator or of `messages`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..schemas.vocabulary import Lane
 from .log import say
 
 MAX_WAITING = 100
-"""Nudges kept for a reader that does not come; the oldest go first, for they are the most out of date."""
+"""Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date."""
 
 GUIDANCE = "[RELIABILITY GUIDANCE]: "
 
@@ -25,12 +25,12 @@ Inject = Callable[[str], Any]
 
 
 class NudgeInbox:
-    """Nudges of one session.
+    """Inbox of the nudges of one session.
 
     Attributes:
-        paused: a nudge asked for a pause that nobody has ended yet.
-        pause_reason: its words.
-        history: what was delivered, oldest first; bounded.
+        paused: a nudge requested a pause that has not been ended.
+        pause_reason: message of that nudge.
+        history: delivered nudges, oldest first; bounded.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class NudgeInbox:
         inject_system_guidance: Inject | None = None,
         request_pause: Inject | None = None,
     ) -> None:
-        """Call back with a nudge's message by its lane; a callback must not block."""
+        """Call the callback of a nudge's lane with its message; a callback must not block."""
         self.paused = False
         self.pause_reason = ""
         self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
@@ -56,7 +56,7 @@ class NudgeInbox:
         self._closed = False
 
     def take(self, nudge: NudgeIssued) -> None:
-        """Deliver a nudge, unless it has been; may be called from any thread."""
+        """Deliver a nudge once; thread-safe."""
         if nudge.id in self._ids:
             return
         self._ids.append(nudge.id)
@@ -74,14 +74,14 @@ class NudgeInbox:
         self._ring()
 
     def resume(self) -> None:
-        """The user has taken over, or said to go on."""
+        """End the pause, after the user took over or said to continue."""
         self.paused, self.pause_reason = False, ""
 
     def messages(self) -> list[dict[str, str]]:
-        """Messages for the next request to the model, in the chat format; each nudge is in one answer only.
+        """Return chat messages for the next request to the model; each nudge is returned once.
 
-        A hint speaks as a user's aside and guidance as the system; a pause is guidance, too, for
-        platforms that cannot pause.
+        A hint has the role `user`, guidance the role `system`; a pause is guidance, too, for platforms that cannot
+        pause.
         """
         made = []
         while self._for_messages:
@@ -93,7 +93,7 @@ class NudgeInbox:
         return made
 
     async def __aiter__(self) -> AsyncIterator[NudgeIssued]:
-        """Nudges as they come, until the session ends."""
+        """Yield nudges as they arrive, until the session ends."""
         bell = asyncio.Event()
         place = (asyncio.get_running_loop(), bell)
         self._arrived.append(place)
@@ -110,7 +110,7 @@ class NudgeInbox:
             self._arrived.remove(place)
 
     def close(self) -> None:
-        """No further nudge will come; iterators end."""
+        """Close the inbox; iterators end."""
         self._closed = True
         self._ring()
 

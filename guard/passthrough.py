@@ -1,4 +1,4 @@
-"""Kill switch: calls the tool unguarded, once, as it is; nothing is checked, tried again or published."""
+"""Kill switch: calls the tool unguarded and once; nothing is checked, retried or published."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .failure import of_exception
 from .result import ToolResult
 
 
-async def call_straight(
+async def call_unguarded(
     tool_name: str, function: Function, args: Mapping[str, Any], runner: Runner | None, passthrough: Passthrough
 ) -> ToolResult:
-    """Call a function and give back what became of it.
+    """Call a function unguarded and return its result.
 
     Raises:
-        BaseException: what steers the program instead of being a failure.
+        BaseException: control flow instead of a failure.
     """
     made = ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.SUCCESS, attempts=1)
     made.output, error = await call_as_is(function, args, runner)

@@ -1,7 +1,7 @@
-"""Permission: reliability laid over the platform's own permission plugin (docs/design/guard.md#permission).
+"""Permission check that combines trust with the platform's permission plugin (docs/design/guard.md#permission).
 
-Blocked and removed tools are refused whatever the plugin says; escalated and recovering ones must be approved, even
-where the plugin would wave them through; about everything else the plugin decides alone.
+Blocked and removed tools are refused whatever the plugin says; escalated and recovering ones need approval, even if the
+plugin would allow them; all other calls are decided by the plugin alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .interface import GuardInterface
 
 CONTEXT_KEY = "_reliability_escalation"
-"""Under this name the escalation stands in the context that a permission plugin is given."""
+"""Key of the escalation in the context that a permission plugin receives."""
 
 
 class PermissionPlugin(Protocol):
-    """A platform's own plugin, as far as it is used here. May be a coroutine function."""
+    """Interface of the platform's own plugin; its method may be a coroutine function."""
 
     def check_permission(
         self,
@@ -31,15 +31,15 @@ class PermissionPlugin(Protocol):
         context: dict[str, Any] | None = None,
         call_id: str | None = None,
     ) -> Any:
-        """Whether a call may run, and why: a pair of a boolean and an object, or a boolean."""
+        """Return whether a call may run, and why: a pair of a boolean and an object, or a boolean."""
 
 
 class Answer(NamedTuple):
-    """What came of a check.
+    """Answer to a permission check.
 
     Attributes:
         allowed: the call may run.
-        info: the plugin's own words, and `method`: how it was decided.
+        info: the plugin's explanation, and `method`: how it was decided.
     """
 
     allowed: bool
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class DisplayInfo(NamedTuple):
-    """What a permission prompt shows of an escalation (docs/design/guard.md#permission)."""
+    """Texts of an escalation for a permission prompt (docs/design/guard.md#permission)."""
 
     summary: str
     details: str
@@ -68,7 +68,7 @@ def is_refused(trust: Trust | None) -> bool:
 
 
 def escalation_context(trust: Trust) -> dict[str, Any]:
-    """The block that an escalated call's context carries."""
+    """Return the context entry of an escalated call."""
     record = trust.record
     return {
         "state": str(trust.state),
@@ -83,7 +83,7 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
 
 
 def in_words(seconds: float) -> str:
-    """A duration in words: `90 seconds`, `5 minutes`, `1 hour`, `2 hours 30 minutes`."""
+    """Format a duration: `90 seconds`, `5 minutes`, `1 hour`, `2 hours 30 minutes`."""
     whole = round(seconds)
     if whole < 60 or (whole < 120 and whole % 60):
         return _units(whole, "second")
@@ -96,7 +96,7 @@ def _units(count: int, unit: str) -> str:
 
 
 def recovery_hint(trust: Trust) -> str:
-    """Describe what leads back to trust, with the orders that make the call run again."""
+    """Describe how trust is restored, with the commands that do so."""
     record = trust.record
     needed = record.successes_needed or 1
     keys = trust.resets or (record.key,)
@@ -120,7 +120,7 @@ def recovery_hint(trust: Trust) -> str:
 
 
 def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayInfo | None:
-    """What a prompt should show; None where the context holds no escalation."""
+    """Return the texts of a prompt; None if the context holds no escalation."""
     escalation = (context or {}).get(CONTEXT_KEY)
     if not escalation:
         return None
@@ -138,7 +138,7 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 
 
 def refusal_message(tool_name: str, trust: Trust) -> str:
-    """Why a call is not made, or must be approved, for the model and its user; it names as little as is held."""
+    """Explain to the model and the user why a call is refused or needs approval, naming the narrowest cause."""
     record = trust.record
     why = f" - {record.reason}" if record.reason else ""
     subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
@@ -151,7 +151,7 @@ Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaita
 
 
 class PermissionWrapper:
-    """A permission plugin laid inside of reliability; itself a plugin with an asynchronous face."""
+    """Wraps a permission plugin with the trust check; itself a plugin with an asynchronous interface."""
 
     def __init__(
         self, inner: PermissionPlugin | Ask | None, guard: GuardInterface | None = None, *, ask: Ask | None = None
@@ -159,18 +159,18 @@ class PermissionWrapper:
         """Wrap a plugin, or a function with the arguments of its `check_permission`.
 
         Args:
-            inner: decides about everything that is trusted. Of what is not, it sees `force_ask` in the context. None:
-                what is trusted is allowed without a word, and only `ask` is asked about the rest.
-            guard: needed where the wrapper is asked by the platform itself and not handed to a guard.
-            ask: asks a person, for plugins that know no `force_ask`: what the plugin allows by itself (its answer's
-                `method` is not `user`) is asked again with it.
+            inner: plugin that decides about trusted calls; for others its context has `force_ask`. None: trusted calls
+                are allowed without asking, and only `ask` is called for the rest.
+            guard: needed if the platform calls the wrapper itself instead of passing it to a guard.
+            ask: asks a person, for plugins without `force_ask`: calls that the plugin allows by itself (its answer's
+                `method` is not `user`) are asked again with it.
         """
         self._inner = inner
         self._guard = guard
         self._ask = ask
 
     def decides(self, trust: Trust | None) -> bool:
-        """Whether a call with this trust is its to decide about; what nobody decides about is allowed."""
+        """Whether the wrapper decides about a call with this trust; calls it does not decide about are allowed."""
         return self._inner is not None or must_ask(trust)
 
     async def check_permission(
@@ -182,7 +182,7 @@ class PermissionWrapper:
         *,
         session_id: str = "",
     ) -> tuple[bool, dict[str, Any]]:
-        """The plugin's answer with reliability laid over it (docs/design/guard.md#permission)."""
+        """Return the plugin's answer combined with trust (docs/design/guard.md#permission)."""
         trust = self._guard.trust_of(tool_name, args, session_id=session_id) if self._guard is not None else None
         answer = await self.decide(tool_name, args, trust, context=context, call_id=call_id)
         return answer.allowed, answer.info

@@ -1,4 +1,4 @@
-"""What the guard knows of a call before it is made, from its local view alone.
+"""Decides about a call before it is made, from the local view alone.
 
 See docs/design/guard.md#breaker-and-trust.
 """
@@ -20,7 +20,7 @@ from .request import NO_SESSION, Call, check_call, is_name, named, safe_key, sco
 from .session import CURRENT
 from .settings import GuardSettings
 from .state_cache import SESSION_SCOPE, StateView, Trust
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Decision(NamedTuple):
-    """What a check says about a call that nobody has made yet.
+    """Result of a check of a call before it is made.
 
     Attributes:
-        allowed: nothing refuses it; it may still have to be approved.
+        allowed: nothing refuses it; it may still need approval.
         ask: a person must approve it.
-        code: `allowed`, `approved` (an operator lets one call pass), `approval_required`, `blocked`, `removed`,
-            `circuit_open`; `unknown_tool` or `invalid_input` where the call would make no sense.
-        message: why, in words; empty where it is allowed.
+        code: `allowed`, `approved` (an operator approved one call), `approval_required`, `blocked`, `removed`,
+            `circuit_open`; `unknown_tool` or `invalid_input` if the call is invalid.
+        message: reason in words; empty if it is allowed.
     """
 
     allowed: bool
@@ -52,7 +52,7 @@ APPROVED = Decision(allowed=True, code="approved")
 
 
 def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
-    """Decide about a call by its trust and its circuits: refused, fast-failed, to be approved or allowed."""
+    """Decide about a call by its trust and its circuits: refused, fast-failed, needs approval, or allowed."""
     if trust is not None and is_refused(trust):
         return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
     if standing is not None:
@@ -63,12 +63,12 @@ def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, sha
 
 
 def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, str]:
-    """Decide about a call of a recording as a guard with this view would have done at that time.
+    """Decide about a recorded call as a guard with this view would have done at that time.
 
-    Whether somebody has used an operator's approval already is not known to a view before the call is folded.
+    The view does not show whether an operator's approval was consumed before the call was folded.
 
     Returns:
-        The decision, and the trust key or circuit behind it; of a call that is allowed, its own key.
+        The decision, and the trust key or circuit that caused it; for an allowed call its own key.
     """
     if view.untroubled:
         return ALLOWED, call.key.fine
@@ -85,12 +85,12 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
 
 
 class Checking:
-    """The part of `ToolGuard` that answers before a call: nothing here publishes or waits."""
+    """Mixin of `ToolGuard` with the checks before a call; nothing here publishes or waits."""
 
     settings: GuardSettings
     backend: Backend
     clock: Clock
-    tools: ToolBook
+    tools: ToolRegistry
     sessions: WeakValueDictionary[str, GuardSession]
     _gate: BreakerGate
 
@@ -102,9 +102,9 @@ class Checking:
         session_id: str | None = None,
         workspace_id: str | None = None,
     ) -> Decision:
-        """Whether a call would be made now, from the local view alone; nothing is published. Costs microseconds.
+        """Check from the local view alone whether a call would be made; publishes nothing, costs microseconds.
 
-        The session is by default the surrounding one, as for the call itself.
+        The session defaults to the surrounding one, as for the call itself.
         """
         if not self.settings.enabled:
             return ALLOWED
@@ -141,9 +141,9 @@ class Checking:
         session_id: str = "",
         workspace_id: str | None = None,
     ) -> Trust | None:
-        """The strictest trust of a call's keys; None where it is trusted, or where the name is none.
+        """Return the strictest trust of a call's keys; None if it is trusted or the name is invalid.
 
-        Workspace and user are those of the session, else the guard's, as they are for the call itself.
+        Workspace and user default to those of the session, else to the guard's.
         """
         if not is_name(tool_name):
             return None
@@ -165,7 +165,7 @@ class Checking:
 
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:
-    """What an override says about a call."""
+    """Return the trust that a session's override gives a call."""
     record = TrustUpdated(
         schema_version="1.0",
         id=f"session-{call.session_id}",

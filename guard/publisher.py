@@ -1,7 +1,7 @@
-"""Makes the events of a guard: envelope, privacy, and off to the backend (docs/events.md).
+"""Creates and publishes the events of a guard: envelope, privacy, delivery to the backend (docs/events.md).
 
-Whatever callers fill in, what leaves is valid JSON within the bounds of its field: text is valid Unicode, names are not
-too long and hold no separators, numbers are finite.
+Published records are valid JSON within the bounds of their fields, whatever callers pass: text is valid Unicode, names
+are bounded and hold no separators, numbers are finite.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "1.0"
 
 MAX_TEXT = 65_536
-"""Longest text of a field that is no name, in characters."""
+"""Longest text of a field other than a name, in characters."""
 
 MAX_ARGS_BYTES = 262_144
-"""Larger arguments are sent as a digest; a record holds 1 MiB at most."""
+"""Larger arguments are published as a digest; a record holds at most 1 MiB."""
 
 _NEUTRAL_TYPES = {"denied": "DeniedByUser", "cancelled": "CancelledError"}
 
@@ -44,16 +44,16 @@ Digest = tuple[str, int]
 
 
 class Ending(NamedTuple):
-    """How a call ended, for its event `tool.call.finished`.
+    """End of a call, for its event `tool.call.finished`.
 
     Attributes:
-        status: how it ended.
-        failure: why it failed; None where it did not.
-        digest: digest and size of its result; None where there is none.
-        attempts: how often the tool was called; 0 where that is unknown or never.
-        duration_ms: milliseconds from the request to the end; None where it was not made.
-        from_cache: whether another call's result answered it.
-        cost_usd: US dollars it has cost; None where nobody says.
+        status: status of the call.
+        failure: its failure; None if it did not fail.
+        digest: digest and size of its result; None without a result.
+        attempts: number of times the tool was called; 0 if unknown or never.
+        duration_ms: milliseconds from request to end; None if the call was not made.
+        from_cache: another call's result was returned.
+        cost_usd: cost in US dollars; None if unknown.
     """
 
     status: Status
@@ -66,11 +66,11 @@ class Ending(NamedTuple):
 
 
 class Publisher:
-    """Turns what happens to calls and sessions into events; nothing here waits, and nothing raises.
+    """Publishes the events of calls and sessions; never blocks, never raises.
 
     Attributes:
-        privacy: what leaves the process.
-        lost: records that could not even be handed to the backend.
+        privacy: filter of published data.
+        lost: number of records that could not be handed to the backend.
     """
 
     def __init__(self, backend: Backend, settings: GuardSettings, clock: Clock, privacy: Privacy) -> None:
@@ -82,7 +82,7 @@ class Publisher:
         self._clock = clock
 
     def event(self, kind: type[ev.EventBase], session_id: str, **fields: Any) -> str:
-        """Publish an event of any kind; the envelope is filled in. Returns its id."""
+        """Publish an event of any kind with a filled envelope; return its id."""
         settings = self._settings
         now = self._clock.now_ms()
         values = {
@@ -109,7 +109,7 @@ class Publisher:
         return event_id
 
     def send(self, record: msgspec.Struct) -> None:
-        """Hand a record to the backend; what cannot be handed over is logged and counted, as nothing here raises."""
+        """Hand a record to the backend; a failure is logged and counted."""
         try:
             self._backend.publish(record)
         except Exception as error:  # noqa: BLE001 - a fault of reporting must not become one of the call
@@ -120,7 +120,7 @@ class Publisher:
         say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
 
     def digest_of(self, output: Any) -> Digest | None:
-        """Digest and size of a result; None where it has none."""
+        """Return digest and size of a result; None if it has none."""
         try:
             plain, raw = json_form(output)
             digest, size = self.privacy.result_digest(plain)
@@ -130,7 +130,7 @@ class Publisher:
         return digest, max(size, len(raw))
 
     def started(self, call: Call, deadline_ms: float | None) -> None:
-        """The tool is about to be called."""
+        """Publish the start of a call."""
         try:
             self._started(call, deadline_ms)
         except Exception as error:  # noqa: BLE001 - as below
@@ -166,7 +166,7 @@ class Publisher:
         )
 
     def finished(self, call: Call, ending: Ending) -> None:
-        """The call is over, one way or another."""
+        """Publish the end of a call."""
         fields: dict[str, Any] = {}
         if ending.failure is not None:
             try:
@@ -186,7 +186,7 @@ class Publisher:
         )
 
     def refused(self, call: Call, code: str, *, by_user: bool = False) -> None:
-        """The guard did not make the call: neither success nor failure, whatever the tool is like."""
+        """Publish that the guard refused a call: neither success nor failure of the tool."""
         if code == "circuit_open":
             self._over(call, status=Status.CIRCUIT_OPEN)
             return
@@ -208,7 +208,7 @@ class Publisher:
         )
 
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:
-        """A call was asked for that makes no sense: no such tool, or arguments that are none."""
+        """Publish that an invalid call was requested: unknown tool, or invalid arguments."""
         self.event(
             ev.ToolCallFinished,
             session_id,
@@ -221,11 +221,11 @@ class Publisher:
 
     def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
-        # The folds would classify a message that they are not shown; so they are told what it is.
+        # The folds classify by messages; if the message is withheld, the severity is published instead.
         told = not private.send_errors or failure.severity is Severity.SECURITY
         kind = failure.type
         if failure.neutral and not private.send_errors and not neutral_reason(kind):
-            kind = _NEUTRAL_TYPES[failure.neutral]  # only the message says so, and that stays here
+            kind = _NEUTRAL_TYPES[failure.neutral]  # known only from the message, which is withheld
         return ev.ErrorInfo(
             type=private.word(kind, call.plain_args) or None,
             message=private.message(failure.message, call.plain_args) or None,
@@ -259,7 +259,7 @@ _REQUIRED = frozenset({"session_id", "call_id", "tool_name"})
 
 
 def _field(name: str, value: Any) -> Any:
-    """The value of an event's field, within its bounds."""
+    """Return a field's value within its bounds."""
     if name in _NAMES:
         return _name(value if type(value) is str else text_of(value), _MAX_NAME.get(name, 256)) or (
             "unknown" if name in _REQUIRED else None
@@ -284,7 +284,7 @@ def _field(name: str, value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _name(text: str, most: int) -> str:
-    """Name that fits its field: valid Unicode, no U+0000 and no U+001F, not too long."""
+    """Return a name that is valid for its field: valid Unicode, no U+0000 and no U+001F, bounded."""
     return clean_text(text).replace("\x00", "").replace("\x1f", "")[:most]
 
 

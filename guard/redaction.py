@@ -1,7 +1,6 @@
-"""Redaction of one call: what was a secret in its arguments is one in every text about it.
+"""Redaction for one call: secrets of its arguments are removed from every text about it.
 
-An error message that repeats a password does not say that it is one. Shapes and names are those of
-`security.redaction`.
+An error message may repeat a password without naming it. Patterns and names are those of `security.redaction`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from ..security.redaction import HIDDEN, MAX_DEPTH, is_secret_name, redact, reda
 __all__ = ["HIDDEN", "MIN_KNOWN", "is_secret_name", "redact", "redact_text", "secrets_in"]
 
 MIN_KNOWN = 4
-"""Shorter secrets are not looked for in texts: they would be found everywhere."""
+"""Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere."""
 
 
 def secrets_in(value: Any, depth: int = 0) -> list[str]:
-    """Texts that stand behind telling names, longest first, to be looked for elsewhere."""
+    """Return the values of secret-named fields, longest first."""
     found: set[str] = set()
     _collect(value, found, depth, secret=False)
     return sorted(found, key=len, reverse=True)

@@ -1,6 +1,6 @@
-"""What a guard publishes that is no call of its own: reports, answers to permission requests, an operator's orders.
+"""Mixin for published records other than calls: reports, permission answers, operator commands.
 
-Reports are failures and successes that a plugin tells of (docs/design/guard.md#hooks-and-reports).
+Reports are failures and successes observed by a plugin (docs/design/guard.md#hooks-and-reports).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .redaction import redact, redact_text
 from .request import NO_SESSION, check_call
 from .session import CURRENT
 from .settings import GuardSettings
-from .tools import ToolBook
+from .tools import ToolRegistry
 
 
 class Reporting:
-    """The part of `ToolGuard` that tells and orders; each does nothing while the kill switch is on."""
+    """Mixin of `ToolGuard` that publishes reports and commands; does nothing while the kill switch is on."""
 
     settings: GuardSettings
     clock: Clock
     metrics: Metrics
-    tools: ToolBook
+    tools: ToolRegistry
     privacy: Privacy
     publisher: Publisher
     guard_id: str
@@ -56,10 +56,10 @@ class Reporting:
         """Report a failure without a call of its own (docs/design/guard.md#hooks-and-reports).
 
         Returns:
-            False where nothing is published: the names are none, which is logged and counted, or the guard is off.
+            False if nothing is published: a name is invalid (logged and counted), or the guard is disabled.
 
         Raises:
-            ValueError: there is no such severity.
+            ValueError: the severity is unknown.
         """
         fields = {"error": error_info(error, self.privacy), "severity": severity_of(severity)}
         if (shown := context_of(context)) is not None:
@@ -71,7 +71,7 @@ class Reporting:
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
     ) -> bool:
-        """Report that a tool worked, so that it can recover; False as in `report_failure`."""
+        """Report a success of a tool, so that it can recover; returns False as `report_failure` does."""
         return self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
 
     def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> bool:
@@ -92,13 +92,13 @@ class Reporting:
     def mark_tool_failure(
         self, tool_id: str, scenario: str, error_message: str = "", severity: QualitySeverity | str = "medium"
     ) -> None:
-        """Mark a tool as having failed at something; it ranks lower at such things from now on.
+        """Mark a tool as having failed at a scenario; it ranks lower for such scenarios afterwards.
 
-        That is an operator's command: on Kafka it needs the right to write `commands`. Calls that fail in a resilient
-        call count by themselves and must not be marked, too.
+        This is an operator's command: on Kafka it needs Write on `commands`. Failures of resilient calls are counted
+        automatically and must not be marked again.
 
         Raises:
-            ValueError: there is no such severity.
+            ValueError: the severity is unknown.
         """
         self.order(
             cmd.QualityMark,
@@ -109,7 +109,7 @@ class Reporting:
         )
 
     def order(self, kind: type[cmd.CommandBase], **fields: Any) -> None:
-        """Give an operator's command, e.g. `guard.order(TrustReset, key="bash")`; needs an operator's rights."""
+        """Send an operator's command, e.g. `guard.order(TrustReset, key="bash")`; needs an operator's rights."""
         if not self.settings.enabled:
             return
         now = self.clock.now_ms()
@@ -122,7 +122,7 @@ class Reporting:
         self.publisher.send(command)
 
     def permission_hooks(self) -> dict[str, Callable[..., None]]:
-        """Hooks for a permission plugin that tells what it decided (docs/design/guard.md#permission): `on_resolved`."""
+        """Hooks for a permission plugin that reports its decisions (docs/design/guard.md#permission): `on_resolved`."""
         return {"on_resolved": self.on_permission_resolved}
 
     def on_permission_resolved(
@@ -133,7 +133,7 @@ class Reporting:
         method: str,
         session_id: str | None = None,
     ) -> None:
-        """Publish that a request for permission was answered."""
+        """Publish the answer to a permission request."""
         if not self.settings.enabled:
             return
         chosen = _session_or(session_id)
@@ -142,7 +142,7 @@ class Reporting:
 
 
 def _session_or(session_id: str | None) -> str:
-    """The session named, else the surrounding one, else none."""
+    """Return the given session, else the surrounding one, else `no-session`."""
     if session_id is not None and not (type(session_id) is str and not session_id):
         return session_id
     session = CURRENT.get()
@@ -150,9 +150,9 @@ def _session_or(session_id: str | None) -> str:
 
 
 def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) -> ev.ErrorInfo:
-    """A reported error as it may leave: a text, an object with `error`, or an exception.
+    """Convert a reported error for publication: a text, an object with `error`, or an exception.
 
-    The message is classified here, as it may stay here.
+    The message is classified here, as it may be withheld.
     """
     if isinstance(error, BaseException):
         failure = of_exception(error)
@@ -171,14 +171,14 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
 
 
 def severity_of(word: Severity | str | None) -> Severity | None:
-    """A severity by its word.
+    """Return a severity by its name.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: the name is unknown.
     """
     return None if word is None else Severity(word)
 
 
 def context_of(context: dict[str, Any] | None) -> msgspec.Raw | None:
-    """A report's context, redacted; None where there is none."""
+    """Return a report's context, redacted; None without one."""
     return msgspec.Raw(json_form(redact(json_view(context, open_objects=False)))[1]) if context else None

@@ -1,4 +1,4 @@
-"""One call on its way through the guard, and how it is read from a caller's words or from an envelope."""
+"""One guarded call, and its construction from a caller's arguments or an envelope."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
 
 NO_SESSION = "no-session"
-"""Session of calls that are made outside of any."""
+"""Session id of calls made outside of any session."""
 
 
 class Call:
-    """A call and what follows from it; the key and what it shows are worked out when they are first asked for.
+    """One call; its key and the values derived from its arguments are computed at first use.
 
     Attributes:
-        tool: what is known of the tool.
+        tool: registration of the tool.
         args: its arguments; never changed.
-        session_id: the conversation.
-        workspace_id: where the tool lives.
+        session_id: id of the conversation.
+        workspace_id: workspace of the tool.
         families: configured families of tools.
-        call_id: pairs its events; the model's id where it gave one.
-        request_id: unique per request.
-        started_ms: when it came, since the epoch.
-        began_ms: the same on the clock that never runs backwards.
-        deadline_ms: when nobody waits any more, on that clock; None: never.
-        scope: `global` where it may be the same as another session's call; None: as the tool or the guard says.
-        receives_key: the tool is given the idempotency key, and so can tell a repetition from another call.
-        running: the thread of its latest attempt, if that was a plain function's.
-        ended: how it ended, from the moment that the tool has run for the last time.
-        stream: done when its result, a generator, has ended; None where the result is another one.
-        cost_usd: US dollars that its caller expects it to cost; None: as its tool is registered.
-        approved: what a person has said to it, whom its caller has asked; None: nobody was asked.
+        call_id: pairs its events; the model's id if it gave one.
+        request_id: unique id of the request.
+        started_ms: time of the request, milliseconds since the epoch.
+        began_ms: the same on the monotonic clock, milliseconds.
+        deadline_ms: deadline on the monotonic clock, milliseconds; None: none.
+        scope: `global` if it may equal another session's call; None: as the tool or the guard is set.
+        receives_key: the tool gets the idempotency key, so it can detect repetitions.
+        running: thread of its latest attempt, if a plain function runs in it.
+        ended: its end, set once the tool has run for the last time.
+        stream: done when its result, a generator, has ended; None for other results.
+        cost_usd: expected cost in US dollars; None: as registered for its tool.
+        approved: a person's answer to the approval request; None: nobody was asked.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Call:
     def __init__(
         self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str, key: CallKey | None = None
     ) -> None:
-        """Begin with what every call has; the guard fills in the rest. `key`: where it is known already."""
+        """Set the attributes that every call has; the guard fills in the rest. `key`: if it is known already."""
         self.tool = tool
         self.args = named(args)
         self.session_id = session_id
@@ -157,26 +157,26 @@ class Call:
 
     @property
     def key(self) -> CallKey:
-        """Where the call counts; a key that would show a secret is the tool's own."""
+        """Failure key of the call; the tool's own key if it would contain a secret."""
         if self._key is None:
             self._key = safe_key(self.tool.name, self.sent_args, self.tool.service or "", self.families)
         return self._key
 
     @property
     def plain_args(self) -> dict[str, Any]:
-        """The arguments as JSON data, for everything but the tool itself."""
+        """Arguments as JSON data, for everything but the tool itself."""
         return self._json_form()[0]
 
     @property
     def sent_args(self) -> dict[str, Any]:
-        """The arguments as a worker reads them where they are sent; key and class are made of them in any case."""
+        """Arguments as a worker reads them if they are published; key and class are derived from them in any case."""
         if self._sent is None:
             self._sent = sent_form(self.args, self._json_form())
         return self._sent
 
     @property
     def canonical_args(self) -> bytes:
-        """The arguments as JSON with sorted names, for digests."""
+        """Arguments as JSON with sorted names, for digests."""
         return self._json_form()[1]
 
     def _json_form(self) -> tuple[dict[str, Any], bytes]:
@@ -186,12 +186,12 @@ class Call:
 
     @property
     def trust_keys(self) -> tuple[str, ...]:
-        """Keys of which the strictest decides: its target's, the tool's, its service's."""
+        """Trust keys, of which the strictest decides: the target's, the tool's, the service's."""
         return trust_keys(self.tool.name, self.key)
 
     @property
     def scopes(self) -> list[str]:
-        """Circuits it goes through: the tool's, its service's, and its model tier's where it is recursive."""
+        """Circuits of the call: the tool's, its service's, and its model tier's if it is recursive."""
         scopes = scopes_of(self.tool.name, self.key)
         if self.recursion_depth and self.model_tier:
             scopes.append(f"tier:{self.model_tier}")
@@ -199,7 +199,7 @@ class Call:
 
     @property
     def tool_class(self) -> ToolClass:
-        """What its arguments show of its class; a guess, for behaviour only."""
+        """Tool class guessed from the arguments; used for behaviour only."""
         name = self.tool.name
         if runs(name, self.sent_args, self.families) == "shell":
             return read_command(name, self.sent_args).tool_class
@@ -208,7 +208,7 @@ class Call:
 
     @property
     def program(self) -> Program:
-        """The kind of program it runs, and whether that is dangerous by the shipped rules; merely risky is not."""
+        """Kind of program it runs, and whether the shipped rules call it dangerous; risky programs do not count."""
         if self._program is None:
             self._program = self._read_program()
         return self._program
@@ -225,7 +225,7 @@ class Call:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may be made twice: by its tool's nature, its caller's word, or since the tool gets the key."""
+        """Whether it may be repeated: its tool or caller declares it, or the tool gets the idempotency key."""
         if self.hints is not None and self.hints.safety_critical:
             return False
         if self.hints is not None and self.hints.expected_retry_safe is not None:
@@ -233,7 +233,7 @@ class Call:
         return self.tool.may_repeat or self.receives_key
 
     def envelope(self) -> ToolCallEnvelope:
-        """The call as published (docs/design/guard.md#envelopes), for hooks."""
+        """Return the call as an envelope (docs/design/guard.md#envelopes), for hooks."""
         return ToolCallEnvelope(
             contract_version=CONTRACT_VERSION,
             request_id=self.request_id,
@@ -268,14 +268,14 @@ def _is_private(fine_key: str) -> bool:
 def safe_key(
     tool_name: str, args: Mapping[str, Any], service: str, families: Mapping[str, str] = NO_FAMILIES
 ) -> CallKey:
-    """Key of a call; one that would show a secret is the tool's own."""
+    """Return the key of a call; the tool's own key if it would contain a secret."""
     key = call_key(tool_name, args, service, families=families)
     fine = key.fine
     return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
 
 
 def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
-    """Keys of which the strictest decides: the call's target's, the tool's, the service's."""
+    """Return trust keys, of which the strictest decides: the call's target's, the tool's, the service's."""
     own = _own_key(tool_name)
     if key.service:
         return key.fine, own, f"service:{key.service}"
@@ -283,7 +283,7 @@ def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
 
 
 def scopes_of(tool_name: str, key: CallKey) -> list[str]:
-    """Circuits of a call that is not recursive."""
+    """Return the circuits of a call that is not recursive."""
     return [f"tool:{tool_name}", f"service:{key.service}"] if key.service else [f"tool:{tool_name}"]
 
 
@@ -294,7 +294,7 @@ def recorded_call(
     user_id: str | None,
     families: Mapping[str, str] = NO_FAMILIES,
 ) -> Call:
-    """The call that a started event reports, with the keys and circuits it had; private args by their failure key."""
+    """Rebuild a call from its started event, with its keys and circuits; private arguments by their failure key."""
     key = safe_key(event.tool_name, args, event.service or "", families)
     if event.failure_key:
         key = given_key(event.tool_name, event.failure_key, key)
@@ -308,18 +308,18 @@ def recorded_call(
 
 
 def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> ToolCallEnvelope:
-    """An envelope from JSON, from its parsed form, or as it is.
+    """Return an envelope from JSON, from its parsed form, or unchanged.
 
     Raises:
-        EnvelopeRejected: naming the field and the fault; nothing was called and nothing was noted.
+        EnvelopeRejected: the envelope is malformed; the message names the field and the fault.
     """
     try:
         if isinstance(given, bytes | str):
             return msgspec.json.decode(given, type=ToolCallEnvelope)
         if not isinstance(given, ToolCallEnvelope):
             return msgspec.convert(given, ToolCallEnvelope)
-        # One that was built by hand is checked, too, as msgspec checks nothing that a program assigns; its parameters
-        # may be any objects.
+        # Envelopes built in code are validated, too, as msgspec does not validate assignments; their parameters may be
+        # any objects.
         bare = msgspec.structs.replace(given, payload=msgspec.structs.replace(given.payload, params={}))
         msgspec.convert(msgspec.to_builtins(bare), ToolCallEnvelope)
     except Exception as error:
@@ -330,15 +330,15 @@ def read_envelope(given: ToolCallEnvelope | Mapping[str, Any] | bytes | str) -> 
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Whether a value is an id or a name that events may carry."""
+    """Whether a value is a valid id or name for events."""
     return type(value) is str and 0 < len(value) <= 256 and "\x1f" not in value and "\x00" not in value
 
 
 def check_call(tool_name: object, args: object, session_id: object) -> None:
-    """Refuse what is no call.
+    """Validate the arguments of a call.
 
     Raises:
-        EnvelopeRejected: naming the argument; the code is `unknown_tool` or `invalid_input`.
+        EnvelopeRejected: an argument is invalid; the code is `unknown_tool` or `invalid_input`.
     """
     for what, value, code in (("tool_name", tool_name, UNKNOWN_TOOL), ("session_id", session_id, INVALID_INPUT)):
         if not is_name(value):
@@ -349,5 +349,5 @@ def check_call(tool_name: object, args: object, session_id: object) -> None:
 
 
 def named(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as the dictionary that they are or that is made of them, whatever class they claim to be of."""
+    """Return arguments as a plain dictionary, whatever class they are of."""
     return args if issubclass(type(args), dict) else dict(args)  # type: ignore[return-value]

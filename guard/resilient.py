@@ -1,10 +1,9 @@
-"""A call that recovers by itself: the best tool for a scenario, and the next best where it fails.
+"""Resilient call: tries the best tool for a scenario, and the next best one if it fails.
 
 See docs/design/semantics.md#tool-quality.
 
-Ranks the registered tools by how well they fit the scenario and by the quality that trustfold has published, leaves out
-what has failed, and gives every attempt back. The failures teach trustfold by themselves: each call carries its
-scenario.
+Ranks the registered tools by how well they match the scenario and by their published quality, skips those that failed,
+and returns every attempt. Failures lower a tool's quality by themselves, as each call carries its scenario.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _RANKED_BY = ("quality", "breaker")
 
 @dataclass(frozen=True, slots=True)
 class ResilientAttempt:
-    """One tool that was tried.
+    """One tried tool.
 
     Attributes:
-        attempt: its number, from 1.
-        tool_id: the tool.
-        success: whether it did what it was asked.
-        score: its rank for the scenario when it was chosen.
-        error: why it did not; empty on success.
-        result: all there is to know about the call.
+        attempt: number of the attempt, from 1.
+        tool_id: name of the tool.
+        success: whether the tool succeeded.
+        score: its rank score for the scenario when it was chosen.
+        error: reason of the failure; empty on success.
+        result: full result of the call.
     """
 
     attempt: int
@@ -50,14 +49,14 @@ class ResilientAttempt:
 
 @dataclass(slots=True)
 class ResilientResult:
-    """What came of a resilient call (docs/design/semantics.md#tool-quality).
+    """Result of a resilient call (docs/design/semantics.md#tool-quality).
 
     Attributes:
-        success: some tool did it.
-        result: what that tool returned; None where none did.
-        tool_id: that tool; empty where none did.
-        attempts: every tool that was tried, in order.
-        refused: tools that the guard would not call, and why.
+        success: a tool succeeded.
+        result: return value of that tool; None without one.
+        tool_id: name of that tool; empty without one.
+        attempts: every tried tool, in order.
+        refused: tools that the guard refused to call, with reasons.
     """
 
     success: bool = False
@@ -67,10 +66,10 @@ class ResilientResult:
     refused: dict[str, str] = field(default_factory=dict)
 
     def unwrap(self) -> Any:
-        """What the tool returned.
+        """Return the successful tool's return value.
 
         Raises:
-            CallNotPermitted: no tool did it; the message says what each one said.
+            CallNotPermitted: no tool succeeded; the message holds each tool's error.
         """
         if self.success:
             return self.result
@@ -88,7 +87,7 @@ async def call_resilient(
 ) -> ResilientResult:
     """Try tools until one succeeds, none is left, or `max_attempts` were called.
 
-    A tool whose circuit is open or whose trust is withdrawn is passed over, which is no attempt.
+    A tool with an open circuit or without trust is skipped, which does not count as an attempt.
 
     Raises:
         ConfigError: `max_attempts` is below 1.
@@ -101,7 +100,7 @@ async def call_resilient(
     made = ResilientResult()
     tried: set[str] = set()
     while len(made.attempts) < max_attempts:
-        # Ranked anew each time: what has just failed may have cost others, too.
+        # Ranked again for each attempt: the last failure may have changed other scores, too.
         chosen = next((one for one in rank(guard, scenario, tags, rules, similarity) if one.tool not in tried), None)
         if chosen is None:
             return made
@@ -125,9 +124,9 @@ async def call_resilient(
 def rank(
     guard: GuardInterface, scenario: str, tags: frozenset[str], rules: QualityRules, similarity: Any = None
 ) -> list[Ranked]:
-    """Registered tools that can be called by name and carry all tags, best first, without those that do not fit.
+    """Return the registered tools with a function and all tags, best first, without those that do not match.
 
-    Past failures and tags rank; they leave no scenario without a candidate.
+    Past failures and tags change the order; they never exclude the last candidates.
     """
     fitting = {tool.name: tool for tool in guard.tools.known() if tool.function is not None and tags <= tool.tags}
     candidates = [
@@ -138,5 +137,5 @@ def rank(
     states = [one for kind in _RANKED_BY for one in guard.view.records(kind, workspace)]
     now = datetime.fromtimestamp(guard.clock.now_ms() / 1000, UTC)
     ranked = rank_tools(scenario, candidates, states, now, rules, similarity)
-    # Tags that the caller asks for are a word for fitting: among them even a poor description is worth a try.
+    # The caller's tags already select: among them even a weak description match is tried.
     return [one for one in ranked if one.similarity > 0 or tags]

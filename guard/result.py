@@ -1,4 +1,4 @@
-"""What a guarded call gives back."""
+"""Result of a guarded call."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FallbackResult:
-    """What stands in for the result of a call that was not made (docs/design/guard.md#order-of-a-call).
+    """Substitute for the result of a call that was not made (docs/design/guard.md#order-of-a-call).
 
     Attributes:
-        reason: why it was not made.
-        suggestion: what to do in its place.
-        original_query: what was asked.
-        is_fallback: True, for those who see only the fields.
+        reason: why the call was not made.
+        suggestion: what to do instead.
+        original_query: the query of the call.
+        is_fallback: always True, to recognise the object by its fields.
     """
 
     reason: str
@@ -45,21 +45,21 @@ class FallbackResult:
 
 @dataclass(slots=True, kw_only=True)
 class ToolResult:
-    """How one guarded call ended; a guarded call never raises what its tool raises.
+    """End of one guarded call; exceptions of the tool are returned, not raised.
 
     Attributes:
-        request_id: of the call.
-        tool_name: the tool.
-        status: how it ended.
-        output: what the tool returned, as it was returned; also where that reports a failure.
-        error: what went wrong; None on success.
-        attempts: how often the tool was called.
+        request_id: id of the request.
+        tool_name: name of the tool.
+        status: status of the call.
+        output: return value of the tool, unchanged; also if it reports a failure.
+        error: error of the call; None on success.
+        attempts: number of times the tool was called.
         duration_ms: milliseconds from the request to the result.
-        from_cache: an earlier call with the same key gave the result.
-        cache: which one.
-        retried_by: attempts that were followed by another.
-        exception: what the tool raised last, if it raised.
-        metadata: remarks: `shadow` (what would have been refused), `plan` (how to end well), `approval`.
+        from_cache: the result comes from an earlier call with the same key.
+        cache: that call.
+        retried_by: attempts that were retried.
+        exception: last exception of the tool; None if it raised none.
+        metadata: further information: `shadow` (refusal that was not enforced), `plan` (how to end), `approval`.
     """
 
     request_id: str
@@ -77,7 +77,7 @@ class ToolResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the tool did what it was asked."""
+        """Whether the call succeeded."""
         return self.status is ResultStatus.SUCCESS
 
     @property
@@ -86,14 +86,14 @@ class ToolResult:
         return self.error is not None and self.attempts == 0 and self.error.code in REFUSALS
 
     def fallback(self, original_query: Any = None) -> FallbackResult | None:
-        """What to go on with where the guard did not make the call; None where it did."""
+        """Return a substitute result if the guard did not make the call; None if it did."""
         if not self.refused or self.error is None:
             return None
         reason, _, suggestion = self.error.message.rpartition("; ")
         return FallbackResult(reason or suggestion, suggestion, original_query)
 
     def unwrap(self) -> Any:
-        """The tool's own return value.
+        """Return the tool's own return value.
 
         Raises:
             CallNotPermitted: the guard did not make the call.
@@ -109,7 +109,7 @@ class ToolResult:
         raise ToolFailed(self.error.code, self.error.message, self.output)
 
     def envelope(self) -> ToolResultEnvelope:
-        """The result as published (docs/design/guard.md#envelopes); the output must be JSON to be encoded."""
+        """Return the result as an envelope (docs/design/guard.md#envelopes); encoding it needs a JSON output."""
         shown = self.output is not None or self.ok
         return ToolResultEnvelope(
             request_id=self.request_id,
@@ -126,18 +126,18 @@ class ToolResult:
 
 
 def refusal(code: str, message: str) -> ResultError:
-    """An error of the guard's own: the tool was not called."""
+    """Create an error of the guard: the tool was not called."""
     return ResultError(code=code, message=message, retriable=code in {"circuit_open", "in_flight"}, terminal=False)
 
 
 def rejected_call(rejected: EnvelopeRejected, tool_name: str) -> ToolResult:
-    """The answer to a call that makes no sense: terminal, and a failure as any other."""
+    """Return the result of an invalid call: a terminal failure."""
     error = ResultError(code=rejected.code, message=str(rejected), retriable=False, terminal=True)
     return ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.ERROR, error=error, exception=rejected)
 
 
 def refused_envelope(rejected: EnvelopeRejected, envelope: Any) -> ToolResult:
-    """The answer to an envelope that describes no call: terminal, with the ids that can be read."""
+    """Return the result of an invalid envelope: a terminal failure, with the ids that can be read."""
     shown = envelope if isinstance(envelope, Mapping) else {}
     error = ResultError(code="validation_error", message=str(rejected), retriable=False, terminal=True)
     return ToolResult(

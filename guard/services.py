@@ -1,4 +1,4 @@
-"""What the steps of a guarded call share: made once for each guard, given to each step as a whole."""
+"""Parts shared by the steps of a guarded call; created once per guard."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Services:
     """Parts of one guard.
 
     Attributes:
-        backend: where events go and the view comes from.
-        settings: what holds for all calls.
-        clock: the time.
-        publisher: makes events and sends them.
-        gate: the circuits of calls.
+        backend: transport of events, states and decisions.
+        settings: settings of all calls.
+        clock: clock of the guard.
+        publisher: creates and sends events.
+        gate: circuit gate.
         hooks: hooks of the platform.
         metrics: counters.
         tracing: spans of OpenTelemetry.

@@ -1,4 +1,4 @@
-"""One conversation under guard: its texts, turns, calls, nudges and limits."""
+"""Session of one conversation under guard: texts, turns, calls, nudges and limits."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from .interface import GuardInterface
 
 CURRENT: ContextVar[GuardSession | None] = ContextVar("trustfold_session", default=None)
-"""Session of calls that name none."""
+"""Session of calls that name no session."""
 
 MAX_SUGGESTIONS = 50
 
 
 class GuardSession:
-    """A session; use it with `async with`, which begins and ends it.
+    """Session; `async with` begins and ends it.
 
     Attributes:
-        session_id: the conversation.
-        model: the model that is speaking; sent with every event.
-        turn_index: which turn it is; None before the first.
-        spending: what it has spent of its limits; None where it has none.
-        inbox: nudges.
-        suggestions: what else was suggested for it: other models, limits; newest last.
+        session_id: id of the conversation.
+        model: name of the current model; sent with every event.
+        turn_index: index of the current turn; None before the first.
+        spending: counter of its limits; None without limits.
+        inbox: inbox of nudges.
+        suggestions: other suggestions for it: models, limits; newest last.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GuardSession:
         request_pause: Inject | None = None,
         on_suggestion: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Prepare a session; `async with` or `begin` announces it."""
+        """Prepare a session; `async with` or `begin` publishes its start."""
         own = guard.settings
         self.session_id = session_id
         self.model = model or own.model
@@ -84,18 +84,18 @@ class GuardSession:
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def begin(self) -> Self:
-        """Announce the session and listen for what is said about it."""
+        """Publish the session's start and listen for its decisions."""
         if not self._guard.settings.enabled or self._stop is not None:
             return self
-        self._stop = self._guard.backend.decisions.listen(self.session_id, self._hear)
+        self._stop = self._guard.backend.decisions.listen(self.session_id, self._on_decision)
         self._guard.sessions[self.session_id] = self
         self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True)
         if self.spending is not None:
-            self._tell_limits(self.spending.limits, "platform")
+            self._publish_limits(self.spending.limits, "platform")
         return self
 
     def end(self, reason: str | None = None) -> None:
-        """End the session; what is open in it is closed."""
+        """Publish the session's end; its open calls and turns are closed."""
         if self._stop is None:
             return
         self._event(ev.SessionEnded, reason=redact_text(reason) if reason else None)
@@ -120,18 +120,18 @@ class GuardSession:
     async def call(
         self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
     ) -> ToolResult:
-        """A guarded call in this session; see `ToolGuard.call`."""
+        """Make a guarded call in this session; see `ToolGuard.call`."""
         return await self._guard.call(tool_name, function, args, session_id=self.session_id, **options)
 
     # --- what is said ---------------------------------------------------------------------------------------------
 
     def user_message(self, text: str = "") -> None:
-        """The user said something; that ends every streak. Only a digest of the text is sent."""
+        """Publish a user message, which ends every streak; only a digest of the text is sent."""
         digest = self._guard.privacy.text_digest(text) if text else None
         self._event(ev.UserMessage, text_digest=digest)
 
     def model_text(self, text: str) -> None:
-        """The model said something: one whole message."""
+        """Publish one whole message of the model."""
         if self._guard.privacy.send_args:
             self._event(ev.ModelText, text=redact_text(text))
             return
@@ -147,20 +147,20 @@ class GuardSession:
 
     @contextmanager
     def turn(self, index: int | None = None) -> Iterator[int]:
-        """The model's turn: `with session.turn():`."""
+        """Publish start and end of the model's turn: `with session.turn():`."""
         try:
             yield self.begin_turn(index)
         finally:
             self.end_turn()
 
     def begin_turn(self, index: int | None = None) -> int:
-        """The model's turn begins, for programs that `turn` cannot surround; returns its index."""
+        """Publish the start of a turn, for programs that cannot use `turn`; return its index."""
         self.turn_index = index if index is not None else 0 if self.turn_index is None else self.turn_index + 1
         self._event(ev.TurnStarted)
         return self.turn_index
 
     def end_turn(self) -> None:
-        """The model's turn is over."""
+        """Publish the end of the turn."""
         self._event(ev.TurnEnded)
 
     def change_settings(self, settings: SettingsOverrides) -> None:
@@ -168,25 +168,25 @@ class GuardSession:
         self._event(ev.SessionSettingsChanged, settings=settings)
 
     def false_alarm(self, output_id: str, reason: str | None = None) -> None:
-        """Say that a nudge or an escalation was wrong."""
+        """Publish that a nudge or an escalation was a false alarm."""
         self._event(ev.FeedbackFalseAlarm, output_id=output_id, reason=redact_text(reason) if reason else None)
 
     # --- what trustfold says --------------------------------------------------------------------------------------
 
     @property
     def paused(self) -> bool:
-        """Whether a nudge asked for a pause that nobody has ended yet."""
+        """Whether a nudge requested a pause that has not been ended."""
         return self.inbox.paused
 
     def nudges(self) -> AsyncIterator[NudgeIssued]:
-        """Nudges as they come, each once, until the session ends."""
+        """Iterator of nudges as they arrive, each once, until the session ends."""
         return self.inbox.__aiter__()
 
     def messages(self) -> list[dict[str, str]]:
-        """Nudges as chat messages for the next request to the model, each once."""
+        """Return nudges as chat messages for the next request to the model, each once."""
         return self.inbox.messages()
 
-    def _hear(self, decision: Any) -> None:
+    def _on_decision(self, decision: Any) -> None:
         if isinstance(decision, NudgeIssued):
             self.inbox.take(decision)
             return
@@ -199,21 +199,21 @@ class GuardSession:
     # --- trust and limits -----------------------------------------------------------------------------------------
 
     def trust(self, key: str, state: TrustState | str | None) -> None:
-        """Override the trust of a key (or a tool's name) in this session; None takes the override back."""
+        """Override the trust of a key (or a tool's name) in this session; None removes the override."""
         if state is None:
             self._trust.pop(key, None)
         else:
             self._trust[key] = TrustState(state)
 
     def trust_override(self, keys: tuple[str, ...]) -> TrustState | None:
-        """The session's own word about a call, the most specific key first; None where it has none."""
+        """Return the session's trust override of a call, the most specific key first; None without one."""
         return next((self._trust[key] for key in keys if key in self._trust), None) if self._trust else None
 
     def override_guarantees(self, *, confirmed_by: str, **limits: float) -> None:
-        """Let the session spend more, because a person has confirmed it; each confirmation counts once.
+        """Raise the session's limits after a person's confirmation; each confirmation counts once.
 
         Raises:
-            ConfigError: nobody confirmed, or no limit of this name exists.
+            ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
         if self.spending is None:
             self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
@@ -221,24 +221,24 @@ class GuardSession:
         self._event(ev.GuaranteeOverridden, limits=published_limits(limits), confirmed_by=confirmed_by)
 
     def allow_once(self, *limits: str, confirmed_by: str) -> None:
-        """Let the next operation that needs it go beyond the named limits, because a person has confirmed it.
+        """Let the next operation that needs it exceed the named limits, after a person's confirmation.
 
-        The override is used once; it is recorded in `spending.overrides` and as an event when it is used.
+        The override is used once; on use it is recorded in `spending.overrides` and published.
 
         Raises:
-            ConfigError: nobody confirmed, or no limit of this name exists.
+            ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
         if self.spending is None:
             self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
         self.spending.allow_once(limits, confirmed_by)
 
     def check_limits(self, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
-        """Check an operation other than a guarded call, right before it is made; guarded calls are checked anyway.
+        """Check an operation other than a guarded call right before it is made; guarded calls are checked by the guard.
 
-        Every limit that it goes beyond is in `violations` of the answer, and recorded in `spending.violations`.
+        Every exceeded limit is in `violations` of the result and recorded in `spending.violations`.
 
         Raises:
-            ConfigError: the cost is no amount of money.
+            ConfigError: the cost is invalid.
         """
         if self.spending is None:
             return WITHIN
@@ -248,10 +248,10 @@ class GuardSession:
         return checked
 
     def spend(self, *, cost_usd: float = 0.0, recursive: bool = False) -> None:
-        """Count what an operation other than a guarded call has cost.
+        """Count the cost of an operation other than a guarded call.
 
         Raises:
-            ConfigError: the cost is no amount of money.
+            ConfigError: the cost is invalid.
         """
         if self.spending is not None:
             self.spending.cost_usd += amount(cost_usd)
@@ -283,10 +283,10 @@ class GuardSession:
         )
 
     def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> bool:
-        """Report that a tool worked."""
+        """Report a success of a tool."""
         return self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
 
-    def _tell_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
+    def _publish_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
         told = published_limits({name: getattr(limits, name) for name in LIMITS})
         self._event(ev.GuaranteeOverridden, limits=told, confirmed_by=confirmed_by)
 

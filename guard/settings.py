@@ -1,4 +1,4 @@
-"""Settings of a guard: what holds for all of its calls unless a tool or a call says otherwise."""
+"""Settings of a guard; tools and calls may override some of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SCOPES = ("session", "global")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how soon a call is tried again (docs/design/guard.md#retries).
+    """Number and delays of retries (docs/design/guard.md#retries).
 
     Attributes:
-        max_attempts: attempts, the first one included.
-        base_ms: upper bound of the first delay; each further one doubles it. Delays are drawn from 0 to the bound
-            (full jitter), so that callers that failed together do not come back together.
-        max_delay_ms: largest upper bound of a delay.
-        max_elapsed_ms: milliseconds after the start in which a further attempt may begin.
+        max_attempts: number of attempts, including the first.
+        base_ms: upper bound of the first delay in milliseconds; it doubles for each further one. Delays are drawn from
+            0 to the bound (full jitter), so that callers that failed together do not retry together.
+        max_delay_ms: largest upper bound of a delay, milliseconds.
+        max_elapsed_ms: milliseconds after the start within which a further attempt may begin.
     """
 
     max_attempts: int = 4
@@ -36,7 +36,7 @@ class RetryPolicy:
     max_elapsed_ms: float = 30_000.0
 
     def __post_init__(self) -> None:
-        """Refuse policies that cannot be followed.
+        """Validate the policy.
 
         Raises:
             ConfigError: naming the field.
@@ -50,16 +50,17 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupePolicy:
-    """How calls with the same idempotency key are joined (docs/design/guard.md#idempotency).
+    """Coalescing of calls with the same idempotency key (docs/design/guard.md#idempotency).
 
     Attributes:
-        mode: `enforced` waits for the twin that is running, `bestEffort` fails fast, `disabled` joins nothing.
-        derive_keys: compute a key where neither the caller nor a hook gives one and the tool's calls may be joined.
-        scope: which calls may be the same: those of one `session`, or `global`.
+        mode: `enforced` waits for the running call, `bestEffort` fails fast, `disabled` coalesces nothing.
+        derive_keys: compute a key if neither the caller nor a hook gives one and the tool allows coalescing.
+        scope: calls that may share a key: those of one `session`, or `global`.
         conflict: same key, other parameters: `reject` the call, or treat it as an `independent` one.
-        done_ms: how long a result is kept.
-        failed_ms: how long a terminal error is kept; errors that might pass are never kept.
-        lease_ms: how long a running call holds its key without a sign of life; it gives one three times as often.
+        done_ms: milliseconds that a result is kept.
+        failed_ms: milliseconds that a terminal error is kept; retriable errors are never kept.
+        lease_ms: milliseconds that a running call holds its key without an extension; it extends it three times as
+            often.
     """
 
     mode: DedupeMode = DedupeMode.ENFORCED
@@ -71,7 +72,7 @@ class DedupePolicy:
     lease_ms: int = 120_000
 
     def __post_init__(self) -> None:
-        """Refuse what is no policy.
+        """Validate the policy.
 
         Raises:
             ConfigError: naming the field.
@@ -87,32 +88,32 @@ class DedupePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
-    """How a guard works.
+    """Settings of a guard.
 
     Attributes:
-        enabled: False is the kill switch: calls go straight to their functions, nothing is checked or published.
+        enabled: False is the kill switch: functions are called unguarded, nothing is checked or published.
         shadow: everything is computed and published, nothing is enforced.
-        enforce_breakers: False lets calls through open circuits; the rest stays as it is.
-        workspace_id: where the tools live.
-        namespace: of the tools, part of computed idempotency keys.
-        actor_id: on whose behalf calls are made where they do not say.
-        user_id: who the agent works for.
-        tenant_id: for the platform's own accounting.
-        agent_id: which agent this is.
-        model: the model that is calling.
-        model_tier: its class; recursive calls have a circuit per tier.
-        retry: how often and how soon a call is tried again.
-        dedupe: how calls with the same key are joined.
+        enforce_breakers: False lets calls through open circuits; all else is unchanged.
+        workspace_id: workspace of the tools.
+        namespace: namespace of the tools, part of computed idempotency keys.
+        actor_id: default of whom calls are made for.
+        user_id: user of the agent.
+        tenant_id: tenant, for the platform's own accounting.
+        agent_id: id of the agent in its session.
+        model: name of the calling model.
+        model_tier: class of the model; recursive calls have a circuit per tier.
+        retry: number and delays of retries.
+        dedupe: coalescing of calls with the same key.
         families: tool name or glob → family, as `tools.families` of the workers' rules; by default those of the file
             that `TRUSTFOLD_RULES` names.
-        passthrough: further exceptions that steer the program and are no failures: classes, or `package.Class` as text.
-        unattended: what becomes of a call that needs approval where there is nobody to ask: `allow` or `deny`.
-        digest_key: secret of the deployment; digests of arguments are keyed with it.
-        send_args: send arguments and texts, redacted, instead of digests.
-        send_errors: send error messages, redacted, instead of digests.
-        buffer_events: events kept while they cannot be delivered; beyond them the oldest are dropped and counted.
-        probe_wait_ms: how long a call waits for the fleet's leave to probe a half-open circuit.
-        tracing: make OpenTelemetry spans (extra `otel`).
+        passthrough: further control-flow exceptions that are not failures: classes, or `package.Class` as text.
+        unattended: answer for a call that needs approval where nobody can be asked: `allow` or `deny`.
+        digest_key: secret of the deployment; keys the digests of arguments.
+        send_args: publish arguments and texts, redacted, instead of digests.
+        send_errors: publish error messages, redacted, instead of digests.
+        buffer_events: number of undelivered events kept; beyond it the oldest are dropped and counted.
+        probe_wait_ms: milliseconds that a call waits for the lease to probe a half-open circuit.
+        tracing: create OpenTelemetry spans (extra `otel`).
     """
 
     enabled: bool = True
@@ -139,10 +140,10 @@ class GuardSettings:
     tracing: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
+        """Validate the settings.
 
         Raises:
-            ConfigError: naming the setting.
+            ConfigError: a setting is invalid; the message names it.
         """
         if self.unattended not in UNATTENDED:
             raise ConfigError(f"unattended is {self.unattended!r}; use {' or '.join(UNATTENDED)}")
@@ -156,10 +157,10 @@ class GuardSettings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
-        """Settings from `TRUSTFOLD_*`; `overrides` win over the environment, except over the kill switch.
+        """Create settings from `TRUSTFOLD_*` variables; `overrides` win over the environment, except the kill switch.
 
         Raises:
-            ConfigError: a variable does not parse, an override is no setting or cannot work.
+            ConfigError: a variable does not parse, or an override is unknown or invalid.
         """
         environ = os.environ if environ is None else environ
         known = {one.name for one in fields(cls)}
@@ -168,7 +169,7 @@ class GuardSettings:
         values: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
             if name == "families" and (overrides.get(name) is not None or values.get("enabled") is False):
-                continue  # the file is not needed, and a fault in it must not stand in the way
+                continue  # the file is not needed here, so a fault in it must not raise
             if text := environ.get(variable):
                 try:
                     values[name] = parse(text)
@@ -193,7 +194,7 @@ def _boolean(text: str) -> bool:
 
 
 def _families_in(file: str) -> Mapping[str, str]:
-    from ..config import load_rules  # few have a file of rules
+    from ..config import load_rules  # few deployments have a rules file
 
     return load_rules(file).tools.families
 
@@ -218,4 +219,4 @@ _VARIABLES: dict[str, tuple[str, Any]] = {
 }
 
 ENVIRONMENT: tuple[str, ...] = tuple(_VARIABLES)
-"""Every variable that `GuardSettings.from_env` reads."""
+"""Names of the variables that `GuardSettings.from_env` reads."""

@@ -1,8 +1,8 @@
-"""The local view: what the records of the `state` topic say about trust and circuits, ready to be asked.
+"""Local view of the `state` topic: trust and circuits, indexed for checks.
 
-Everything here is a dictionary lookup: a check must cost microseconds and never wait for the network. Only what is away
-from its default is published, so an untroubled fleet has an empty view. What time alone changes (an open circuit is
-half-open after `open_until`, a lease is free after `lease_until`) is derived when it is asked for.
+Each query is a dictionary lookup: a check must take microseconds and never wait for the network. Only states other than
+the default are published, so a healthy fleet has an empty view. Changes by time alone (an open circuit is half-open
+after `open_until`, a lease is free after `lease_until`) are derived in the query.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ STRICTNESS = {
     TrustState.BLOCKED: 3,
     TrustState.REMOVED: 4,
 }
-"""Of several keys of one call the strictest holds (docs/design/semantics.md#failure-keys)."""
+"""Order of trust states: of several keys of a call, the strictest decides (docs/design/semantics.md#failure-keys)."""
 
 ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 """States in which a person must approve a call."""
 
 SESSION_SCOPE = "session"
-"""Scope of what a session itself says about trust; it is on no topic."""
+"""Scope of a session's own trust overrides, which are on no topic."""
 
 MAX_HISTORY = 500
-"""Latest changes remembered, for those who ask what happened."""
+"""Number of latest changes kept for queries of history."""
 
 
 class Trust(NamedTuple):
-    """A key that is not trusted.
+    """State of a key that is not trusted.
 
     Attributes:
-        resets: keys whose reset makes the call run again, for other keys of the call may not be trusted either; empty
-            where it is the record's own.
-        others: records of the other keys of the call that are not trusted.
+        resets: keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it
+            is the record's own key.
+        others: records of the other untrusted keys of the call.
     """
 
     state: TrustState
@@ -54,7 +54,7 @@ class Trust(NamedTuple):
 
     @property
     def asking(self) -> tuple[str, ...]:
-        """Keys whose approval lets one call pass; empty where an operator cannot give it."""
+        """Keys whose approval lets one call pass; empty if no operator can approve it."""
         records = (self.record, *self.others)
         if any(record.scope in {SESSION_SCOPE, "user"} or record.state not in ASKING for record in records):
             return ()
@@ -65,8 +65,8 @@ class Approval(NamedTuple):
     """An operator's approval of one call of a key (`trust.approve`).
 
     Attributes:
-        id: id of the command; also of the approvals that it has given to other keys.
-        until_ms: when it ends, milliseconds.
+        id: id of the command; also of the approvals it gave to other keys.
+        until_ms: expiry, milliseconds since the epoch.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Approval(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """A circuit that is not closed, and is enforced; times in milliseconds, 0 for none."""
+    """An enforced circuit that is not closed; times in milliseconds since the epoch, 0 for none."""
 
     state: BreakerState
     open_until: int
@@ -85,15 +85,15 @@ class Circuit(NamedTuple):
 
 
 class StateView:
-    """Latest state of every key that is away from its default, and the last changes.
+    """Latest state of every key that differs from its default, and the latest changes.
 
     Attributes:
-        untroubled: nothing is held against anything; the check is over before it began.
-        changes: latest changes, oldest first: record key and record, None for back to default.
+        untroubled: every state is the default, so checks return at once.
+        changes: latest changes, oldest first: record key and record, None for the default.
     """
 
     def __init__(self) -> None:
-        """Start with everything at its default."""
+        """Start with all states at their defaults."""
         self.untroubled = True
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
         self._trust: dict[str, Trust] = {}
@@ -101,9 +101,9 @@ class StateView:
         self._records: dict[str, StateUpdated] = {}
 
     def apply(self, key: str, value: bytes | None) -> StateUpdated | None:
-        """Take up one record of the `state` topic; gives it back, None for a tombstone or what cannot be read.
+        """Apply one record of the `state` topic; return it, or None for a tombstone or an unreadable record.
 
-        A record that this version cannot read leaves its key as it was.
+        An unreadable record leaves its key unchanged.
         """
         if value is None:
             self._forget(key)
@@ -119,7 +119,7 @@ class StateView:
         place = key.partition(":")[2]
         self._records[key] = record
         self.changes.append((key, record))
-        # Others may look while this thread writes: a state is replaced at once, never taken away and put back.
+        # Readers may run while this thread writes: a state is replaced in one step, never removed and added again.
         if trust is not None:
             self._trust[place] = trust
         elif isinstance(record, TrustUpdated):
@@ -132,23 +132,23 @@ class StateView:
         return record
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
-        """The strictest state of a call's keys, narrowest first; None where all are trusted.
+        """Return the strictest state of a call's keys, narrowest first; None if all are trusted.
 
-        What holds for a user in all workspaces holds where the workspace itself has no state. A record of scope `key`
-        holds for calls of just that key, also where it is the key of their tool.
+        A user's state in all workspaces applies where the workspace itself has none. A record of scope `key` applies to
+        calls with exactly that key, also if it is the key of their tool.
         """
         found = self._not_trusted(workspace, keys, user)
         if len(found) < 2:
             return found[0] if found else None
         strictest = max(found, key=lambda one: STRICTNESS[one.state])
-        # The reset of a tool or a service reaches its fine keys.
+        # Resetting a tool or a service also resets its fine keys.
         return strictest._replace(
             resets=tuple(one.record.key for one in found if one.record.scope != "key"),
             others=tuple(one.record for one in found if one is not strictest),
         )
 
     def approvals(self, workspace: str, keys: Iterable[str], user: str | None, now_ms: int) -> tuple[Approval, ...]:
-        """The approvals by which a call with these keys may pass; empty unless every key that asks has one."""
+        """Return the approvals that let a call with these keys pass; empty unless every asking key has one."""
         given: set[Approval] = set()
         for state, record, *_ in self._not_trusted(workspace, keys, user):
             until = _ms(record.approval_expires_at)
@@ -167,17 +167,17 @@ class StateView:
             if here is None and user is not None:
                 here = self._trust.get(f"user:{user}{US}{key}")
                 if here is not None and here.record.scope != "user":
-                    here = None  # of a workspace that is called like a user
+                    here = None  # a workspace with the name of a user
             if here is not None:
                 found.append(here)
         return found
 
     def circuit(self, workspace: str, scope: str, now_ms: int) -> Circuit | None:
-        """A circuit that is open or half-open at a time; None where traffic flows."""
+        """Return the circuit if it is open or half-open at `now_ms`; else None."""
         return self.circuit_at(f"{workspace}{US}{scope}", now_ms)
 
     def circuit_at(self, place: str, now_ms: int) -> Circuit | None:
-        """The same, by workspace and scope as they stand in a record key."""
+        """Same as `circuit`, by workspace and scope in the form of record keys."""
         circuit = self._circuits.get(place)
         if circuit is None:
             return None
@@ -190,7 +190,7 @@ class StateView:
         return circuit
 
     def records(self, kind: str = "", workspace: str | None = None) -> list[StateUpdated]:
-        """Every record of a kind (all kinds by default), of one workspace or of all."""
+        """Return all records of a kind (default: all kinds), of one workspace or of all."""
         return [
             record
             for record in self._records.values()
@@ -199,7 +199,7 @@ class StateView:
         ]
 
     def keys(self) -> set[str]:
-        """Record keys of everything that is away from its default."""
+        """Return the record keys of all states that differ from their defaults."""
         return set(self._records)
 
     def _forget(self, key: str) -> None:
@@ -213,7 +213,7 @@ class StateView:
 
 
 def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:
-    """What a record says that a check must know: nothing, where it says that all is well."""
+    """Return trust and circuit of a record as far as checks need them; None for each that is harmless."""
     if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
         return Trust(record.state, record), None
     if isinstance(record, BreakerUpdated) and record.mode in {None, BreakerMode.ENFORCE}:

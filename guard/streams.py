@@ -1,7 +1,7 @@
-"""Generators as results: handed over as they come; the call ends when they end, with the error they end with.
+"""Generators as results: returned to the caller at once; the call ends when the generator ends.
 
-A relay stands in front of the tool's own generator and passes everything through in both directions. It reports the end
-once: by exhaustion, by an error, or because nobody reads on.
+A relay wraps the tool's generator and forwards items in both directions. It reports the end once: exhausted, failed, or
+abandoned by its reader.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 Ended = Callable[[BaseException | None, bool], None]
-"""Gets the error that a stream ended with, if any, and whether its reader left it before its end."""
+"""Callback with the error that a stream ended with, if any, and whether its reader abandoned it."""
 
 
 def is_stream(output: object) -> bool:
-    """Whether a result is a generator of either kind."""
+    """Whether a result is a generator, plain or asynchronous."""
     kind = type(output)
     if kind is AsyncGeneratorType:
         return True
@@ -25,7 +25,7 @@ def is_stream(output: object) -> bool:
 
 
 def relay(stream: Any, ended: Ended) -> Any:
-    """A generator of the same kind that gives what `stream` gives and reports its end once."""
+    """Wrap `stream` in a generator of the same kind that reports its end once."""
     told = False
 
     def once(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `Ended`
@@ -37,7 +37,7 @@ def relay(stream: Any, ended: Ended) -> Any:
     make: Callable[..., Any] = relay_async if type(stream) is AsyncGeneratorType else _relay
     made = make(stream, once)
     made.__name__, made.__qualname__ = stream.__name__, stream.__qualname__
-    # One that is never begun runs no code of ours when it goes.
+    # A generator that was never started runs no code when it is closed.
     weakref.finalize(made, once, None, True).atexit = False  # noqa: FBT003
     return made
 

@@ -1,4 +1,4 @@
-"""The same guard for programs without an event loop; see `blocking` for the threads that do the work."""
+"""Blocking guard for programs without an event loop; see `blocking` for its threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GUARDS: WeakSet[SyncToolGuard] = WeakSet()
 
 
 class SyncGuardSession(GuardSession):
-    """A session whose calls wait."""
+    """Session whose calls block."""
 
     def __init__(self, guard: SyncToolGuard, session_id: str, **options: Any) -> None:
         """As `GuardSession`."""
@@ -37,19 +37,19 @@ class SyncGuardSession(GuardSession):
     def call(  # type: ignore[override]
         self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
     ) -> ToolResult:
-        """A guarded call in this session; see `SyncToolGuard.call`."""
+        """Make a guarded call in this session; see `SyncToolGuard.call`."""
         return self._waiting.call(tool_name, function, args, session_id=self.session_id, **options)
 
 
 class SyncToolGuard:
-    """A guard that blocks; everything that does not wait is the asynchronous guard's own.
+    """Blocking guard; methods that do not wait are the asynchronous guard's own.
 
     Attributes:
         guard: the asynchronous guard.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, ToolGuard]]) -> None:
-        """Make the asynchronous guard on the loop that will serve it."""
+        """Create the asynchronous guard on the loop that will serve it."""
         self._thread: LoopThread | None = LoopThread()
         self._closed = False
         try:
@@ -61,11 +61,11 @@ class SyncToolGuard:
         _GUARDS.add(self)
 
     def after_fork(self) -> None:
-        """Begin anew in a child process, which has no thread but the one that forked."""
+        """Reset in a child process, which has only the thread that forked."""
         self._thread = None
 
     def _loop_thread(self) -> LoopThread:
-        """The thread that waits; a new one in a child process.
+        """Thread of the event loop; a new one in a child process.
 
         Raises:
             GuardError: the guard is closed.
@@ -97,7 +97,7 @@ class SyncToolGuard:
         return cls(lambda: ToolGuard.connect(address, **options))
 
     def __getattr__(self, name: str) -> Any:
-        """What does not wait: settings, tools, hooks, metrics, register, report_failure and the rest."""
+        """Forward attributes that do not wait: settings, tools, hooks, metrics, register, report_failure and others."""
         return getattr(self.guard, name)
 
     def check(self, tool_name: str, args: Mapping[str, Any] | None = None, **options: Any) -> Decision:
@@ -129,14 +129,14 @@ class SyncToolGuard:
         return guarded(function, made.name, self.guard.settings, self._call_from_loop, self.call)
 
     async def _call_from_loop(self, tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
-        """Guard a call on the guard's loop, and run a coroutine function on the one that awaits it here."""
+        """Make a guarded call on the guard's loop; a coroutine function runs on the loop that awaits it."""
         return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
 
     @contextmanager
     def session(self, session_id: str | None = None, **options: Any) -> Iterator[SyncGuardSession]:
-        """A session of the thread that enters it: `with guard.session(…) as session:`.
+        """Open a session in this thread: `with guard.session(…) as session:`.
 
-        `guard.call` finds the session by itself; `session.call` waits as it does.
+        `guard.call` uses the session by itself; `session.call` blocks as it does.
         """
         session = SyncGuardSession(self, session_id or new_id(self.guard.clock.now_ms()), **options).begin()
         token = CURRENT.set(session)
@@ -155,7 +155,7 @@ class SyncToolGuard:
         return self._loop_thread().wait_for(self.guard.flush(timeout_s))
 
     def close(self) -> None:
-        """As `ToolGuard.close`; ends the thread, too. A second time does nothing."""
+        """As `ToolGuard.close`; also stops the thread. Repeated calls do nothing."""
         if self._closed:
             return
         thread = self._loop_thread()

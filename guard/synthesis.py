@@ -1,6 +1,6 @@
-"""Results of recursive calls: how sure is each, and what do they say together? (docs/design/semantics.md#confidence).
+"""Confidence and synthesis of results of recursive calls (docs/design/semantics.md#confidence).
 
-The reckoning is that of the folds; here it gets the guard's words and is published.
+The formulas are those of the folds; this module adds the guard's types and publishes the synthesis.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from .guard import ToolGuard
 
 LOW = ConfidenceRules().low
-"""Below this a result should be reviewed."""
+"""Confidence below which a result should be reviewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetMetrics:
-    """What a result has cost.
+    """Cost of a result.
 
     Attributes:
         cost_usd: US dollars.
         duration_s: seconds.
-        recursive_calls: calls of called models.
+        recursive_calls: number of recursive calls.
     """
 
     cost_usd: float = 0.0
@@ -39,14 +39,14 @@ class BudgetMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RecursiveResult:
-    """One answer of a recursive call (docs/design/semantics.md#confidence).
+    """Answer of one recursive call (docs/design/semantics.md#confidence).
 
     Attributes:
-        content: the answer.
+        content: text of the answer.
         confidence: 0 to 1.
-        reasoning_trace: steps that led to it.
-        cost: what it has cost.
-        signals: what the confidence rests on.
+        reasoning_trace: reasoning steps.
+        cost: cost of the answer.
+        signals: signals of which the confidence was computed.
     """
 
     content: str
@@ -56,10 +56,10 @@ class RecursiveResult:
     signals: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no confidence.
+        """Validate the confidence.
 
         Raises:
-            ValueError: it is not from 0 to 1; NaN is none.
+            ValueError: it is not from 0 to 1; NaN is rejected.
         """
         reckoning.share(self.confidence)
 
@@ -76,12 +76,12 @@ def estimate_confidence(
     tool_calls: tuple[int, int] | None = None,
     sources: Iterable[str | float] = (),
 ) -> Confidence:
-    """Confidence from the signals that are there (docs/design/semantics.md#confidence).
+    """Compute a confidence from the given signals (docs/design/semantics.md#confidence).
 
     Args:
-        samples: several answers to the same question; how far they agree.
-        reasoning_trace: steps of the reasoning; how well they hang together.
-        tool_calls: successes and calls.
+        samples: several answers to the same question; scored by their agreement.
+        reasoning_trace: reasoning steps; scored by their coherence.
+        tool_calls: numbers of successful and of all calls.
         sources: kinds of source by name, or their scores from 0 to 1.
 
     Raises:
@@ -106,17 +106,17 @@ def synthesize(
     session_id: str | None = None,
     rules: ConfidenceRules | None = None,
 ) -> Synthesis:
-    """Combine results; with a guard and a session it is published, and flagged where it should be reviewed.
+    """Combine results; with a guard and a session it is published, and flagged if it should be reviewed.
 
     Args:
-        results: what is combined.
+        results: results to combine.
         strategy: `weighted`, `consensus` or `diverse`.
         guard: publishes the synthesis; only numbers leave the process.
-        session_id: the conversation.
-        rules: from which confidence a result takes part in a consensus, and below which it is flagged.
+        session_id: id of the conversation.
+        rules: confidence from which a result joins a consensus, and below which the synthesis is flagged.
 
     Raises:
-        ValueError: there is no such strategy, or a confidence is out of range.
+        ValueError: the strategy is unknown, or a confidence is out of range.
     """
     chosen = SynthesisStrategy(strategy)
     plain = [reckoning.Result(one.content, one.confidence, one.cost.cost_usd) for one in results]

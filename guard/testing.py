@@ -1,4 +1,4 @@
-"""For tests of agents: a guard in memory, a clock that moves when it is told to, states as they are said to be.
+"""Helpers for tests of agents: an in-memory guard, a movable clock, and preset states.
 
 clock = MovableClock()
 guard = guard_for_tests(clock=clock)
@@ -24,16 +24,16 @@ START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)
 
 
 class MovableClock:
-    """A clock that stands still until it is moved; sleeping moves it at once.
+    """Clock that stands still until it is moved; sleeping moves it at once.
 
-    Whoever waits for something else, for at most some time, waits until that has come or the clock has been moved.
+    A wait with a timeout ends when its future is done or the clock was moved far enough.
 
     Attributes:
         waits: milliseconds of every wait, in order.
     """
 
     def __init__(self, now_ms: int = START_MS) -> None:
-        """Begin at a time."""
+        """Start at `now_ms`, milliseconds since the epoch."""
         self.waits: list[float] = []
         self._now_ms = float(now_ms)
         self._alarms: list[tuple[float, asyncio.Future[None]]] = []
@@ -43,17 +43,17 @@ class MovableClock:
         return int(self._now_ms)
 
     def monotonic_ms(self) -> float:
-        """The same clock."""
+        """Milliseconds of the same clock."""
         return self._now_ms
 
     async def sleep(self, ms: float) -> None:
-        """Let the time pass without waiting for it; others get their turn."""
+        """Move the clock by `ms`, and let other tasks run once."""
         self.waits.append(ms)
         self.move(ms=ms)
         await asyncio.sleep(0)
 
     async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future, or until somebody has moved the clock so far."""
+        """Wait for a future, or until the clock was moved by `ms`."""
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (self._now_ms + ms, alarm)
         self._alarms.append(entry)
@@ -65,14 +65,14 @@ class MovableClock:
         return future.done()
 
     def move(self, seconds: float = 0, *, ms: float = 0) -> None:
-        """Let time pass; whoever waits for it goes on when the loop comes to it."""
+        """Move the clock forward; waits that are due end at the loop's next turn."""
         self._now_ms += seconds * 1000 + ms
         for due, alarm in tuple(self._alarms):
             if due <= self._now_ms:
                 alarm.get_loop().call_soon_threadsafe(_ring, alarm)
 
     def after(self, seconds: float) -> str:
-        """A time so many seconds from now, as it stands in a state."""
+        """Return the time `seconds` from now in the form of published states."""
         return rfc3339(int(self._now_ms + seconds * 1000))
 
 
@@ -84,21 +84,21 @@ def _ring(alarm: asyncio.Future[None]) -> None:
 def guard_for_tests(
     *, clock: MovableClock | None = None, rules: Rules | None = None, jitter: float = 1.0, **options: Any
 ) -> ToolGuard:
-    """A guard in memory with a movable clock; every delay is `jitter` times its bound."""
+    """Create an in-memory guard with a movable clock; every delay is `jitter` times its bound."""
     clock = clock or MovableClock()
     options.setdefault("workspace_id", "w1")
     return ToolGuard.in_memory(rules=rules, clock=clock, draw=lambda low, high: low + jitter * (high - low), **options)
 
 
 def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = None, **fields: Any) -> None:
-    """Have a guard's view say this about a key, as if trustfold had published it.
+    """Set a key's state in a guard's view, as if trustfold had published it.
 
     Args:
-        guard: whose view.
+        guard: guard whose view is changed.
         kind: `trust`, `breaker`, `quality` or `model`.
         key: e.g. `http_request`, `bash|command=git`, `tool:http_request`.
-        workspace: by default the guard's.
-        fields: of the kind's struct (`schemas.public_state`); `state` above all. A lease may be given as a dictionary.
+        workspace: workspace of the key; by default the guard's.
+        fields: fields of the kind's struct (`schemas.public_state`), at least `state`. A lease may be a dictionary.
     """
     place = workspace or guard.settings.workspace_id
     if isinstance(fields.get("lease"), dict):
@@ -116,18 +116,18 @@ def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = 
 
 
 def clear_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = None) -> None:
-    """Have a key be at its default again."""
+    """Return a key to its default state."""
     guard.view.apply(f"{kind}:{workspace or guard.settings.workspace_id}{US}{key}", None)
 
 
 def published(guard: ToolGuard, kind: str = "") -> list[dict[str, Any]]:
-    """Events that an in-memory guard has published, oldest first; of one type or of all."""
+    """Return published events of an in-memory guard, oldest first; of one type or of all."""
     events = [orjson.loads(value) for value in guard.memory.published]
     return [event for event in events if not kind or event["type"] == kind]
 
 
 def decided(guard: ToolGuard, kind: str = "") -> list[dict[str, Any]]:
-    """Decisions that an in-memory guard's folds have made, oldest first; of one type or of all."""
+    """Return decisions of an in-memory guard's folds, oldest first; of one type or of all."""
     return [
         orjson.loads(output.value)
         for output in guard.memory.outputs

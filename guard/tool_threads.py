@@ -1,7 +1,7 @@
-"""Threads in which plain functions run beside an event loop.
+"""Thread pool for plain functions beside an event loop.
 
-A function that takes longer than it may cannot be stopped: it keeps its thread, and nobody else waits for that one.
-The threads are daemons, so a function that never ends does not keep the program from ending.
+A function that exceeds its time limit cannot be stopped: it keeps its thread, and other calls use other threads. The
+threads are daemons, so a function that never ends does not block the program's exit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 MAX_IDLE = 16
-"""Threads kept for the next call; more are started whenever all are busy."""
+"""Number of idle threads kept; more are started if all are busy."""
 
 
 class Outcome(NamedTuple):
-    """End of a function: its return value, or what it raised.
+    """Outcome of a function: its return value, or its exception.
 
-    A value and no exception, as neither futures nor coroutines can carry StopIteration.
+    The exception is stored as a value because neither futures nor coroutines can raise StopIteration.
     """
 
     output: Any = None
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(function: Callable[..., Any], args: dict[str, Any]) -> Outcome:
-    """Call a function and take what it raises, whatever that is."""
+    """Call a function and return its outcome; catches all exceptions."""
     try:
         return Outcome(function(**args))
     except BaseException as error:  # noqa: BLE001 - it is raised again where the function is waited for
@@ -44,7 +44,7 @@ _idle: list[SimpleQueue[Work]] = []
 
 
 def run_in_thread(function: Callable[..., Any], args: dict[str, Any]) -> Future[Outcome]:
-    """Start a function in a thread of its own, with the caller's context variables."""
+    """Run a function in a pool thread with the caller's context variables."""
     done: Future[Outcome] = Future()
     done.set_running_or_notify_cancel()
     work = (done, contextvars.copy_context(), function, args)
@@ -63,9 +63,9 @@ def _serve(inbox: SimpleQueue[Work]) -> None:
         outcome = context.run(outcome_of, function, args)
         stays = len(_idle) < MAX_IDLE
         if stays:
-            _idle.append(inbox)  # before the answer: the next call may follow at once
+            _idle.append(inbox)  # before the result is set: the next call may follow at once
         done.set_result(outcome)
-        del done, context, function, args, outcome  # nothing of a call lives on while the thread is idle
+        del done, context, function, args, outcome  # an idle thread keeps no references to its last call
         if not stays:
             return
 
@@ -74,8 +74,8 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 BLOCKED: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("trustfold_blocked_loop", default=None)
-"""Event loop that stands still until the call is over, as it is made there without `await`."""
+"""Event loop that is blocked by the current call, which was made there without `await`."""
 
 
 HELD: ContextVar[frozenset[str]] = ContextVar("trustfold_held_keys", default=frozenset())
-"""Holders of the keys under which the calls run that this one is made within."""
+"""Holders of the idempotency keys of the calls that the current call is nested in."""

@@ -1,4 +1,4 @@
-"""What a guard knows about tools: their nature, their limits, and for resilient calls what they are for."""
+"""Registry of tools: their declared nature, their limits, and their descriptions for resilient calls."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from .settings import SCOPES, RetryPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool.
+    """Registration of one tool.
 
-    Its nature is declared, never guessed from the name: a guess would let a call be made twice, or be answered by
-    another one. Three promises are declared apart: that twins in flight may be one call (`read_only` or `dedupe`), that
-    later twins get the first one's result (`dedupe`), and that a call may be tried again (`read_only` or `idempotent`).
-    Of a tool about which nothing is declared none holds.
+    A tool's nature is declared, never guessed from its name: a wrong guess would repeat a call or answer it from
+    another one. Three properties are declared separately: concurrent duplicates may be one call (`read_only` or
+    `dedupe`), later duplicates get the first result (`dedupe`), and a call may be retried (`read_only` or
+    `idempotent`). Without a declaration none applies.
 
     Attributes:
-        name: as the model names it.
-        function: what makes the call; needed for calls by name.
-        read_only: True: it changes nothing; False: it does; None: nothing is known.
-        idempotent: doing it twice is doing it once, so it may be tried again.
-        dedupe: calls with the same parameters are one call, and later ones are answered from it; for changes, never
-            for commands whose answer depends on the world.
-        scope: which calls may be the same: those of one `session`, or `global`; None: the guard's setting.
-        volatile_params: parameters that do not count when calls are compared; every other one does.
-        passthrough: further exceptions of it that steer the program and are no failures.
-        service: MCP server behind it.
-        plugin_name: what provides it.
-        description: what it is for, in words; scenarios are compared with it.
-        tags: marks by which a resilient call narrows its choice.
-        timeout_ms: milliseconds one attempt may take; None: as long as it wants.
-        retry: its own policy; None: the guard's.
+        name: name that the model uses.
+        function: function that makes the call; needed for calls by name.
+        read_only: True: it changes nothing; False: it does; None: unknown.
+        idempotent: repeating it changes nothing more, so it may be retried.
+        dedupe: calls with the same parameters are one call, and later ones get its result; for changes, never for
+            commands whose answer depends on external state.
+        scope: calls that may share a key: those of one `session`, or `global`; None: the guard's setting.
+        volatile_params: parameters that are ignored when calls are compared; all others count.
+        passthrough: further control-flow exceptions of the tool that are not failures.
+        service: name of its MCP server.
+        plugin_name: name of its plugin.
+        description: purpose in words; compared with scenarios.
+        tags: tags that resilient calls select by.
+        timeout_ms: time limit of one attempt in milliseconds; None: unlimited.
+        retry: its own retry policy; None: the guard's.
         dedupe_mode: its own mode; None: the guard's.
-        cost_usd: US dollars a call costs, checked against the session's limits before each call; or a function that
-            works the cost out from the output, known only afterwards.
-        annotations: further MCP hints, sent with every call.
+        cost_usd: cost of a call in US dollars, checked against the session's limits before each call; or a function
+            that computes the cost from the output, known only afterwards.
+        annotations: further MCP hints, published with every call.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Tool:
     annotations: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no tool.
+        """Validate the registration.
 
         Raises:
-            ConfigError: a scope, a time limit or a cost that is none.
+            ConfigError: the scope, the time limit or the cost is invalid.
         """
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
@@ -80,17 +80,17 @@ class Tool:
 
     @property
     def joins(self) -> bool:
-        """Whether calls with the same parameters at the same time are one call."""
+        """Whether concurrent calls with the same parameters are coalesced."""
         return bool(self.read_only or self.dedupe)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether making the call twice does no harm."""
+        """Whether repeating a call is harmless."""
         return bool(self.read_only or self.idempotent)
 
     @property
     def hints(self) -> dict[str, Any] | None:
-        """MCP hints that its events carry; None where nothing is declared."""
+        """MCP hints of its events; None without a declaration."""
         hints = dict(self.annotations)
         if self.read_only is not None:
             hints["readOnlyHint"] = self.read_only
@@ -99,16 +99,16 @@ class Tool:
         return hints or None
 
 
-class ToolBook:
-    """The tools of a guard, by name; a name it does not know is a tool about which nothing is declared."""
+class ToolRegistry:
+    """Registry of a guard's tools by name; unknown names yield a tool without declarations."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty registry."""
         self._tools: dict[str, Tool] = {}
         self._unknown: dict[str, Tool] = {}
 
     def add(self, tool: Tool) -> Tool:
-        """Remember a tool; a later one of the same name takes its place."""
+        """Add a tool; replaces an earlier one of the same name."""
         self._tools[tool.name] = tool
         return tool
 
@@ -116,7 +116,7 @@ class ToolBook:
         return isinstance(name, str) and name in self._tools
 
     def get(self, name: str) -> Tool:
-        """The tool of this name."""
+        """Return the tool of this name."""
         tool = self._tools.get(name) or self._unknown.get(name)
         if tool is None:
             if len(self._unknown) >= 10_000:  # models invent names
@@ -125,5 +125,5 @@ class ToolBook:
         return tool
 
     def known(self) -> list[Tool]:
-        """Every tool that was added."""
+        """Return all added tools."""
         return list(self._tools.values())

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of guarded calls, in the GenAI conventions; nothing where tracing is off (extra `otel`)."""
+"""OpenTelemetry spans of guarded calls, in the GenAI conventions; disabled by default (extra `otel`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 class Tracing:
-    """Makes the spans of one guard."""
+    """Creates the spans of one guard."""
 
     def __init__(self, *, enabled: bool) -> None:
-        """Load OpenTelemetry only where it is wanted.
+        """Import OpenTelemetry only if tracing is enabled.
 
         Raises:
-            ImportError: it is wanted and not installed.
+            ImportError: tracing is enabled and OpenTelemetry is not installed.
         """
         self._tracer: Any = None
         if enabled:
@@ -60,7 +60,7 @@ class Tracing:
         return span
 
     def ended(self, span: Any, call: Call, result: ToolResult) -> None:
-        """Note on a call's span how it ended, and its idempotency key as it is published; None is no span."""
+        """Set status and published idempotency key of a call on its span; does nothing if `span` is None."""
         if span is None:
             return
         span.set_attribute("trustfold.status", str(result.status))
@@ -75,5 +75,5 @@ class Tracing:
 
 
 def _shown(call: Call, text: str) -> str:
-    """A name without secrets, those among the call's arguments included."""
+    """Return a name without secrets, including those among the call's arguments."""
     return redact_text(text, secrets_in(call.plain_args))

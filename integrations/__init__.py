@@ -1,5 +1,5 @@
-"""Ready connections to what people run already: the hooks of coding agents; frameworks and protocols beside them.
+"""Integrations: hooks of coding agents, adapters of frameworks, and protocols.
 
-A connection turns what another program tells into events, and decisions into what that program understands. It knows
-the guard and the folds, and no web server; nothing here is imported unless it is used.
+An integration converts another program's reports to events, and decisions to that program's format. It uses the guard
+and the folds, but no web server; modules are imported only when used.
 """

@@ -1,7 +1,7 @@
-"""What `trustfold connect` writes into the configuration of a coding agent, and how it is taken out again.
+"""Edits the configuration of coding agents for `trustfold connect`.
 
-Nothing here touches a file: texts go in and come out, so that `--print` shows what would be written. Entries of ours
-are told by where they lead; whatever else stands in a file stays as it is, comments and order too.
+Works on text, not on files, so that `--print` can show the result. Own entries are recognised by their target; all else
+in a file is preserved, including comments and order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .json_text import drop, parse, put, set_member
 AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode", "cursor")
 
 CLIENT = "trustfold-hook.py"
-"""Name of the client that agents without HTTP hooks run; it marks an entry as ours."""
+"""Name of the client that agents without HTTP hooks run; marks an entry as trustfold's."""
 
 MARK = "X-Trustfold"
-"""Header that marks an HTTP entry as ours."""
+"""Header that marks an HTTP entry as trustfold's."""
 
 TIMEOUT_S = 5
 
@@ -48,22 +48,22 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 _WITH_MATCHER = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "BeforeTool", "AfterTool"})
-"""Events that are about a tool."""
+"""Events about tools."""
 
 _OWN_FILES = frozenset({"copilot", "opencode"})
-"""Agents that read a file which is all ours."""
+"""Agents with a file of their own for these hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a hook reaches the server.
+    """Connection of a hook to the server.
 
     Attributes:
         address: `HOST:PORT` of the server.
         token: the publishers' token.
         home: folder that holds the client and its `endpoint`.
         python: the interpreter that runs the client.
-        shadow: answers are recorded and not given.
+        shadow: answers are recorded and not sent.
     """
 
     address: str
@@ -74,9 +74,9 @@ class Link:
 
 
 def place_of(agent: str, project: Path | None, environ: Mapping[str, str], home: Path) -> Path:
-    """The file of an agent's configuration: of a project, or of the user where `project` is None.
+    """Return the path of an agent's configuration: of a project, or of the user if `project` is None.
 
-    Claude Code's is the local one of the project, which is not shared, for it holds the token.
+    Claude Code's is the project's local one, which is not shared, as it holds the token.
     """
     if project is not None:
         below = {
@@ -104,7 +104,7 @@ def place_of(agent: str, project: Path | None, environ: Mapping[str, str], home:
 
 
 def mcp_places(agent: str, project: Path, environ: Mapping[str, str], home: Path) -> list[Path]:
-    """The files in which an agent is told which MCP servers to run: the user's, and a project's."""
+    """Return the files that configure an agent's MCP servers: the user's, and a project's."""
     own = place_of(agent, None, environ, home)
     config = own.parents[1] if agent in {"copilot", "opencode"} else own.parent
     places = {
@@ -121,16 +121,16 @@ def mcp_places(agent: str, project: Path, environ: Mapping[str, str], home: Path
 
 
 def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
-    """A configuration with our entries in it, in place of older ones of ours.
+    """Return a configuration with trustfold's entries, replacing older ones.
 
     Args:
-        agent: which agent's.
-        text: the configuration; empty where there is none.
-        link: how the hooks reach the server.
-        shared: the file may be seen by others, and holds no token: hooks run the client instead of HTTP.
+        agent: name of the agent.
+        text: the configuration; empty without one.
+        link: connection to the server.
+        shared: the file may be visible to others, so it holds no token: hooks run the client instead of HTTP.
 
     Raises:
-        ConfigError: the text is no configuration of this agent.
+        ConfigError: the text is not a configuration of this agent.
     """
     if agent == "opencode":
         return _plugin(link)
@@ -152,10 +152,10 @@ def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
 
 
 def disconnected(agent: str, text: str) -> str:
-    """A configuration without our entries; empty where nothing else is left of it.
+    """Return a configuration without trustfold's entries; empty if nothing else is left.
 
     Raises:
-        ConfigError: the text is no JSON.
+        ConfigError: the text is not JSON.
     """
     if agent in _OWN_FILES:
         return ""
@@ -171,16 +171,16 @@ def disconnected(agent: str, text: str) -> str:
 
 
 def is_connected(agent: str, text: str) -> bool:
-    """Whether a configuration holds entries of ours.
+    """Whether a configuration contains trustfold's entries.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     return bool(text.strip()) if agent in _OWN_FILES else _first_of_ours(text) is not None if text.strip() else False
 
 
 def switched_off(agent: str, text: str) -> str:
-    """The setting in a configuration that keeps hooks from running; empty where none does."""
+    """Return the setting in a configuration that disables hooks; empty without one."""
     try:
         value = parse(text).value if text.strip() and agent != "opencode" else {}
     except ValueError:
@@ -200,13 +200,13 @@ def switched_off(agent: str, text: str) -> str:
 
 
 def handlers(text: str) -> list[dict[str, Any]]:
-    """What of ours a configuration runs: with a `url` and `headers`, or with a command line."""
+    """Return the targets of trustfold's entries: with a `url` and `headers`, or with a command line."""
     entries = [entry for _, entry in _ours_in(text)]
     return [handler for entry in entries for handler in entry.get("hooks", [entry])]
 
 
 def client_source() -> str:
-    """The client's own text."""
+    """Return the source text of the client."""
     return files(__package__).joinpath("hook_client.py").read_text(encoding="utf-8")
 
 
@@ -242,13 +242,13 @@ def _entry(agent: str, event: str, link: Link, *, shared: bool) -> dict[str, Any
 
 
 def _command(link: Link, *words: str) -> str:
-    """The client's command line. Python ends with 2 where a file is gone, which would block every call."""
+    """Return the client's command line. Python exits with 2 if a file is missing, which would block every call."""
     shadow = ["--shadow"] if link.shadow else []
     return f"{shlex.join([link.python, '-I', '-S', str(link.home / CLIENT), *words, *shadow])} 2>/dev/null || true"
 
 
 def _ours_in(text: str) -> list[tuple[str, Any]]:
-    """Our entries in a configuration, by event."""
+    """Return trustfold's entries in a configuration, by event."""
     try:
         hooks = parse(text).value.get("hooks", {}) if text.strip() else {}
         return [(event, entry) for event, entries in hooks.items() for entry in entries if _is_ours(entry)]
@@ -261,7 +261,7 @@ def _event(entry: tuple[str, Any]) -> str:
 
 
 def _first_of_ours(text: str) -> list[str | int] | None:
-    """Path of an entry of ours, or of our handler in somebody's own entry; None where there is none."""
+    """Return the path of trustfold's entry, or of its handler in a foreign entry; None without one."""
     value = parse(text).value
     hooks = value.get("hooks") if isinstance(value, dict) else None
     for event, entries in hooks.items() if isinstance(hooks, dict) else ():
@@ -276,7 +276,7 @@ def _first_of_ours(text: str) -> list[str | int] | None:
 
 
 def _is_ours(entry: Any) -> bool:
-    """Whether an entry leads to us, and to nobody else."""
+    """Whether an entry targets only trustfold."""
     if not isinstance(entry, dict):
         return False
     if isinstance(entry.get("hooks"), list):
@@ -286,7 +286,7 @@ def _is_ours(entry: Any) -> bool:
 
 
 def _without_empty(text: str, path: list[str | int]) -> str:
-    """The text without the containers on a path that have become empty."""
+    """Return the text without the containers on a path that have become empty."""
     while path:
         node = parse(text)
         for step in path:

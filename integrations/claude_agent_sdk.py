@@ -2,7 +2,7 @@
 
     options = ClaudeAgentOptions(hooks=trustfold_hooks(guard))
 
-A call that a person must allow is asked about as any other: by `can_use_tool`, or by the rules of the options.
+A call that needs approval is handled as any other: by `can_use_tool`, or by the rules of the options.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop")
 
 TIMEOUT_S = 10.0
-"""Seconds after which the agent goes on without an answer of ours."""
+"""Seconds after which the agent continues without an answer of the hook."""
 
 
 def trustfold_hooks(
     guard: ToolGuard | SyncToolGuard, hooks: dict[Any, list[Any]] | None = None, *, model: str = ""
 ) -> dict[Any, list[Any]]:
-    """Hooks that guard the calls of an agent, report its turns, and bring nudges to its model.
+    """Return hooks that guard the calls of an agent, report its turns, and deliver nudges to its model.
 
     The agent's `session_id` is the session; its subagents have one each in it.
 
     Args:
         guard: of either kind, on asyncio.
-        hooks: your own, which stay as they are.
-        model: the model that speaks; hooks are not told.
+        hooks: your own hooks, which are kept.
+        model: name of the model, which hooks do not receive.
     """
     own = _Hooks(guard, model)
     made = dict(hooks or {})
@@ -42,7 +42,7 @@ def trustfold_hooks(
 
 
 class _Hooks:
-    """Takes what the agent tells its hooks."""
+    """Handles the agent's hook calls."""
 
     def __init__(self, guard: ToolGuard | SyncToolGuard, model: str) -> None:
         self._conversations = Conversations(guard)
@@ -50,7 +50,7 @@ class _Hooks:
         self._asked: set[str] = set()
 
     async def take(self, told: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
-        """Answer one hook."""
+        """Answer one hook call."""
         del context
         event = told["hook_event_name"]
         inner = f"/{told['agent_id']}" if told.get("agent_id") else ""
@@ -105,7 +105,7 @@ class _Hooks:
 
 
 async def _give_up(conversation: Conversation) -> None:
-    """Close what nobody has ended: the calls that somebody else has denied."""
+    """Close the calls that other hooks or people have denied."""
     while conversation.open_calls:
         _, call = conversation.open_calls.popitem()
         await call.cancel()

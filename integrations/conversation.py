@@ -1,7 +1,7 @@
-"""What the adapters of frameworks have in common: conversations as sessions of a guard, calls, nudges, refusals.
+"""Common part of the framework adapters: conversations as sessions of a guard, calls, nudges, refusals.
 
-An adapter says which conversation the framework is in and hands over what happens there; what the model is told, and
-when a call is not made, is decided here, alike for all frameworks (docs/frameworks.md).
+An adapter identifies the framework's conversation and passes its events on; this module decides, equally for all
+frameworks, which texts the model gets and which calls are refused (docs/frameworks.md).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ..guard import ToolGuard, ToolResult
 
 MAX_CONVERSATIONS = 1000
-"""Sessions kept for their next run; beyond that the one unused longest is ended."""
+"""Number of sessions kept for their next run; beyond it the least recently used one is ended."""
 
 MAX_TOLD = 1000
-"""Messages of a conversation that are known to be reported."""
+"""Number of reported messages remembered per conversation."""
 
 SETTINGS = SettingsOverrides(rules={"behaviour": {"stalled_turn": {"enabled": False}}})
 """A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing."""
@@ -40,11 +40,11 @@ DECLINED = "'{}' was not permitted: {}"
 
 
 _INSIDE: ContextVar[str] = ContextVar("trustfold_inside", default="")
-"""Session id for agents that the tool call around them runs."""
+"""Session id for agents run by the surrounding tool call."""
 
 
 class Conversation:
-    """One conversation of an agent; safe to use from several threads.
+    """One conversation of an agent; thread-safe.
 
     Attributes:
         session: its session of the guard.
@@ -52,7 +52,7 @@ class Conversation:
     """
 
     def __init__(self, guard: ToolGuard, session: GuardSession) -> None:
-        """Begin with a session that has begun."""
+        """Create it with a started session."""
         self.session = session
         self._guard = guard
         self._declined: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Conversation:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def prompted(self, text: str, message_id: str = "") -> None:
-        """The user has said something: a turn of the model begins. A message with an id is reported once."""
+        """Report a user message, which begins a turn of the model. A message with an id is reported once."""
         if self._is_new(message_id):
             self.turn_over()
             self.session.inbox.resume()
@@ -72,7 +72,7 @@ class Conversation:
             self._begin_turn()
 
     def said(self, text: str, *, model: str = "", message_id: str = "") -> None:
-        """The model has said something, perhaps nothing but calls. A message with an id is reported once."""
+        """Report a message of the model, possibly only calls. A message with an id is reported once."""
         self.session.model = model or self.session.model
         if self._is_new(message_id):
             self._declined.clear()  # the calls of another message; models may use an id again
@@ -81,7 +81,7 @@ class Conversation:
                 self.session.model_text(text)
 
     def turn_over(self) -> None:
-        """The model has answered."""
+        """Report the end of the turn."""
         if self._turn_open:
             self._turn_open = False
             self.session.end_turn()
@@ -101,10 +101,10 @@ class Conversation:
                 self._told.popitem(last=False)
         return new
 
-    # --- what is said to the model ------------------------------------------------------------------------------------
+    # --- texts for the model ------------------------------------------------------------------------------------------
 
     def nudges(self) -> str:
-        """What is to be said with the next request to the model, each nudge once; empty where there is nothing.
+        """Return the text for the next request to the model, each nudge once; empty without nudges.
 
         A plain text: a system message in the middle of a conversation is refused by several vendors.
         """
@@ -113,31 +113,31 @@ class Conversation:
         return "\n\n".join(message["content"] for message in self.session.messages())
 
     def pause(self) -> str:
-        """Why no tool is called until the user speaks again; empty where calls may go on."""
+        """Return why no tool is called until the next user message; empty if calls may continue."""
         inbox = self.session.inbox
         if not inbox.paused or self._guard.settings.shadow:
             return ""
         return "trustfold: " + PAUSED.format(inbox.pause_reason.rstrip("."))
 
     def question(self, tool_name: str, args: Any) -> str:
-        """Why a person must allow a call; empty where nobody needs to."""
+        """Return why a call needs a person's approval; empty if it does not."""
         if self._guard.settings.shadow or not isinstance(args, Mapping):
             return ""
         found = self._guard.check(tool_name, args, session_id=self.session.session_id)
         return found.message if found.ask else ""
 
     def decline(self, call_id: str, tool_name: str, reason: str = "") -> None:
-        """Note that a person has declined a call: it stays declined where the framework comes to it again."""
+        """Record that a person declined a call: it stays declined if the framework repeats it."""
         declined = DECLINED.format(tool_name, reason or "the user said no")
         self._declined[call_id] = f"trustfold: {declined}. {NOT_AGAIN}"
 
     def declined(self, call_id: str) -> str:
-        """What the model is told of a call that a person has declined; empty of every other."""
+        """Return the answer to a call that a person declined; empty for other calls."""
         return self._declined.get(call_id, "")
 
     @staticmethod
     def refusal(result: ToolResult) -> str:
-        """What the model is told of a call that the guard has not made or not waited for; empty where it was made."""
+        """Return the answer to a call that the guard refused or stopped waiting for; empty if it was made."""
         if result.error is None or result.exception is not None or not (result.refused or result.output is None):
             return ""
         return f"trustfold: {result.error.message}. {NOT_AGAIN}" if result.refused else result.error.message
@@ -145,10 +145,10 @@ class Conversation:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def call(self, tool_name: str, function: Callable[..., Any], args: Any, **options: Any) -> ToolResult:
-        """Make a guarded call, whichever loop this is; `function` runs here.
+        """Make a guarded call on any loop; `function` runs here.
 
         Raises:
-            BaseException: what steers the program; `ToolGuard.call` says which.
+            BaseException: control flow; see `ToolGuard.call`.
         """
         guard, home = self._guard, self._guard.home
         options["session_id"] = self.session.session_id
@@ -163,7 +163,7 @@ class Conversation:
         return await call_on(home, guard, tool_name, run, args, **options)
 
     def call_blocking(self, tool_name: str, function: Callable[..., Any], args: Any, **options: Any) -> ToolResult:
-        """Make a guarded call from a thread that waits; `function` runs in it."""
+        """Make a guarded call from a blocking thread; `function` runs in it."""
 
         def run(**given: Any) -> Any:
             with self._inside(options.get("call_id")):
@@ -181,7 +181,7 @@ class Conversation:
 
 
 class OpenCall:
-    """A guarded call that a framework makes by itself between two of its hooks; each is made once."""
+    """Guarded call that a framework makes itself between two of its hooks; used once."""
 
     def __init__(self, conversation: Conversation, tool_name: str, args: Any, **options: Any) -> None:
         """Prepare a call; `options` are those of `Conversation.call`."""
@@ -193,7 +193,7 @@ class OpenCall:
         self._ended: asyncio.Future[Any] | None = None
 
     async def begin(self) -> str:
-        """Ask the guard and announce the call; returns what the model is told where it is not made, else nothing."""
+        """Check the call and publish its start; return the refusal for the model, empty if the call may be made."""
         loop = asyncio.get_running_loop()
         begun, ended = loop.create_future(), loop.create_future()
 
@@ -209,7 +209,7 @@ class OpenCall:
         return self._conversation.refusal(self._task.result())
 
     async def end(self, output: Any) -> None:
-        """The framework has made the call; `output` is its result, or the exception that it has ended with."""
+        """Publish the end of the call; `output` is its result or its exception."""
         if self._task is None or self._ended is None or self._ended.done() or self._task.done():
             return
         if isinstance(output, BaseException):
@@ -221,23 +221,23 @@ class OpenCall:
             self._task.exception()  # what steers is the framework's to raise
 
     async def cancel(self) -> None:
-        """The framework has not made the call after all."""
+        """Record that the framework did not make the call."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
 
 
 class Conversations:
-    """The conversations of one guard, by the names that a framework gives them; safe to use from several threads."""
+    """Conversations of one guard by the framework's ids; thread-safe."""
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
-        """Serve a guard of either kind."""
+        """Use a guard, blocking or asynchronous."""
         self.guard: ToolGuard = guard.guard if isinstance(guard, SyncToolGuard) else guard
         self._known: OrderedDict[str, Conversation] = OrderedDict()
         self._lock = Lock()
 
     def name_for(self, name: str = "") -> str:
-        """Session id of a run: the surrounding session's, else the framework's own name, else a new one.
+        """Return the session id of a run: the surrounding session's, else the framework's id, else a new one.
 
         An agent that another one calls as a tool has a session of its own, named after that call: what it does is no
         loop of the other one.
@@ -248,7 +248,7 @@ class Conversations:
         return surrounding.session_id if surrounding is not None else name[-256:] or new_id(self.guard.clock.now_ms())
 
     def of(self, name: str) -> Conversation:
-        """The conversation with a session id; begins its session unless it has begun."""
+        """Return the conversation with a session id; begins its session if necessary."""
         surrounding = CURRENT.get()
         with self._lock:
             known = self._known.pop(name, None)
@@ -265,10 +265,10 @@ class Conversations:
 
 
 def inside() -> str:
-    """Session id for an agent that runs inside of a tool call; empty outside of any."""
+    """Return the session id for an agent inside a tool call; empty outside of one."""
     return _INSIDE.get()
 
 
 def is_no_call(result: ToolResult) -> bool:
-    """Whether a call cannot be put into events at all: the framework shall make it, or say itself what is wrong."""
+    """Whether a call cannot be represented in events; the framework then handles it alone."""
     return isinstance(result.exception, EnvelopeRejected)

@@ -4,7 +4,7 @@
         agent = Agent(role="…", tools=trustfold.guarded([look]), …)
         Crew(agents=[agent], tasks=[…]).kickoff()
 
-A call that a person must allow is asked about at the terminal, as `request_human_input` of a hook does.
+A call that needs approval is asked about at the terminal, by `request_human_input`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard, ToolResult
 
 _RUN: ContextVar[str] = ContextVar("trustfold_crew", default="")
-"""Session id of the task that an agent works at here."""
+"""Session id of the agent's current task."""
 
 
 class Refusal(str):
-    """What the model is told of a call that was not made; kept in no cache."""
+    """Answer to a call that was not made; not cached."""
 
     __slots__ = ()
 
 
 class TrustfoldCrew:
-    """Guards tools, and while it is open reports what models say and brings nudges into their next requests.
+    """Guards tools; while it is open it reports model messages and adds nudges to requests.
 
     A task of a crew is a session.
     """
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
-        """Serve a guard of either kind."""
+        """Use a guard, blocking or asynchronous."""
         self._conversations = Conversations(guard)
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class TrustfoldCrew:
         return made
 
     def _before_llm(self, context: LLMCallHookContext) -> None:
-        """Report a task that begins, and add waiting nudges to the request."""
+        """Report the start of a task, and add pending nudges to the request."""
         self._enter(context)
         conversation = self._conversation()
         if context.iterations == 0 and context.task is not None:
@@ -92,7 +92,7 @@ class TrustfoldCrew:
             context.messages.append({"role": "user", "content": nudges})
 
     def _after_llm(self, context: LLMCallHookContext) -> None:
-        """Report what the model has said."""
+        """Report a message of the model."""
         self._enter(context)
         text = context.response if isinstance(context.response, str) else ""
         self._conversation().said(text, model=str(getattr(context.llm, "model", "") or ""))
@@ -111,7 +111,7 @@ class TrustfoldCrew:
 
 
 class _Call:
-    """One tool call on its way through the guard."""
+    """One tool call with its guard."""
 
     def __init__(self, conversation: Conversation, tool: BaseTool, args: dict[str, Any]) -> None:
         self._conversation = conversation
@@ -119,7 +119,7 @@ class _Call:
         self._args = args
 
     def make(self, run: Callable[[], Any]) -> Any:
-        """Make it in this thread."""
+        """Make the call in this thread."""
         if pause := self._conversation.pause():
             return Refusal(pause)
         result = self._conversation.call_blocking(
@@ -128,7 +128,7 @@ class _Call:
         return run() if is_no_call(result) else self._answer(result)
 
     async def amake(self, run: Callable[[], Awaitable[Any]]) -> Any:
-        """Make it on this loop."""
+        """Make the call on this loop."""
         if pause := self._conversation.pause():
             return Refusal(pause)
         result = await self._conversation.call(
@@ -137,7 +137,7 @@ class _Call:
         return await run() if is_no_call(result) else self._answer(result)
 
     def _approved(self) -> bool | None:
-        """What the person at the terminal says; None where nobody needs to be asked, or nobody is there."""
+        """Return the answer of the person at the terminal; None if no approval is needed or nobody is there."""
         question = self._conversation.question(self._tool.name, self._args)
         if not question or not sys.stdin.isatty():
             return None

@@ -2,7 +2,7 @@
 
     runner = InMemoryRunner(agent=agent, plugins=[TrustfoldPlugin(guard)])
 
-A call that a person must allow asks for a confirmation, as a tool with `require_confirmation` does.
+A call that needs approval requests a confirmation, as a tool with `require_confirmation` does.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
 ASKED = {"error": "This tool call requires confirmation, please approve or reject."}
-"""The framework's own words."""
+"""Texts of the framework."""
 
 
 class TrustfoldPlugin(BasePlugin):
-    """Guards the tool calls of a runner, reports its texts and turns, and brings nudges into its next request.
+    """Guards the tool calls of a runner, reports texts and turns, and adds nudges to the next request.
 
     A session of the framework is a session.
     """
 
     def __init__(self, guard: ToolGuard | SyncToolGuard, name: str = "trustfold") -> None:
-        """Serve a guard of either kind; runners may share the plugin."""
+        """Use a guard, blocking or asynchronous; runners may share the plugin."""
         super().__init__(name=name)
         self._conversations = Conversations(guard)
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> None:
-        """Report what the user has said; an answer to a question about a call is none."""
+        """Report a user message; answers to approval requests are skipped."""
         if text := _text(user_message):
             self._conversation(invocation_context).prompted(text)
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        """Bring waiting nudges into the request, and into no other."""
+        """Add pending nudges to this request only."""
         if nudges := self._conversation(callback_context).nudges():
             llm_request.contents.append(types.Content(role="user", parts=[types.Part(text=nudges)]))
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        """Report what the model has said, when it has said it all."""
+        """Report a complete message of the model."""
         if not llm_response.partial:
             model = llm_response.model_version or ""
             self._conversation(callback_context).said(_text(llm_response.content), model=model)
@@ -51,7 +51,7 @@ class TrustfoldPlugin(BasePlugin):
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
-        """Let a call be made, have it confirmed, or answer it with the reason why it is not made."""
+        """Allow a call, request its confirmation, or answer it with the refusal."""
         conversation, call_id = self._conversation(tool_context), tool_context.function_call_id or ""
         if pause := conversation.pause():
             return {"error": pause}
@@ -95,7 +95,7 @@ class TrustfoldPlugin(BasePlugin):
         await call.end(error)
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """End the turn, and what was never ended in it."""
+        """End the turn and its open calls."""
         conversation = self._conversation(invocation_context)
         while conversation.open_calls:
             _, call = conversation.open_calls.popitem()

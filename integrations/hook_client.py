@@ -1,4 +1,4 @@
-"""The command that agents without HTTP hooks run: standard input to `trustfold up` on this machine, its answer out.
+"""Command for agents without HTTP hooks: passes standard input to `trustfold up` on this machine, prints its answer.
 
 `trustfold connect` writes a copy of this file beside `endpoint`, which holds the server's address and the publishers'
 token, a line each; it runs as `python -I -S hook.py AGENT [EVENT] [--shadow]` in some 20 ms. It imports the standard
@@ -11,18 +11,18 @@ import sys
 import time
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Largest payload and largest answer; what is larger is passed over."""
+"""Largest payload and answer in bytes; larger ones are skipped."""
 
 LIFE_S = 4.0
-"""Seconds for connection and answer together; whoever runs it waits 5."""
+"""Timeout in seconds of connection and answer together; agents wait 5."""
 
 
 def ask(endpoint: str, path: str, body: bytes) -> bytes:
-    """The server's answer to a payload; empty where it has none.
+    """Return the server's answer to a payload; empty without one.
 
     Raises:
-        OSError: the server, or the file with its address, is not there.
-        ValueError: the file, or the answer, is not what it should be.
+        OSError: the server, or the file with its address, is unavailable.
+        ValueError: the file, or the answer, is malformed.
     """
     with open(endpoint, encoding="ascii") as file:
         address, token = file.read(1000).split("\n")[:2]
@@ -50,14 +50,14 @@ def ask(endpoint: str, path: str, body: bytes) -> bytes:
 
 
 def main() -> None:
-    """Pass standard input on and print the answer, if there is one."""
+    """Pass standard input to the server and print the answer, if there is one."""
     words = [word for word in sys.argv[1:] if word != "--shadow"]
     query = "&".join(
         [*(f"event={word}" for word in words[1:2] if word.isalnum()), *["shadow=1"][: len(sys.argv) - 1 - len(words)]]
     )
     body = bytearray()
     while part := os.read(0, 1 << 20):
-        if len(body) <= MAX_BYTES:  # the rest is read too, or the agent would see a broken pipe
+        if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
             body += part
     if words and words[0].isalnum() and len(body) <= MAX_BYTES:
         path = f"/hooks/{words[0]}?{query}"

@@ -1,6 +1,6 @@
-"""JSON text, with comments and trailing commas where there are some, changed in place: what is not touched stays.
+"""Edits JSON text with comments and trailing commas in place; all other text is preserved.
 
-Settings of agents are written by people, too; to parse and print them again would lose their comments and layout.
+People edit agents' settings, too; parsing and printing them would lose their comments and layout.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MAX_DEPTH = 100
 
 @dataclass
 class Node:
-    """A value and where it stands in the text.
+    """Value with its position in the text.
 
     Attributes:
-        start: place of its first character.
-        end: place behind its last.
-        value: the value, parsed.
-        members: of an object: place of the name and the value, by name.
-        elements: of an array.
+        start: position of its first character.
+        end: position after its last character.
+        value: parsed value.
+        members: for an object: position of the name and the value, by name.
+        elements: elements of an array.
     """
 
     start: int
@@ -36,10 +36,10 @@ class Node:
 
 
 def parse(text: str) -> Node:
-    """The value of a text.
+    """Parse a text.
 
     Raises:
-        ValueError: it is no JSON, even with comments; the message says where.
+        ValueError: the text is not JSON, even with comments; the message says where.
     """
     at = _skip(text, 1 if text.startswith("\ufeff") else 0)
     node = _value(text, at, 0)
@@ -50,10 +50,10 @@ def parse(text: str) -> Node:
 
 
 def put(text: str, path: list[str], element: Any) -> str:
-    """The text with an element appended to the array at a path of names; what is missing on the way is made.
+    """Return the text with an element appended to the array at a path of names; missing containers are created.
 
     Raises:
-        ValueError: the text is no JSON, or something else than an object or an array stands on the way.
+        ValueError: the text is not JSON, or the path leads through another kind of value.
     """
     node = parse(text)
     for depth, name in enumerate(path):
@@ -72,10 +72,10 @@ def put(text: str, path: list[str], element: Any) -> str:
 
 
 def set_member(text: str, name: str, value: Any) -> str:
-    """The text with a member put into its outermost object, unless it has one of this name.
+    """Return the text with a member added to its outermost object, unless the name exists.
 
     Raises:
-        ValueError: the text is no JSON object.
+        ValueError: the text is not a JSON object.
     """
     node = parse(text)
     if not isinstance(node.value, dict):
@@ -84,11 +84,11 @@ def set_member(text: str, name: str, value: Any) -> str:
 
 
 def drop(text: str, path: list[str | int]) -> str:
-    """The text without the member or element at a path, and without the comma that joined it to its neighbours.
+    """Return the text without the member or element at a path and its comma.
 
     Raises:
-        ValueError: the text is no JSON.
-        LookupError: nothing stands there.
+        ValueError: the text is not JSON.
+        LookupError: the path does not exist.
     """
     parent = parse(text)
     for step in path[:-1]:
@@ -111,12 +111,12 @@ def drop(text: str, path: list[str | int]) -> str:
 
 
 def _children(parent: Node) -> list[tuple[int, Node]]:
-    """Where each member or element begins, and its value."""
+    """Return the start of each member or element, and its value."""
     return list(parent.members.values()) or [(one.start, one) for one in parent.elements]
 
 
 def _insert(text: str, parent: Node, name: str, value: Any) -> str:
-    """The text with a last member or element, on a line of its own and indented as its neighbours are."""
+    """Return the text with a last member or element, on its own line and indented as its neighbours."""
     children = _children(parent)
     newline = "\r\n" if "\r\n" in text else "\n"
     own, unit = _indent(text, parent.start), _unit(text)

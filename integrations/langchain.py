@@ -3,8 +3,8 @@
     create_agent(model, tools, middleware=[TrustfoldMiddleware(guard)])
     graph.add_node("tools", guarded_tool_node(tools, guard))
 
-A call that a person must allow interrupts the graph as `HumanInTheLoopMiddleware(interrupt_mode="per_call")` does, and
-is answered as that is: `Command(resume={"type": "approve"})`, or `{"type": "reject", "message": …}`.
+A call that needs approval interrupts the graph as `HumanInTheLoopMiddleware(interrupt_mode="per_call")` does, and is
+answered likewise: `Command(resume={"type": "approve"})`, or `{"type": "reject", "message": …}`.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
 Answer = ToolMessage | Command[Any]
 
 NUDGE = {"lc_source": "trustfold"}
-"""Marks a nudge in the history; the user has not said it."""
+"""Marks a nudge in the history, to distinguish it from user messages."""
 
 
 class TrustfoldState(AgentState[Any]):
-    """What the middleware keeps in the state of an agent: the id of its session."""
+    """State that the middleware adds to an agent: the id of its session."""
 
     trustfold_session: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
 
 
 class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
-    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+    """Guards the tool calls of an agent, reports texts and turns, and adds nudges to the next request.
 
-    A thread is a session; without a checkpointer each run is one. Put it first in the list: what other middleware tries
-    again inside of it is one call.
+    A thread is a session; without a checkpointer each run is one. Put it first in the list: retries of other middleware
+    inside of it count as one call.
     """
 
     state_schema = TrustfoldState
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
-        """Serve a guard of either kind; agents may share the middleware."""
+        """Use a guard, blocking or asynchronous; agents may share the middleware."""
         super().__init__()
         self._conversations = Conversations(guard)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
-        """A run begins, with what the user has said since the model spoke last."""
+        """Report the start of a run, with the user messages since the last model message."""
         del runtime
         name = _name(self._conversations)
         conversation = self._conversations.of(name)
@@ -72,7 +72,7 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
         return self.before_agent(state, runtime)
 
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Bring waiting nudges into the request."""
+        """Add pending nudges to the request."""
         del runtime
         nudges = self._conversation(state).nudges()
         return {"messages": [HumanMessage(nudges, additional_kwargs=NUDGE)]} if nudges else None
@@ -82,7 +82,7 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
         return self.before_model(state, runtime)
 
     def after_model(self, state: Any, runtime: Any) -> None:
-        """Report what the model has said."""
+        """Report a message of the model."""
         del runtime
         _report(self._conversation(state), state["messages"])
 
@@ -100,7 +100,7 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
         self.after_agent(state, runtime)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]) -> Answer:
-        """Make a tool call a guarded one."""
+        """Make a guarded tool call."""
         return _GuardedCall(self._conversation(request.state), request).make(handler)
 
     async def awrap_tool_call(
@@ -117,10 +117,10 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
 def guarded_tool_node(
     tools: Sequence[Any], guard: ToolGuard | SyncToolGuard, *, messages_key: str = "messages", **options: Any
 ) -> ToolNode:
-    """A `ToolNode` whose calls are guarded, for graphs of one's own.
+    """Create a `ToolNode` whose calls are guarded, for custom graphs.
 
-    It sees the model's texts that come with calls, and brings nudges in with the results; a thread of a checkpointer,
-    or a surrounding `guard.session`, is the session.
+    It reports the model's texts that come with calls, and adds nudges to the results; a thread of a checkpointer, or a
+    surrounding `guard.session`, is the session.
 
     Args:
         tools: as of `ToolNode`.
@@ -150,7 +150,7 @@ def guarded_tool_node(
 
 
 class _GuardedCall:
-    """One tool call on its way through the guard."""
+    """One tool call with its guard."""
 
     def __init__(self, conversation: Conversation, request: ToolCallRequest, *, alone: bool = True) -> None:
         self._conversation = conversation
@@ -162,7 +162,7 @@ class _GuardedCall:
         self._made: list[Answer] = []
 
     def make(self, handler: Callable[[ToolCallRequest], Answer]) -> Answer:
-        """Make it in this thread."""
+        """Make the call in this thread."""
         if refusal := self._refusal():
             return self._failed(refusal)
 
@@ -174,7 +174,7 @@ class _GuardedCall:
         return handler(self._request) if is_no_call(result) else self._answer(result)
 
     async def amake(self, handler: Callable[[ToolCallRequest], Awaitable[Answer]]) -> Answer:
-        """Make it on this loop."""
+        """Make the call on this loop."""
         if refusal := self._refusal():
             return self._failed(refusal)
 
@@ -186,18 +186,18 @@ class _GuardedCall:
         return await handler(self._request) if is_no_call(result) else self._answer(result)
 
     def with_nudges(self, answer: Answer) -> Answer:
-        """The answer with waiting nudges at its end, where it has one that is text."""
+        """Return the answer with pending nudges appended, if it contains text."""
         if not isinstance(answer, ToolMessage) or not isinstance(answer.content, str):
             return answer
         nudges = self._conversation.nudges()
         return answer.model_copy(update={"content": f"{answer.content}\n\n{nudges}"}) if nudges else answer
 
     def _refusal(self) -> str:
-        """Why the call is not even asked about; empty where it may be."""
+        """Return why the call is refused without asking; empty if it is not."""
         return self._conversation.declined(self._id) or self._conversation.pause()
 
     def _approved(self) -> bool | None:
-        """What a person says to the call; None where nobody needs to be asked, or nobody can be.
+        """Return the person's answer about the call; None if no approval is needed or nobody can be asked.
 
         Raises:
             GraphInterrupt: the graph waits for the answer.
@@ -210,7 +210,7 @@ class _GuardedCall:
         if isinstance(answer, Mapping) and self._id in answer:
             answer = answer[self._id]
         elif not self._alone:
-            # Calls of one task get their answers in the order in which they happen to ask.
+            # Calls of one task get their answers in the order of their questions.
             answer = {"message": f"the answer did not name the call; answer {{{self._id!r}: {{'type': 'approve'}}}}"}
         approved = isinstance(answer, Mapping) and answer.get("type") == "approve"
         if not approved:
@@ -219,7 +219,7 @@ class _GuardedCall:
         return approved
 
     def _seen(self, answer: Answer) -> Any:
-        """Keep an answer, and show the guard of it what the model will read."""
+        """Keep an answer, and give the guard the text that the model will read."""
         self._made[:] = [answer]
         if not isinstance(answer, ToolMessage):
             return {"command": repr(answer)[:1000]}
@@ -239,7 +239,7 @@ class _GuardedCall:
             raise result.exception
         if self._made:
             return self._made[0]
-        # A twin of this call was made.
+        # Another call with the same key was made.
         content = result.output if isinstance(result.output, str | list) else orjson.dumps(result.output).decode()
         return ToolMessage(content, tool_call_id=self._id, name=self._name, status="success" if result.ok else "error")
 
@@ -248,7 +248,7 @@ class _GuardedCall:
 
 
 def _name(conversations: Conversations) -> str:
-    """Session id of the graph that runs here."""
+    """Return the session id of the running graph."""
     try:
         given = get_config().get("configurable", {})
     except RuntimeError:
@@ -257,7 +257,7 @@ def _name(conversations: Conversations) -> str:
 
 
 def _report(conversation: Conversation, messages: Sequence[Any], *, asked: bool = False) -> None:
-    """Report the last message if the model has said it, and with `asked` what the user had said before."""
+    """Report the last message if it is the model's, and with `asked` the user messages before it."""
     if not messages or not isinstance(messages[-1], AIMessage):
         return
     if asked:

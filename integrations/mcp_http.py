@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP behind a proxy, by the MCP SDK (extra `mcp`)."""
+"""Connection of a proxy to an MCP server over streamable HTTP, with the MCP SDK (extra `mcp`)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .mcp_upstream import Opener, Transport, UpstreamGone
 
 
 class HttpSession:
-    """A server over streamable HTTP, by the streams of the MCP SDK."""
+    """MCP server over streamable HTTP, by the streams of the MCP SDK."""
 
     def __init__(self, reading: Any, writing: Any) -> None:
-        """Take over the streams of one session."""
+        """Use the streams of one session."""
         self._reading, self._writing = reading, writing
 
     async def send(self, line: bytes) -> None:
@@ -35,7 +35,7 @@ class HttpSession:
             raise UpstreamGone("the session is closed") from error
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Messages of the server."""
+        """Yield the server's messages."""
         async for item in self._reading:
             if not isinstance(item, Exception):
                 yield item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -47,7 +47,7 @@ class HttpSession:
 
 
 def remote(url: str, headers: dict[str, str]) -> Opener:
-    """Opens a session with a server at an address."""
+    """Open a session with a server at an address."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Transport]:

@@ -1,12 +1,12 @@
-"""A proxy in front of an MCP server: `trustfold mcp-proxy -- COMMAND…`.
+"""Proxy in front of an MCP server: `trustfold mcp-proxy -- COMMAND…`.
 
-It copies the lines between an MCP client and a server as they are. Of all messages it touches one kind, calls of tools:
-each goes through a guard, so that it is published, refused while its circuit is open or its key blocked, and asked
-about while its key is escalated. A nudge is one more block of text in the result of a call. Whatever else is said,
-progress, sampling, elicitation, changed lists, extensions of the protocol, passes untouched.
+It copies the lines between an MCP client and a server unchanged, except tool calls: each goes through a guard, which
+publishes it, refuses it while its circuit is open or its key blocked, and requires approval while its key is escalated.
+A nudge is added as a text block to the result of a call. All other messages pass unchanged: progress, sampling,
+elicitation, changed lists, extensions of the protocol.
 
-A server that ends is started again, and gets the client's `initialize` once more; what was asked of it meanwhile is
-answered with an error (docs/connect.md, MCP proxy).
+A server that ends is restarted and gets the client's `initialize` again; requests meanwhile are answered with an error
+(docs/connect.md, MCP proxy).
 """
 
 from __future__ import annotations

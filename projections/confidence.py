@@ -1,7 +1,6 @@
-"""Confidence of recursive results, and how several are combined (docs/design/semantics.md#confidence).
+"""Confidence of recursive results, and their synthesis (docs/design/semantics.md#confidence).
 
-Pure functions over numbers and texts. What is no share between 0 and 1 is refused, so that a NaN never passes for an
-answer.
+Pure functions over numbers and texts. Values outside 0 to 1 are rejected, including NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WEIGHTS: Mapping[str, float] = {
     "tool_success": 0.25,
     "source_reliability": 0.15,
 }
-"""What each signal weighs when all are present."""
+"""Weight of each signal if all are present."""
 
 SOURCES: Mapping[str, float] = {
     "official_docs": 0.9,
@@ -37,10 +36,10 @@ SOURCES: Mapping[str, float] = {
     "forum": 0.4,
     "social_media": 0.2,
 }
-"""Reliability of kinds of sources, 0 to 1; an unknown kind counts as even odds."""
+"""Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5."""
 
 EVEN = 0.5
-"""Confidence where nothing speaks for or against."""
+"""Confidence without evidence."""
 
 _JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
 """Punctuation without which the words beside it are one: apostrophes, the commas of `1,000`, full stops."""
@@ -62,10 +61,10 @@ _WAVERS = re.compile(
 
 
 def share(value: Any, name: str = "confidence") -> float:
-    """The value, if it is a share from 0 to 1.
+    """Return the value if it is from 0 to 1.
 
     Raises:
-        ValueError: it is not; NaN is none.
+        ValueError: it is not; NaN is rejected.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
@@ -73,9 +72,9 @@ def share(value: Any, name: str = "confidence") -> float:
 
 
 def same_answer(content: str) -> str:
-    """The normal form in which equal answers are equal: without case, spacing and punctuation.
+    """Normalise an answer for comparison: ignores case, spacing and punctuation.
 
-    What makes a number another one stays (`-3`, `3.5`, `50%`), and so do signs that are part of a name (`C++`, `C#`).
+    Characters that change a number are kept (`-3`, `3.5`, `50%`), and those that are part of a name (`C++`, `C#`).
     """
     text = unicodedata.normalize("NFKC", content).casefold()
     words = _SEPARATORS.sub(" ", _JOINED.sub("", text)).split()
@@ -86,7 +85,7 @@ def same_answer(content: str) -> str:
 
 
 def self_consistency(samples: Sequence[str]) -> float:
-    """Share of the samples that agree with the most frequent answer; one sample proves nothing either way."""
+    """Return the share of the samples that agree with the most frequent answer; 0.5 for a single sample."""
     if len(samples) < 2:
         return EVEN if samples else 0.0
     answers = Counter(map(same_answer, samples))
@@ -94,10 +93,10 @@ def self_consistency(samples: Sequence[str]) -> float:
 
 
 def trace_coherence(trace: Sequence[str]) -> float:
-    """How well the steps of a reasoning hang together, judged by their words; 0.75 at most, as words prove little.
+    """Score the coherence of reasoning steps by their words; at most 0.75, as words are weak evidence.
 
-    A step hangs on when it begins with a connective or takes up a word of the step before; one that wavers counts
-    against the whole.
+    A step is connected if it begins with a connective or repeats a word of the previous step; hesitant steps lower the
+    score.
     """
     if not trace:
         return 0.0
@@ -111,10 +110,10 @@ def _hangs_on(step: str, before: str) -> bool:
 
 
 def tool_success(successes: int, calls: int) -> float:
-    """Share of the calls that succeeded; even odds without calls.
+    """Return the share of successful calls; 0.5 without calls.
 
     Raises:
-        ValueError: fewer than no successes, or more than calls.
+        ValueError: successes are negative, or more than calls.
     """
     if not 0 <= successes <= calls:
         raise ValueError(f"{successes} successes of {calls} calls cannot be")
@@ -135,7 +134,7 @@ def source_reliability(sources: Iterable[str | float], known: Mapping[str, float
 
 
 class Confidence(NamedTuple):
-    """A combined confidence and the signals that it rests on."""
+    """Combined confidence and its signals."""
 
     value: float
     signals: dict[str, float]
@@ -177,11 +176,11 @@ class Synthesis(NamedTuple):
     """Several results as one.
 
     Attributes:
-        content: the answer.
+        content: text of the answer.
         confidence: 0 to 1.
-        strategy: how it came about.
-        low_confidence: it, or one of the results, should be reviewed.
-        consensus: whether most of the confident results agree; None where nobody asked.
+        strategy: strategy of the synthesis.
+        low_confidence: the synthesis, or one of the results, should be reviewed.
+        consensus: whether most of the confident results agree; None for other strategies.
         alternatives: other answers, most confident first, for the user to decide.
         cost_usd: of all results.
     """
@@ -242,7 +241,7 @@ def synthesize(
 
 
 def _heaviest(results: Sequence[Result]) -> str:
-    """The answer with the largest sum of confidence; of equal sums the one that was given first."""
+    """Return the answer with the largest sum of confidence; of equal sums the first one."""
     weights: dict[str, float] = {}
     for result in results:
         answer = same_answer(result.content)
@@ -251,13 +250,16 @@ def _heaviest(results: Sequence[Result]) -> str:
 
 
 def _wording(answer: str, results: Sequence[Result]) -> str:
-    """An answer in the words of the most confident result that gives it."""
+    """Return an answer in the wording of its most confident result."""
     given = (result for result in results if same_answer(result.content) == answer)
     return max(given, key=lambda result: result.confidence).content
 
 
 def _consensus(made: Synthesis, confident: Sequence[Result]) -> Synthesis:
-    """The answer of most of the confident results, at their mean confidence; else the best, without a consensus."""
+    """Return the majority answer of the confident results, at their mean confidence.
+
+    Else the best, without consensus.
+    """
     answers = Counter(same_answer(result.content) for result in confident)
     answer, count = answers.most_common(1)[0] if answers else ("", 0)
     if 2 * count <= len(confident):

@@ -1,4 +1,4 @@
-"""Dead letters: what could not be processed, kept whole but for secrets, with the reason.
+"""Dead letters: records that could not be processed, complete except for secrets, with the reason.
 
 See docs/design/contracts.md#bad-input.
 """
@@ -25,7 +25,7 @@ TYPE = "dead_letter"
 
 
 def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: EventRejected) -> Output:
-    """The dead letter of one record: original bytes, without secrets, and place, reason code, JSON path and message.
+    """Create the dead letter of one record: redacted original bytes, position, reason code, JSON path and message.
 
     Text is kept as text; bytes that are not UTF-8 are kept as base64 under `value_base64`.
     """
@@ -59,10 +59,10 @@ def dead_letter(record: SourceRecord, topic: str, partition: int, rejected: Even
 def described_without_secrets(
     value: bytes, rejected: EventRejected, decode: Callable[[bytes], object]
 ) -> EventRejected:
-    """Why a record was refused, in words that hold no part of a secret.
+    """Describe why a record was rejected, without parts of secrets.
 
     Messages quote the beginning of a value, and half of a secret is not recognised as one. So a record with a secret is
-    described as it reads without.
+    diagnosed again in its redacted form.
     """
     shown = redact_record(value)
     if shown is value:

@@ -1,7 +1,7 @@
-"""What a fold wants written, and the ids it is written under.
+"""Output records of a fold, and their ids.
 
 Ids are a digest of (cause, output type, ordinal): folding the same input again gives byte-identical outputs, so
-any consumer can drop a repeated one (docs/design/contracts.md#output-events).
+consumers can drop repeated ones (docs/design/contracts.md#output-events).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
 SCHEMA_VERSION = "1.0"
 EVENTS = "events"
-"""Topic of the publishers' own: what is appended there names calls and sessions as their events do."""
+"""Topic of the publishers' events; records appended to it name calls and sessions as their events do."""
 
 MAX_CAUSES = 20
-"""Most evidence ids on one output, newest last (docs/design/contracts.md#output-events)."""
+"""Largest number of cause ids on one output, newest last (docs/design/contracts.md#output-events)."""
 
 
 class Output(NamedTuple):
-    """One record a stage wants written.
+    """Record that a stage writes.
 
     Attributes:
         topic: catalogue name, e.g. `nudges`; may be a source topic (an appended event).
@@ -34,8 +34,8 @@ class Output(NamedTuple):
         id: deterministic output id; empty for tombstones.
         type: wire type, e.g. `nudge.issued`.
         time_ms: time of the output, milliseconds.
-        traceparent: W3C trace context of the input event behind it.
-        own_partition: write to the partition the processor owns, whatever the key hashes to.
+        traceparent: W3C trace context of the causing input event.
+        own_partition: write to the processor's partition, regardless of the key's hash.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 class Envelope(TypedDict):
-    """Fields of every decision that say nothing of its content."""
+    """Fields common to all decisions."""
 
     schema_version: str
     id: str
@@ -58,12 +58,12 @@ class Envelope(TypedDict):
 
 @cache
 def _type_of(record: type[msgspec.Struct]) -> str:
-    """Wire type of a record."""
+    """Return the wire type of a record."""
     return str(record.__struct_config__.tag)
 
 
 class Emitter:
-    """Collects the outputs of one input event after another; ids restart with each cause."""
+    """Collects the outputs of consecutive input events; ordinals restart with each cause."""
 
     __slots__ = (
         "_ordinals",
@@ -79,7 +79,7 @@ class Emitter:
     )
 
     def __init__(self) -> None:
-        """Start with nothing collected."""
+        """Create an emitter without outputs."""
         self.outputs: list[Output] = []
         self.counts: dict[str, int] = {}
         self.origin_topic = ""
@@ -92,7 +92,7 @@ class Emitter:
         self._ordinals: dict[str, int] = {}
 
     def begin(self, cause: str, at: int, traceparent: str | None = None) -> None:
-        """Everything emitted from here on is caused by `cause` and happens at `at` (milliseconds)."""
+        """Set the cause and the time (milliseconds) of all following outputs."""
         self.cause = cause
         self.at = at
         self.traceparent = traceparent
@@ -101,31 +101,31 @@ class Emitter:
             self._ordinals = {}
 
     def count(self, what: str) -> None:
-        """Count something for whoever watches the worker: no output, no part of any state."""
+        """Increase a counter for monitoring; affects neither outputs nor states."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def next_origin(self) -> int:
-        """Place of what the current record makes the stage tell next: its offset and an ordinal, ever rising."""
+        """Return the origin of the next record to another stage: current offset and an increasing ordinal."""
         self.origin += 1
         return self.origin
 
     def next_id(self, output_type: str) -> str:
-        """Id for the next output of this type of the current cause."""
+        """Return the id of the next output of this type of the current cause."""
         ordinal = self._ordinals.get(output_type, 0)
         self._ordinals[output_type] = ordinal + 1
         return output_id(self.cause, output_type, ordinal)
 
     def decision(self, topic: str, record_key: str, decision_type: type[DecisionBase], /, **fields: Any) -> str:
-        """Emit a decision; the envelope's id, time and version are filled in. Returns its id."""
+        """Emit a decision; the envelope's id, time and version are filled in. Return its id."""
         return self.write(topic, record_key, decision_type(**self.envelope(decision_type), **fields))
 
     def envelope(self, decision_type: type[DecisionBase]) -> Envelope:
-        """Id, time and version of the next decision of a type."""
+        """Return id, time and version of the next decision of a type."""
         made = self.next_id(_type_of(decision_type))
         return {"schema_version": SCHEMA_VERSION, "id": made, "time": rfc3339(self.at)}
 
     def write(self, topic: str, record_key: str, decision: DecisionBase) -> str:
-        """Emit a decision that was made with its `envelope`. Returns its id."""
+        """Emit a decision created with its `envelope`. Return its id."""
         self.record(topic, record_key, decision, decision.id)
         return decision.id
 
@@ -143,5 +143,5 @@ class Emitter:
         )
 
     def tombstone(self, topic: str, key: str) -> None:
-        """Emit a record without a value: the key is back to its default."""
+        """Emit a record without a value: the key has its default state again."""
         self.outputs.append(Output(topic, key_without_secrets(key), None, "", "", self.at))

@@ -1,4 +1,4 @@
-"""Keys in the order in which they were last heard of, so that idle ones are found without looking at all of them."""
+"""Index of keys by the time of their last record, to find idle ones without scanning all."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
 BUCKET_MS = 60_000
-"""Keys last heard of in the same minute are not told apart."""
+"""Width of a bucket in milliseconds: keys within the same minute are not distinguished."""
 
 
 class Rest(Enum):
-    """What is left of a state once its key is idle."""
+    """Whether the state of an idle key can be dropped."""
 
     STANDS = "stands"
-    """Something of it decides what happens to later calls, or falls due: the state stays."""
+    """It affects later calls, or has a deadline: the state is kept."""
 
     TOLD = "told"
-    """Nothing of it decides anything, but followers know of it and have to be told that it ends."""
+    """It affects nothing, but followers know it and must be notified of its end."""
 
     NOTHING = "nothing"
-    """A fresh state does as well."""
+    """It equals a new state."""
 
 
 class IdleKeys:
-    """Keys by the minute in which they were last heard of, or earlier; each key once.
+    """Keys by the minute of their last record, or an earlier one; each key once.
 
-    Nobody moves a key when it is heard of again. Whoever takes it out looks at its state and adds it anew.
+    Keys are not moved by later records; the caller of `take` checks the state and adds the key again.
     """
 
     def __init__(self) -> None:
-        """Start without keys."""
+        """Create an empty index."""
         self._buckets: dict[int, list[bytes]] = {}
         self._order: list[int] = []
 
     def add(self, key: bytes, heard_ms: int) -> None:
-        """Add a key that was last heard of at a time, or later."""
+        """Add a key whose last record was at `heard_ms` or later."""
         minute = heard_ms // BUCKET_MS
         bucket = self._buckets.get(minute)
         if bucket is None:
@@ -46,7 +46,7 @@ class IdleKeys:
         bucket.append(key)
 
     def take(self, before_ms: int, limit: int) -> list[bytes]:
-        """Take out at most `limit` keys of the minutes that were over at a time, earliest first."""
+        """Remove and return up to `limit` keys of the minutes before a time, earliest first."""
         taken: list[bytes] = []
         order = self._order
         while order and (order[0] + 1) * BUCKET_MS <= before_ms and len(taken) < limit:

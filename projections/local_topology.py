@@ -1,7 +1,7 @@
-"""The whole topology in one process and one partition: the heart of the embedded engine, of replay and of tests.
+"""Complete topology in one process and one partition; used by the embedded engine, replay and tests.
 
-Pure in the same sense as the folds: it routes records between the stages' processors and returns what leaves
-them. The callers own time, input and durability.
+Pure like the folds: it routes records between the stages' processors and returns their outputs. The callers provide
+time, input and durability.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .topology import STAGE_OF_TOPIC, STAGES, make_processor
 
 
 class LogRecord(NamedTuple):
-    """A record of the local log, in the shape the processors read.
+    """Record of the local log, with the attributes that processors read.
 
     Attributes:
-        timestamp: arrival, milliseconds; -1 when unknown (a replayed file), and then event time is taken as it is.
+        timestamp: arrival, milliseconds; -1 if unknown (a replayed file), and then event time is used.
     """
 
     key: bytes | None
@@ -40,9 +40,9 @@ class LocalTopology:
     """All stages over one partition.
 
     Attributes:
-        processors: by stage name.
+        processors: processors by stage name.
         next_offsets: next offset of every source topic, and of `settings`.
-        source: which rules hold for whom; records of `settings` change it.
+        source: rules by scope; records of `settings` change it.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class LocalTopology:
         choose: Callable[[str, LogRecord], RuleSource] | None = None,
         stages: Iterable[Stage[Any]] = STAGES,
     ) -> None:
-        """Start over stored states (`load` by stage name and key) at the given log positions.
+        """Start from stored states (`load` by stage name and key) at the given log positions.
 
-        `choose` gives the rules for a record of a topic, where they are not the same for all. With fewer `stages` than
-        all, what is for the others leaves as an output and is not folded.
+        `choose` returns the rules for a record of a topic, if they differ. With fewer `stages`, records for the others
+        are returned as outputs and not folded.
         """
         self._choose = choose
         self.source = source_of(rules)
@@ -74,16 +74,16 @@ class LocalTopology:
 
     @property
     def stream_time(self) -> int:
-        """Largest effective time seen by any stage, milliseconds."""
+        """Return the largest effective time seen by any stage, milliseconds."""
         return max(processor.stream_time for processor in self.processors.values())
 
     def feed(
         self, topic: str, values: Iterable[bytes | None], *, timestamp: int = -1, key: bytes | None = None
     ) -> list[Output]:
-        """Append records to a source topic and fold them and all they cause; returns every output, in order.
+        """Append records to a source topic and fold them and all they cause; return every output, in order.
 
         Outputs to source topics (outcomes, standings, appended events) are folded before the next record is read, so
-        the decisions of one event stand together.
+        the decisions of one event are contiguous.
         """
         left: list[Output] = []
         for value in values:
@@ -95,7 +95,7 @@ class LocalTopology:
         return left
 
     def next_due(self) -> int | None:
-        """Earliest time at which something falls due in any stage; None if nothing is."""
+        """Return the earliest deadline of any stage, milliseconds; None without one."""
         times = [due for processor in self.processors.values() if (due := processor.next_due()) is not None]
         return min(times, default=None)
 
@@ -108,17 +108,17 @@ class LocalTopology:
         return left
 
     def due(self, now: int) -> list[Output]:
-        """Records to `append` for everything due at or before `now`; each is given once."""
+        """Return records to `append` for all deadlines at or before `now`; each is returned once."""
         return [output for processor in self.processors.values() for output in processor.due(now)]
 
     def append(self, output: Output) -> list[Output]:
-        """Append a due record to its topic and fold it and all it causes; returns it and every output, in order."""
+        """Append a due record to its topic and fold it and all it causes; return it and every output, in order."""
         left: list[Output] = []
         self._pass_on(output, left)
         return left
 
     def counted(self) -> Counter[str]:
-        """What the folds of all stages have counted since the last call, by name."""
+        """Return the counters of all stages' folds since the last call, by name."""
         counts: Counter[str] = Counter()
         for processor in self.processors.values():
             counts.update(processor.counted())

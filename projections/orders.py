@@ -1,4 +1,4 @@
-"""Which states and keys an operator's order is about: the same for the command line and for the dashboard."""
+"""Selects the states and keys that an operator's command affects; shared by command line and dashboard."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 from .calls.keys import has_scope, tool_key, tool_of_key, unescape
 
 State = Mapping[str, Any]
-"""A public record (`StateUpdated`) as it stands on the wire."""
+"""Public record (`StateUpdated`) in its wire form."""
 
 S = TypeVar("S", bound=State)
 
 EVERYTHING = "all"
-"""Stands for every key."""
+"""Key that selects all keys."""
 
 
 def held(states: Iterable[S], workspace: str | None) -> list[S]:
-    """Trust and circuits that orders can be about: of one workspace, or of all.
+    """Return trust and circuits that commands can affect: of one workspace, or of all.
 
-    What holds for a user everywhere follows from the workspaces; an order there ends it.
+    A user's state over all workspaces follows from the workspaces; a command there ends it.
     """
     return [
         one
@@ -31,14 +31,14 @@ def held(states: Iterable[S], workspace: str | None) -> list[S]:
 
 
 def is_meant(known: str, key: str) -> bool:
-    """Whether an order for a key, or for a tool by its name, is about a known key."""
+    """Whether a command for a key, or for a tool by its name, affects a known key."""
     return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
 
 
 def trust_subjects(states: Iterable[State], key: str) -> list[tuple[str | None, str]]:
-    """Workspace and key of each order about the trust of states: one for the tool where all of its keys are meant.
+    """Return workspace and key of each trust command for these states: one for the tool if all of its keys are meant.
 
-    An order for the tool reaches its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
+    A command for the tool affects its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
     """
     subjects: dict[tuple[str | None, str], None] = {}
     for state in states:

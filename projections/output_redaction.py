@@ -1,9 +1,8 @@
-"""Redaction of what the folds tell: secrets of publishers that are no guard leave a worker in no record of its own.
+"""Redaction of the folds' outputs: no worker writes secrets of unguarded publishers into its own records.
 
-On Kafka the topic `events` is the publishers' own, and looking through all of it would cost half the worker's speed
-(decision 0035). Little of it gets into what the folds write: names, ids and keys, mostly the same ones again and
-again. Texts that were looked at are remembered, so that a record costs a few look-ups. What is remembered changes no
-answer: the same record is always redacted in the same way.
+On Kafka the topic `events` belongs to the publishers, and redacting all of it would halve the worker's speed (decision
+0035). Few of its texts get into outputs: names, ids and keys, mostly recurring ones. Clean texts are cached, so that a
+record costs a few look-ups. The cache does not affect results.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..security.redaction import redact_id, redact_record, redact_text
 from ..security.secret_patterns import STARTS
 
 MAX_KNOWN = 50_000
-"""Clean texts remembered; when there are more, all are forgotten and looked at again."""
+"""Number of clean texts cached; the cache is cleared when it is full."""
 
 _known: set[str | tuple[str, ...] | None] = set()
 
@@ -35,14 +34,14 @@ _ID = re.compile(
 _TOKEN_STARTS = frozenset(start.decode() for start in STARTS)
 
 _OWN = frozenset(("schema_version", "id", "time", "origin_topic"))
-"""Fields of our own making; ids derive from that of the cause, which stands beside them."""
+"""Fields created by the folds; ids derive from that of the cause, which is in the same record."""
 
 _PREFIXES = frozenset(("trust", "breaker", "quality", "model", "user"))
 _NAMED = ("tool:", "service:", "tier:")
 
 
 def holds_secret(record: msgspec.Struct) -> bool:
-    """Whether a record that a fold has made holds a secret in any text."""
+    """Whether an output record holds a secret in any text."""
     texts, nested = _fields_of(type(record))
     for text in filterfalse(_known.__contains__, texts(record)):
         if not _is_clean(text):
@@ -51,7 +50,7 @@ def holds_secret(record: msgspec.Struct) -> bool:
 
 
 def without_secrets(record: msgspec.Struct) -> tuple[bytes, str]:
-    """A record that holds a secret, as JSON without it, and its id."""
+    """Return a record with a secret as redacted JSON, and its id."""
     fields = orjson.loads(encode(record))
     texts = {name: _part_by_part(value) if isinstance(value, str) else value for name, value in fields.items()}
     raw = redact_record(orjson.dumps(texts))
@@ -59,7 +58,7 @@ def without_secrets(record: msgspec.Struct) -> tuple[bytes, str]:
 
 
 def key_without_secrets(key: str) -> str:
-    """A record key without secrets: ids in it are replaced as in the record."""
+    """Return a record key without secrets: ids in it are replaced as in the record."""
     return US.join(map(_part_without_secrets, key.split(US)))
 
 
@@ -74,7 +73,7 @@ def _part_without_secrets(part: str) -> str:
 
 
 def _part_by_part(text: str) -> str:
-    """A text without secrets that only stand out when it is read as a key: between `|`, and without escapes."""
+    """Redact secrets that are recognised only in a key's parts: between `|`, and without escapes."""
     if "|" not in text and "\\" not in text:
         return text
     return "|".join(
@@ -83,7 +82,7 @@ def _part_by_part(text: str) -> str:
 
 
 def _is_clean(text: str | tuple[str, ...] | None) -> bool:
-    """Whether a text, or each of several, holds no secret; if so, it is remembered."""
+    """Whether a text, or each of several, holds no secret; clean ones are cached."""
     if isinstance(text, str):
         clean = is_plain_id(text) or (redact_text(text) == text and _are_parts_clean(text))
     else:
@@ -96,14 +95,14 @@ def _is_clean(text: str | tuple[str, ...] | None) -> bool:
 
 
 def _are_parts_clean(text: str) -> bool:
-    """Whether the parts of a key hold no secret; the last one reads as it does in the whole key."""
+    """Whether the parts of a key hold no secret; the last one is the same in the whole key."""
     if "\\" in text:
         return _part_by_part(text) == text
     return all(part in _known or _is_clean(part) for part in text.split("|")[:-1])
 
 
 def _is_nested_clean(value: Any) -> bool:
-    """The same for a dict or a record inside of a record."""
+    """Same as `_is_clean` for a dict or a struct inside a record."""
     if not value:
         return True
     raw = msgspec.json.encode({"nested": value})
@@ -111,14 +110,14 @@ def _is_nested_clean(value: Any) -> bool:
 
 
 def is_plain_id(text: str) -> bool:
-    """Whether a text is plainly an id without a secret: found several times as fast as by its redaction."""
+    """Whether a text is obviously an id without a secret: several times as fast as its redaction."""
     found = _ID.fullmatch(text)
     return found is not None and _TOKEN_STARTS.isdisjoint((text[:3], (found[1] or text)[:3]))
 
 
 @cache
 def _fields_of(kind: type[msgspec.Struct]) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]:
-    """A function that reads the texts of a record, and the names of fields with dicts and records."""
+    """Return a function that reads the texts of a record, and the names of fields with dicts and structs."""
     texts, nested = [], []
     for field in msgspec.structs.fields(kind):
         types = _types_in(field.type)
@@ -132,5 +131,5 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[Callable[[Any], tuple[Any, .
 
 
 def _types_in(annotation: Any) -> set[Any]:
-    """A type and those that it is made of."""
+    """Return a type and its type arguments, recursively."""
     return {get_origin(annotation) or annotation}.union(*map(_types_in, get_args(annotation)))

@@ -1,11 +1,11 @@
-"""The pure core of both engines: records in, outputs and touched states out.
+"""Pure core of both engines: takes records, returns outputs and touched states.
 
-One StageProcessor folds one stage over one partition. It reads no clock and does no I/O: the engine hands it
-records, persists what it returns, and asks it what is due. Re-delivered records are recognised by the position
-kept in each key's state and change nothing (docs/architecture.md#order-at-a-checkpoint).
+A StageProcessor folds one stage over one partition. It uses no clock and no I/O: the engine passes it records, stores
+what it returns, and asks for due events. Re-delivered records are recognised by the position in each key's state and
+change nothing (docs/architecture.md#order-at-a-checkpoint).
 
-A key that is idle for long begins anew with its next record, as its own records alone decide. Its stored state is
-dropped later, once no record can come any more that would go on with it; when that happens shows nowhere
+A key that has been idle for long starts with a new state at its next record; that depends on its own records only. Its
+stored state is dropped later, once no record can arrive that continues it; when that happens has no visible effect
 (docs/decisions/0047-idle-states-are-over.md).
 """
 
@@ -30,17 +30,17 @@ from .snapshot import SnapshotCodec, codec_of, header
 from .stage import KeyState, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far an event's own time may run ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
+"""Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
-"""Times that an event may have; what is written at another one could not be read back."""
+"""Valid event times; records written at another time could not be read back."""
 
 ORIGIN_BITS = 14
-"""Room for the ordinals of what one record makes a stage tell: 64 for each call that a session may have open."""
+"""Bits for the ordinals of the records that one input makes a stage emit: 64 for each open call of a session."""
 
 
 IDLE_AT_ONCE = 500
-"""Idle states looked at for each snapshot; a backlog of them goes over several."""
+"""Number of idle states checked per snapshot; a backlog is spread over several."""
 
 
 class StageProcessor:
@@ -51,7 +51,7 @@ class StageProcessor:
         folded: events folded since the start.
         duplicates: re-delivered records dropped by position.
         rejected: records that became dead letters.
-        source: which rules hold for which key.
+        source: rules by key.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StageProcessor:
         rules: Rules | RuleSource,
         load: Callable[[bytes], bytes | None] = lambda _key: None,
     ) -> None:
-        """Start with no live state; `load` gives the stored snapshot of a key, or None."""
+        """Start without decoded states; `load` returns the stored snapshot of a key, or None."""
         self.stage = stage
         self.partition = partition
         self.source = source_of(rules)
@@ -84,10 +84,10 @@ class StageProcessor:
         self._arrivals = self._idle_until = 0
 
     def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
-        """Fold records of one source topic, in order, and return what they cause.
+        """Fold records of one source topic, in order, and return their outputs.
 
-        Bad input never raises: it comes back as an output on `dead-letters`. Rules that change meanwhile hold from the
-        next call on. With the kill switch on, records are passed over.
+        Bad input never raises: it becomes an output on `dead-letters`. Changed rules apply from the next call on. With
+        the kill switch on, records are skipped.
         """
         source = self.source
         rules, scoped = source.rules, source.scoped
@@ -165,7 +165,7 @@ class StageProcessor:
                     due_known.pop(key, None)
                     due_told.discard(key)
             elif (known := due_known.get(key)) is None or due < known or (due != known and key in due_told):
-                self._schedule(key, due)  # a later one is looked up when the earlier one has come
+                self._schedule(key, due)  # a later deadline is looked up at the earlier one
         self.stream_time = clock
         self.folded += folded
         if self._arrivals < arrivals < LAST_MS:
@@ -173,7 +173,7 @@ class StageProcessor:
         return outputs
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Learn stream time, due times and keys of stored states after a restart, from their headers alone."""
+        """Restore stream time, deadlines and keys of stored states after a restart, from their headers alone."""
         for raw_key, snapshot in items:
             _, clock, due = header(snapshot)
             self.stream_time = max(self.stream_time, clock)
@@ -182,32 +182,32 @@ class StageProcessor:
                 self._schedule(raw_key.decode(), due)
 
     def next_due(self) -> int | None:
-        """Earliest time at which something falls due, milliseconds; None if nothing is."""
+        """Return the earliest deadline, milliseconds; None without one."""
         due = self._next_of_states()
         parting = min(self._parting.values(), default=None)
         return due if parting is None or (due is not None and due <= parting) else parting
 
     def _next_of_states(self) -> int | None:
-        """Earliest time at which a state changes by itself, milliseconds; None if none does."""
+        """Return the earliest deadline of a state, milliseconds; None without one."""
         heap, known = self._due_heap, self._due_known
         while heap:
             due, key = heap[0]
             if known.get(key) != due or key in self._due_told:
-                heapq.heappop(heap)  # an earlier one has taken its place, or it has been told
+                heapq.heappop(heap)  # replaced by an earlier deadline, or already emitted
                 continue
             now_due = self.stage.due_at(self._state_of(key))
             if now_due == due:
                 return due
-            heapq.heappop(heap)  # the state has moved on since
+            heapq.heappop(heap)  # the state has changed since
             del known[key]
             if now_due is not None:
                 self._schedule(key, now_due)
         return None
 
     def due(self, now: int) -> list[Output]:
-        """Events to append to the stage's own source topic for all that is due at or before `now`.
+        """Return the events to append to the stage's own source topic for all deadlines at or before `now`.
 
-        Each is given once; it takes effect when it is read back from the log.
+        Each is returned once; it takes effect when it is read back from the log.
         """
         emit = self._emit
         outputs = emit.outputs = []
@@ -223,7 +223,7 @@ class StageProcessor:
         return outputs
 
     def _part_with(self, key: str, due: int) -> None:
-        """Append that an idle key's time has come, unless it has been heard of since."""
+        """Append the end of an idle key, unless it has had a record since."""
         del self._parting[key]
         state = self._state_of(key)
         heard = state.arrived or state.clock
@@ -232,7 +232,7 @@ class StageProcessor:
             self.stage.pass_time(state, key, due, self._emit)
 
     def _schedule(self, key: str, due: int) -> None:
-        """Have `next_due` look at a key by then; never, where no event may have that time any more."""
+        """Schedule a deadline of a key for `next_due`; ignored if no event may have that time."""
         if due > LAST_MS:
             return
         self._due_known[key] = due
@@ -240,15 +240,15 @@ class StageProcessor:
         heapq.heappush(self._due_heap, (due, key))
 
     def counted(self) -> dict[str, int]:
-        """What the folds have counted since the last call, by name (`Emitter.count`); nothing of it is in any state."""
+        """Return the counters of the folds since the last call (`Emitter.count`); they are not part of any state."""
         counts, self._emit.counts = self._emit.counts, {}
         return counts
 
     def snapshot(self, now: int = 0) -> list[tuple[bytes, bytes | None]]:
-        """Snapshots of the states touched since the last call, which count as clean from now on; None: dropped.
+        """Return snapshots of the states touched since the last call, now marked as stored; None: dropped.
 
-        Call it when what the last call gave is stored. `now` is the wall clock, milliseconds: what is idle by the log
-        and by that clock is dropped; with 0 nothing is.
+        Call it after the previous result is stored. `now` is the wall clock, milliseconds: states that are idle by the
+        log and by that clock are dropped; with 0 none is.
         """
         self._leaving.clear()
         due_at, encode = self.stage.due_at, self._codec.encode
@@ -263,18 +263,18 @@ class StageProcessor:
         return taken
 
     def _reached(self, now: int) -> int:
-        """Time that the log has reached, milliseconds: no record to come is much older."""
+        """Return the time that the log has reached, milliseconds: later records are not much older."""
         if not self.stage.by_arrival:
             return self.stream_time
-        if self._arrivals > now + CLOCK_TOLERANCE_MS:  # says a publisher whose clock runs ahead
+        if self._arrivals > now + CLOCK_TOLERANCE_MS:  # a publisher's clock is ahead
             self._arrivals = self._idle_until
         self._idle_until = self._arrivals
         return self._arrivals
 
     def _drop_idle(self, now: int) -> list[tuple[bytes, None]]:
-        """Drop states that no record to come can go on with: over, and over for so long that none is on its way.
+        """Drop states that no later record can continue: ended, and for so long that none can be in flight.
 
-        A state touched since the last snapshot stays: its records may have to be folded again.
+        A state touched since the last snapshot is kept: its records may have to be folded again.
         """
         stage = self.stage
         idle_ms = stage.idle_ms(self.source.rules)
@@ -303,14 +303,14 @@ class StageProcessor:
         return dropped
 
     def forget_clean(self, keep: int) -> None:
-        """Drop decoded states without an unsaved change, longest unused first, until `keep` are left."""
+        """Drop decoded states without unsaved changes, least recently used first, until `keep` are left."""
         excess = len(self._live) - keep
         if excess > 0:
             for key in list(islice((key for key in self._live if key not in self._dirty), excess)):
                 del self._live[key]
 
     def state(self, key: str) -> KeyState | None:
-        """Live or stored state of a key, for views; None if nothing is known of the key."""
+        """Return the decoded or stored state of a key, for views; None without one."""
         if key in self._live or self._stored(key) is not None:
             return self._state_of(key)
         return None
@@ -327,12 +327,12 @@ class StageProcessor:
         return state
 
     def _stored(self, key: str) -> KeyState | None:
-        """Stored state of a key, decoded; None where there is none, or is none any more."""
+        """Return the decoded stored state of a key; None without one, or if it has ended."""
         stored = self._load(key.encode()) if key not in self._leaving else None
         return self._codec.decode(stored) if stored is not None else None
 
     def _begin_anew(self, key: str, over: KeyState) -> KeyState:
-        """A fresh state in place of one that is over; what was folded into that one stays folded."""
+        """Return a new state in place of an ended one, with its positions."""
         state: KeyState = self.stage.state_type(positions=over.positions)
         self._live[key] = state
         return state

@@ -1,8 +1,8 @@
-"""Ranking tools for a scenario: similarity, less what was failed before, times quality.
+"""Ranks tools for a scenario: similarity, minus past failures, times quality.
 
 See docs/design/semantics.md#tool-quality.
 
-Pure: whoever ranks brings the scenario, the tools, the public quality states and a similarity.
+Pure: the caller provides the scenario, the tools, the public quality states and a similarity.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ DAY_S = 86_400.0
 
 
 class Similarity(Protocol):
-    """How alike texts are in meaning."""
+    """Similarity of texts in meaning."""
 
     def scores(self, text: str, others: Sequence[str]) -> Sequence[float]:
-        """Similarity of a text with each of the others, in their order, 0 to 1."""
+        """Return the similarity of a text with each of the others, in their order, 0 to 1."""
 
 
 class LexicalSimilarity:
-    """Shared words, forgiving inflection: the default, which needs no model.
+    """Similarity by shared words, tolerant of inflection; the default, which needs no model.
 
     Sørensen-Dice over content words; two words match when their Jaro-Winkler similarity reaches `same_word`.
     """
 
     def __init__(self, same_word: float = 0.9) -> None:
-        """Take words for the same from this similarity on, 0 to 1."""
+        """Treat words as equal from this similarity on, 0 to 1."""
         self.same_word = same_word
 
     def scores(self, text: str, others: Sequence[str]) -> list[float]:
-        """Similarity of a text with each of the others, 0 to 1; a text without content words is like none."""
+        """Return the similarity of a text with each of the others, 0 to 1; 0 without content words."""
         words = content_words(text)
         return [self._alike(words, content_words(other)) for other in others]
 
@@ -54,7 +54,7 @@ class LexicalSimilarity:
         )
         left, right = set(words), set(others)
         shared = 0
-        for *_, word, other in sorted(pairs):  # the closest first, in an order that is the same from both sides
+        for *_, word, other in sorted(pairs):  # most similar pairs first, in an order that is symmetric
             if word in left and other in right:
                 left.remove(word)
                 right.remove(other)
@@ -63,14 +63,14 @@ class LexicalSimilarity:
 
 
 class EmbeddingSimilarity:
-    """Cosine of sentence embeddings, for whoever has a model; negative ones count as 0."""
+    """Cosine similarity of sentence embeddings, for programs with a model; negative values count as 0."""
 
     def __init__(self, encode: Callable[[list[str]], Sequence[Sequence[float]]]) -> None:
         """Use a function that gives each text a vector, such as `SentenceTransformer(...).encode`."""
         self._encode = encode
 
     def scores(self, text: str, others: Sequence[str]) -> list[float]:
-        """Similarity of a text with each of the others, 0 to 1."""
+        """Return the similarity of a text with each of the others, 0 to 1."""
         if not others:
             return []
         first, *rest = ([float(value) for value in vector] for vector in self._encode([text, *others]))
@@ -84,12 +84,12 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class Candidate(NamedTuple):
-    """A tool that may serve.
+    """Tool to rank.
 
     Attributes:
-        name: its name.
-        about: what it is for, in words; empty stands for the words of the name.
-        service: the service behind it, whose circuit counts for the tool; empty: that of the tool's name.
+        name: name of the tool.
+        about: purpose in words; if empty, the words of the name are used.
+        service: service behind it, whose circuit counts for the tool; if empty, the service in the tool's name.
     """
 
     name: str
@@ -98,17 +98,17 @@ class Candidate(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """One tool's place, and what led to it.
+    """Rank of one tool, with its factors.
 
     Attributes:
-        tool: its name.
+        tool: name of the tool.
         rank: max(0, similarity − demotion) × quality.
-        similarity: of the scenario and what the tool is for, 0 to 1.
-        demotion: what a past failure of a similar scenario takes off, halved with each half-life of its age.
+        similarity: similarity of the scenario and the tool's purpose, 0 to 1.
+        demotion: reduction by a past failure in a similar scenario, halved with each half-life of its age.
         quality: score, 0 to 1.
-        failed_at: that scenario; empty if there is none.
-        tag: tag by which the tool ranks behind those without one; empty if there is none.
-        available: False: its circuit is open, or its latest calls did not reach it; it ranks behind those that work.
+        failed_at: that scenario; empty without one.
+        tag: tag by which the tool ranks behind those without one; empty without one.
+        available: False: its circuit is open, or its latest calls did not reach it; it ranks behind available ones.
     """
 
     tool: str
@@ -129,19 +129,19 @@ def rank_tools(
     rules: QualityRules,
     similarity: Similarity | None = None,
 ) -> list[Ranked]:
-    """Tools for a scenario, best first; tools that are alike come in the order they were given.
+    """Rank tools for a scenario, best first; equal ones keep their given order.
 
-    First the tools that work and that no tag speaks against, by rank; then the tagged ones; last those that are down. A
-    tag or a demotion puts a tool behind others and never takes it off the list.
+    Available and untagged tools come first, by rank; then tagged ones; then unavailable ones. Tags and demotions move a
+    tool back and never remove it.
 
     Args:
-        scenario: what is to be done, in words.
-        tools: what there is to choose from.
-        states: public states of one workspace: of quality, where a tool without one stands at its registered score, and
-            of circuits.
-        now: for the age of failures and tags; with its offset.
+        scenario: task in words.
+        tools: tools to rank.
+        states: public states of one workspace: of quality, where a tool without one has its registered score, and of
+            circuits.
+        now: current time with offset, for the age of failures and tags.
         rules: registered scores, and what failures take off.
-        similarity: how alike texts are; by default their words.
+        similarity: similarity of texts; by default by words.
     """
     states = list(states)
     circuits = {state.key for state in states if isinstance(state, BreakerUpdated) and _is_open(state, now)}
@@ -167,7 +167,7 @@ def rank_tools(
 
 
 def _is_open(state: BreakerUpdated, now: datetime) -> bool:
-    """Whether a circuit refuses calls now."""
+    """Whether a circuit refuses calls at a time."""
     if state.mode not in {None, BreakerMode.ENFORCE}:
         return False
     forced = state.state == BreakerState.FORCED_OPEN
@@ -197,7 +197,7 @@ def _not_for(scenario: str, state: QualityUpdated, now: datetime) -> str:
 def _demotion(
     scenario: str, state: QualityUpdated, now: datetime, rules: QualityRules, similarity: Similarity
 ) -> tuple[str, float]:
-    """The past failure that weighs most against a scenario, and how much."""
+    """Return the past failure with the largest reduction for a scenario, and that reduction."""
     failed = list(state.failed_scenarios)
     worst, most = "", 0.0
     for text, closeness in zip(failed, similarity.scores(scenario, failed), strict=True):

@@ -1,10 +1,9 @@
-"""Which rules hold for a key: the file's, with what its user, workspace and session override.
+"""Rules by scope: those of the file, with the overrides of user, workspace and session.
 
 See docs/design/semantics.md#settings.
 
-One source for all processors of a worker. While no scope overrides anything a fold costs nothing more than a look at
-`scoped`. Rules are resolved once per distinct combination of overriding scopes; a change swaps rules between two
-batches and touches no state.
+One source serves all processors of a worker. Without scope overrides a fold only checks `scoped`. Rules are resolved
+once per distinct combination of overriding scopes; a change swaps rules between two batches and changes no state.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ if TYPE_CHECKING:
 TOPIC = "settings"
 
 RULES_TOPIC = "rules"
-"""Which rules held from where on: a name in the embedded engine's log, and a topic on Kafka."""
+"""Name of records of rules and their offsets: in the embedded engine's log, and a topic on Kafka."""
 
 RULES_TYPE = "rules.in_force"
 
 MAX_RESOLVED = 1024
-"""Combinations of overrides kept resolved; more than that and they are resolved again."""
+"""Number of combinations of overrides kept resolved; the cache is cleared when it is full."""
 
 MAX_SESSION_BYTES = 16_384
-"""Most that a session may override, as JSON: it is part of the session's state."""
+"""Largest overrides of a session, as JSON in bytes: they are part of the session's state."""
 
 _decode = msgspec.json.Decoder(SettingsOverrides).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a log holds from one place on, beside what scopes override.
+    """Rules that apply to a log from an offset on, without scope overrides.
 
     Attributes:
         base: rules of the files, or the shipped ones.
-        environment: what the environment overrode.
+        environment: overrides of the environment.
     """
 
     base: Rules = Rules()
@@ -57,15 +56,15 @@ class RulesInForce(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
 
 class RulesPlaced(RulesInForce, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag=RULES_TYPE):
-    """A record of the topic `rules`: what a partition of a source topic is folded by from an offset on.
+    """Record of the topic `rules`: rules of a partition of a source topic from an offset on.
 
     Attributes:
-        id: the same for each repetition of the record.
-        time: when the rules were taken, RFC 3339.
+        id: id of the record, equal for each repetition.
+        time: time of the change, RFC 3339.
         topic: source topic, catalogue name.
-        partition: its partition.
-        offset: first offset that is folded by them.
-        settings: records of `settings` that are part of them: next offset by partition.
+        partition: partition of that topic.
+        offset: first offset folded by these rules.
+        settings: included records of `settings`: next offset by partition.
     """
 
     id: str
@@ -84,17 +83,17 @@ class RuleSource:
     """Rules by scope.
 
     Attributes:
-        base: of the rules file, or the shipped ones.
-        environment: what the environment overrides; it wins over every scope.
-        rules: what holds where no scope overrides anything.
-        scoped: whether any user or workspace overrides something.
-        changes: counts the changes.
+        base: rules of the file, or the shipped ones.
+        environment: overrides of the environment; they win over every scope.
+        rules: rules without scope overrides.
+        scoped: whether any user or workspace has overrides.
+        changes: number of changes.
     """
 
     __slots__ = ("_resolved", "_scopes", "base", "changes", "environment", "rules", "scoped")
 
     def __init__(self, base: Rules | None = None, environment: SettingsOverrides | None = None) -> None:
-        """Start with scopes that override nothing."""
+        """Start without scope overrides."""
         self.base = base or Rules()
         self.environment = environment
         self._scopes: dict[str, SettingsOverrides] = {}
@@ -102,12 +101,12 @@ class RuleSource:
         self._swap()
 
     def rebase(self, base: Rules) -> None:
-        """Take other rules as those that scopes override; effective from the next batch on."""
+        """Replace the base rules; effective from the next batch on."""
         self.base = base
         self._swap()
 
     def copy(self) -> RuleSource:
-        """Another source that says the same, and goes on to when this one changes."""
+        """Return an independent copy."""
         made = RuleSource(self.base, self.environment)
         made.replace(self._scopes)
         return made
@@ -121,20 +120,20 @@ class RuleSource:
         )
 
     def in_force(self) -> bytes:
-        """The rules, and what the environment overrides, as a log keeps them."""
+        """Encode the rules and the environment's overrides for a log."""
         kept: bytes = _encode(RulesInForce(base=self.base, environment=self.environment or SettingsOverrides()))
         return kept
 
     def replace(self, scopes: Mapping[str, SettingsOverrides]) -> None:
-        """Take the overrides of all scopes at once, as stored."""
+        """Replace the overrides of all scopes by stored ones."""
         self._scopes = {scope: overrides for scope, overrides in scopes.items() if set_by(overrides)}
         self._forget()
 
     def set(self, scope: str, overrides: SettingsOverrides | None) -> None:
-        """Take the overrides of one scope, `user:ID` or `workspace:ID`; None or nothing set clears it.
+        """Set the overrides of one scope, `user:ID` or `workspace:ID`; None or empty overrides clear it.
 
         Raises:
-            Misfit: they make no rules; what the scope had before stays.
+            Misfit: the overrides are invalid; the previous ones are kept.
         """
         if overrides is None or not set_by(overrides):
             self._scopes.pop(scope, None)
@@ -144,7 +143,7 @@ class RuleSource:
         self._forget()
 
     def fold(self, record: SourceRecord, partition: int) -> Output | None:
-        """Take one record of the `settings` topic; returns its dead letter if it cannot be used."""
+        """Apply one record of the `settings` topic; return its dead letter if it is invalid."""
         key = (record.key or b"").decode(errors="replace")
         try:
             if record.value is None:
@@ -163,7 +162,7 @@ class RuleSource:
         return None
 
     def of(self, workspace: str, user: str, session: str = "") -> Rules:
-        """Rules for a workspace, a user and what a session overrides (as `session_overrides` gives it)."""
+        """Return the rules for a workspace, a user and a session's overrides (as of `session_overrides`)."""
         workspace, user = f"workspace:{workspace}", f"user:{user}"
         known = self._scopes
         key = (workspace if workspace in known else "", user if user in known else "", session)
@@ -175,11 +174,11 @@ class RuleSource:
         return rules
 
     def levels(self, workspace: str, user: str, session: str = "") -> Levels:
-        """What each level overrides for a workspace, a user and a session."""
+        """Return the overrides of each level for a workspace, a user and a session."""
         return self._levels(f"workspace:{workspace}", f"user:{user}", session)
 
     def scopes(self) -> dict[str, SettingsOverrides]:
-        """What each scope overrides; scopes that override nothing are left out."""
+        """Return the overrides of each scope; scopes without any are left out."""
         return dict(self._scopes)
 
     def _levels(self, workspace: str, user: str, session: str) -> Levels:
@@ -201,21 +200,21 @@ class RuleSource:
 
 
 def fingerprint(rules: RulesInForce) -> str:
-    """Short name of rules and what the environment overrides; equal ones have the same in every process."""
+    """Return a short digest of rules and environment overrides; equal in every process."""
     kept = msgspec.json.encode(RulesInForce(base=rules.base, environment=rules.environment), order="deterministic")
     return blake2b(kept, digest_size=6).hexdigest()
 
 
 def source_of(rules: Rules | RuleSource) -> RuleSource:
-    """A source; plain rules become one in which no scope overrides anything."""
+    """Return a source; plain rules become one without scope overrides."""
     return rules if isinstance(rules, RuleSource) else RuleSource(rules)
 
 
 def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
-    """What a session overrides, as its state keeps it: JSON of what is set; empty when nothing is.
+    """Encode a session's overrides for its state: JSON of the set fields; empty without any.
 
     Raises:
-        EventRejected: they make no rules, reach for what a session may not set, or are too long.
+        EventRejected: they are invalid, not allowed for a session, or too long.
     """
     if not set_by(overrides):
         return ""
@@ -234,15 +233,15 @@ def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
 
 
 def rules_in_force(kept: bytes) -> RulesInForce:
-    """What a log says of the rules (`RuleSource.in_force`).
+    """Decode rules of a log (`RuleSource.in_force`).
 
     Raises:
-        msgspec.ValidationError: another version wrote it, which knew rules that this one does not.
+        msgspec.ValidationError: another version wrote them, with rules that this one does not know.
     """
     return _decode_rules(kept)
 
 
 def rejected_overrides(misfit: Misfit, above: str) -> EventRejected:
-    """The rejection of a record whose overrides do not fit."""
+    """Return the rejection of a record with invalid overrides."""
     where = shown(misfit.path)
     return EventRejected(RejectReason.BAD_VALUE, f"{above}.{where}" if where else above, misfit.what)

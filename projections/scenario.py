@@ -1,4 +1,4 @@
-"""What a tool is used for, as words: the content words of a scenario and the tags made of them.
+"""Content words of scenarios and tool names, and the tags made of them.
 
 See docs/design/semantics.md#tool-quality.
 """
@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 MAX_CONTENT_WORDS = 8
-"""Content words taken from one scenario."""
+"""Largest number of content words of a scenario."""
 
 TAG_PREFIX = "not-for-"
 
@@ -25,16 +25,16 @@ _FUNCTION_WORDS = frozenset(
 
 @lru_cache(maxsize=1024)
 def content_words(text: str) -> tuple[str, ...]:
-    """The words of a text that say what it is about: lower case, each once, in order, at most eight."""
+    """Return the content words of a text: lower case, each once, in order, at most eight."""
     words = (word.lower() for word in _WORD.findall(text))
     return tuple(dict.fromkeys(word for word in words if word not in _FUNCTION_WORDS))[:MAX_CONTENT_WORDS]
 
 
 def name_words(tool_name: str) -> tuple[str, ...]:
-    """Words of a tool's name: `python_code_analyzer` and `pythonCodeAnalyzer` are python, code, analyzer."""
+    """Return the words of a tool's name: `python_code_analyzer` gives python, code, analyzer."""
     return content_words(_JOINT.sub(" ", tool_name))
 
 
 def tag_of(word: str) -> str:
-    """The tag that says a tool does not serve for this."""
+    """Return the tag of a tool that is unsuited for this word."""
     return f"{TAG_PREFIX}{word}"

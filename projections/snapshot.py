@@ -1,7 +1,7 @@
-"""States as bytes: a fixed header that can be read without decoding, then MessagePack.
+"""Encodes states as bytes: a fixed header that can be read without decoding, then MessagePack.
 
-The header holds the state version, the key's stream time and the time its next change falls due, so an engine that
-recovers a million keys can find what is due without decoding one of them.
+The header holds the state version, the key's stream time and its next deadline, so that a recovery of a million keys
+finds what is due without decoding any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER = 0
 
 
 def header(snapshot: bytes) -> tuple[int, int, int | None]:
-    """State version, stream time and due time (None: nothing due) of a snapshot."""
+    """Return state version, stream time and deadline (None: none) of a snapshot."""
     version, clock, due = _HEADER.unpack_from(snapshot)
     return version, clock, due or None
 
@@ -33,21 +33,21 @@ class SnapshotCodec(Generic[StateT]):
     def __init__(
         self, state_type: type[StateT], version: int, older: Mapping[int, Callable[[memoryview], StateT]] | None = None
     ) -> None:
-        """Prepare for one state type; `version` is 1 to 255, and `older` reads the states of versions before it."""
+        """Create a codec for one state type; `version` is 1 to 255, and `older` decodes states of earlier versions."""
         self.version = version
         self._older = older or {}
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder: Any = msgspec.msgpack.Decoder(state_type)
 
     def encode(self, state: StateT, due: int | None) -> bytes:
-        """Snapshot of a state whose next change falls due at `due` milliseconds."""
+        """Encode a state whose next deadline is `due`, milliseconds."""
         return _HEADER.pack(self.version, state.clock, due or _NEVER) + self._encoder.encode(state)
 
     def decode(self, snapshot: bytes) -> StateT:
-        """State of a snapshot.
+        """Decode a state.
 
         Raises:
-            StateIncompatible: it was written by a version that this one cannot read.
+            StateIncompatible: its version cannot be read.
         """
         version = snapshot[0] if snapshot else 0
         read = self._decoder.decode if version == self.version else self._older.get(version)
@@ -66,5 +66,5 @@ class SnapshotCodec(Generic[StateT]):
 
 
 def codec_of(stage: Stage[StateT]) -> SnapshotCodec[StateT]:
-    """The codec for the states of a stage."""
+    """Return the codec for the states of a stage."""
     return SnapshotCodec(stage.state_type, stage.state_version, stage.older_states)

@@ -1,6 +1,6 @@
-"""What a stage is: a key function and a fold over its own state (docs/architecture.md#a-stage).
+"""Interface of a stage: a key function and a fold over its own state (docs/architecture.md#a-stage).
 
-The engines know stages only through this face; they own time, transport and durability.
+The engines use stages only through this interface; they provide time, transport and durability.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .idle import Rest
 
 
 class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
-    """What every keyed state carries; the position is part of the state.
+    """Base of all keyed states; the position is part of the state.
 
     Subclasses append fields with defaults, never reorder or remove them: an older, shorter snapshot still loads.
 
@@ -24,11 +24,11 @@ class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
         positions: last offset folded, per source topic of the stage; -1 before the first.
         clock: the key's stream time, milliseconds: the largest effective time it has seen.
         overrides: settings that the key's own session overrides (`rule_source.session_overrides`).
-        arrived: when its latest record arrived, milliseconds; 0 where that is not kept: `clock` says it then.
+        arrived: arrival of its latest record, milliseconds; 0 if not stored, then `clock` is used.
     """
 
-    overrides = ""  # not a field: only what belongs to a session has settings of its own
-    arrived = 0  # not a field: only sessions go by the arrival of their records
+    overrides = ""  # not a field: only sessions have their own settings
+    arrived = 0  # not a field: only sessions use the arrival of their records
 
     positions: list[int] = msgspec.field(default_factory=list)
     clock: int = 0
@@ -38,76 +38,76 @@ StateT = TypeVar("StateT", bound=KeyState)
 
 
 class Stage(Protocol[StateT]):
-    """One step of the topology."""
+    """One stage of the topology."""
 
     @property
     def name(self) -> str:
-        """Names the state table and its changelog."""
+        """Name of the state table and its changelog."""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Catalogue names of the topics it reads, co-partitioned."""
+        """Catalogue names of its source topics, co-partitioned."""
 
     @property
     def state_type(self) -> type[StateT]:
-        """Its state; a KeyState."""
+        """Type of its state; a KeyState."""
 
     @property
     def state_version(self) -> int:
-        """Raised when the meaning of stored fields changes; states of a version that nothing reads are refused."""
+        """Version of the state, raised when the meaning of stored fields changes; unreadable versions are refused."""
 
     @property
     def older_states(self) -> Mapping[int, Callable[[memoryview], StateT]]:
-        """Older versions whose states are still read, and what reads a state, without its header, of each."""
+        """Readable older versions, each with the decoder of a state without its header."""
 
     @property
     def by_arrival(self) -> bool:
-        """Whether its keys are idle by the arrival of their records; otherwise by the times of their events."""
+        """Whether idleness is measured by the arrival of records; otherwise by the times of events."""
 
     @property
     def late_ms(self) -> int:
-        """How much later than it is over a state is dropped, at most: no record may be so much out of order."""
+        """Milliseconds after its end when a state is dropped: the largest tolerated disorder of records."""
 
     def idle_ms(self, rules: Rules) -> int:
-        """Milliseconds without a record after which a state is over."""
+        """Return the milliseconds without a record after which a state ends."""
 
     def decode(self, topic: str, value: bytes) -> Any:
-        """Read one record of a source topic.
+        """Decode one record of a source topic.
 
         Raises:
-            EventRejected: with a reason code, when the record cannot be processed.
+            EventRejected: the record cannot be processed; it has a reason code.
         """
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
-        """State key, id and time (milliseconds) of an event."""
+        """Return state key, id and time (milliseconds) of an event."""
 
     def scopes(self, state: StateT, event: Any) -> tuple[str, str, str]:
-        """Whose settings an event is folded under: workspace, user, and what its session overrides."""
+        """Return whose settings apply to an event: workspace, user, and the session's overrides."""
 
     def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
-        """Fold one event into its key's state at stream time `at`, emitting what it decides."""
+        """Fold one event into its key's state at stream time `at`, and emit the decisions."""
 
     def renews(self, event: Any) -> bool:
-        """Whether an event is heard of the key itself; not, where trustfold says that a session's time has passed."""
+        """Whether an event counts as activity of the key; trustfold's own timer events of sessions do not."""
 
     def rest(self, state: StateT) -> Rest:
-        """What is left of a state, now that its key is idle."""
+        """Return whether the state of an idle key can be dropped."""
 
     def part_with(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
-        """Tell what has to be told of a state that is over, at stream time `at`; False: something of it stands."""
+        """Emit the end of an ended state at stream time `at`; return False if it must be kept."""
 
     def pass_time(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
-        """Append, onto the stage's own source topic, that a time has come at which followers are told of an end."""
+        """Append a timer record to the stage's own source topic at which followers are notified of an end."""
 
     def due_at(self, state: StateT) -> int | None:
-        """When the state would change by itself, milliseconds; None if never."""
+        """Return the next deadline of the state, milliseconds; None without one."""
 
     def due(self, state: StateT, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Emit, onto the stage's own source topic, the events for everything due at or before `now`."""
+        """Emit, to the stage's own source topic, the events for all deadlines at or before `now`."""
 
 
 class SourceRecord(Protocol):
-    """A record as aiokafka gives it; the embedded engine makes its own of the same shape."""
+    """Record with the attributes of aiokafka's; the embedded engine has its own type."""
 
     @property
     def key(self) -> bytes | None:
@@ -119,7 +119,7 @@ class SourceRecord(Protocol):
 
     @property
     def timestamp(self) -> int:
-        """Arrival or creation, milliseconds; -1 when unknown."""
+        """Arrival or creation, milliseconds; -1 if unknown."""
 
     @property
     def offset(self) -> int:

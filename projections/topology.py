@@ -1,4 +1,4 @@
-"""Which fold reads which topic by which key and writes which topics: the one list both engines run."""
+"""List of stages with their sources, for both engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .stage import Stage
 from .tool.stage import ToolStage
 
 STAGES: tuple[Stage[Any], ...] = (SessionStage(), ToolStage(), FleetStage())
-"""In the order of the flow: a later stage reads what an earlier one writes."""
+"""Stages in the order of the flow: a later stage reads what an earlier one writes."""
 
 DECISION_TOPICS = ("escalations", "breakers", "nudges", "suggestions")
 """Topics whose records are decisions for consumers; `state` repeats them as the latest state per key."""
@@ -28,8 +28,8 @@ def make_processor(
     rules: Rules | RuleSource,
     load: Callable[[bytes], bytes | None] = lambda _key: None,
 ) -> StageProcessor:
-    """A processor for one stage and partition; `load` gives the stored snapshot of a key.
+    """Create a processor for one stage and partition; `load` returns the stored snapshot of a key.
 
-    Processors that share a source share what scopes override.
+    Processors that share a source share the scope overrides.
     """
     return StageProcessor(stage, partition=partition, rules=rules, load=load)

@@ -1,4 +1,4 @@
-"""What a rule may be, in words: for whoever has written something else into a rules file."""
+"""Describes allowed values of rules in words, for error messages about rules files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rules import Rules
 Step = str | int
 
 OFF = "off"
-"""Value in a TOML file, which has no null, of a threshold that is switched off; `false` means the same."""
+"""Value of a disabled threshold in TOML, which has no null; `false` means the same."""
 
 _SHOWN = 60
 _WORD_CHOICE = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
@@ -23,12 +23,12 @@ _COLLECTIONS = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspec
 
 
 def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = False) -> str | None:
-    """What may stand at a path, e.g. `a whole number from 1 to 100`; None where there is no such place.
+    """Describe the allowed values at a path, e.g. `a whole number from 1 to 100`; None if there is no such path.
 
     Args:
         path: keys and positions.
-        kind: of the document: rules, or settings.
-        key: what a key of the table there may be, in place of the table.
+        kind: type of the document: rules, or settings.
+        key: describe the allowed keys of the table there instead of the table.
     """
     node: Any = _type_of(kind)
     for step in path:
@@ -44,12 +44,12 @@ def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = 
 
 
 def without_off(document: Mapping[str, Any], kind: type[Struct] = Rules) -> dict[str, Any]:
-    """A document in which every threshold that is switched off is null; other texts and booleans stay."""
+    """Return a document with disabled thresholds as null; other texts and booleans are unchanged."""
     return {name: _without_off(value, _below(_type_of(kind), name)) for name, value in document.items()}
 
 
 def given_at(document: Any, path: Sequence[Step]) -> str:
-    """What stands at a path of a document, as its writer may recognise it."""
+    """Return the value at a path of a document as text for its author."""
     for step in path:
         known = isinstance(document, Mapping) or (isinstance(document, Sequence) and isinstance(step, int))
         try:
@@ -75,7 +75,7 @@ def _alternatives(node: Any) -> Sequence[Any]:
 
 
 def _members(node: Any) -> list[Any]:
-    """The alternatives that hold a value."""
+    """Return the alternatives of a union other than null."""
     return [one for one in _alternatives(node) if not isinstance(one, inspect.NoneType)]
 
 

@@ -1,4 +1,4 @@
-"""Which behaviour is told, from when on, and in which words (docs/design/semantics.md#behaviour)."""
+"""Rules of behaviour: thresholds of patterns, nudges and policies (docs/design/semantics.md#behaviour)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
     """Repetitions at which a pattern is minor, moderate and severe.
 
     Raises:
-        ValueError: when the steps do not rise.
+        ValueError: the steps do not rise.
     """
 
     minor: Annotated[int, Meta(ge=1, le=100_000)]
@@ -25,19 +25,19 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse ladders that cannot rise."""
+        """Validate that the steps rise."""
         if not self.minor <= self.moderate <= self.severe:
             msg = f"steps must rise: minor {self.minor} <= moderate {self.moderate} <= severe {self.severe}"
             raise ValueError(msg)
 
     def step(self, count: int) -> int:
-        """Severity reached by this many repetitions: 0 none, 1 minor, 2 moderate, 3 severe."""
+        """Return the severity of this many repetitions: 0 none, 1 minor, 2 moderate, 3 severe."""
         if count < self.minor or not self.enabled:
             return 0
         return 3 if count >= self.severe else 2 if count >= self.moderate else 1
 
     def rung_after(self, count: int) -> int:
-        """The next step beyond this many repetitions; 0 when there is none."""
+        """Return the next step after this many repetitions; 0 if there is none."""
         if not self.enabled or count >= self.severe:
             return 0
         return self.minor if count < self.minor else self.moderate if count < self.moderate else self.severe
@@ -47,20 +47,20 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     """Thresholds of the behaviour detectors (docs/design/semantics.md#behaviour).
 
     Attributes:
-        enabled: False keeps the outcomes flowing and finds no patterns.
-        window_steps: steps a session remembers for repetition; other steps may lie between repeats.
-        poll_no_progress: takes the place of `repetitive_calls` for polling tools, whose answer may well stay the same.
-        read_only_cap: reads in a row, news or not, that are flagged anyway.
-        stalled_turn: multiples of `max_silence_seconds` (and of `max_turn_duration_seconds`).
-        stalled_call: multiples of the call's own deadline.
-        max_silence_seconds: seconds in which a model whose turn it is must do something.
-        max_turn_duration_seconds: seconds that a turn may take as a whole; None: as long as it likes.
-        call_budget: calls in one turn, all together and of each tool.
-        cold_start_exempt: reads before the first other call since the user spoke are exploration, and not capped.
-        error_retry_by_tool: takes the place of `error_retry_loop` for the tools named.
+        enabled: False detects no patterns; outcomes are still written.
+        window_steps: number of latest steps in which repetitions are searched; other steps may lie between repeats.
+        poll_no_progress: replaces `repetitive_calls` for polling tools, whose results may legitimately be equal.
+        read_only_cap: number of consecutive reads that is flagged even if each result is new.
+        stalled_turn: thresholds as multiples of `max_silence_seconds` (and of `max_turn_duration_seconds`).
+        stalled_call: thresholds as multiples of the call's own deadline.
+        max_silence_seconds: seconds without any event in a model's turn.
+        max_turn_duration_seconds: seconds that a turn may take in all; None: unlimited.
+        call_budget: number of calls in one turn, in all and per tool.
+        cold_start_exempt: reads after a user message and before the first other call are exploration, and not capped.
+        error_retry_by_tool: replaces `error_retry_loop` for the named tools.
 
     Raises:
-        ValueError: when a single lap would make a cycle, or a ladder counts beyond the window: it could never hold.
+        ValueError: a cycle of a single lap, or a threshold above the window, which could never be reached.
     """
 
     enabled: bool = True
@@ -91,7 +91,7 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     error_retry_by_tool: dict[str, Ladder] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what any two calls would fulfil."""
+        """Validate the thresholds."""
         if self.alternating_loop.enabled and self.alternating_loop.minor < 2:
             msg = f"alternating_loop needs at least 2 laps to be a cycle, not {self.alternating_loop.minor}"
             raise ValueError(msg)
@@ -105,17 +105,17 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
 
 
 class NudgeRules(RulesBase, kw_only=True, frozen=True):
-    """How detected patterns are told to the model (docs/design/semantics.md#nudges).
+    """Rules of nudges about detected patterns (docs/design/semantics.md#nudges).
 
     Attributes:
-        level: strongest nudge allowed; stronger ones are clamped down to it, never dropped. `off`: none.
+        level: strongest nudge allowed; stronger ones are reduced to it, never dropped. `off`: none.
         cooldown_calls: calls before the same pattern and fingerprint may be nudged again at the same severity.
         effective_within_calls: calls in which the pattern must not repeat for a nudge to count as effective.
         texts: own texts, `pattern.severity` → template with {tool_name}, {count}, {pattern}, {seconds} (how long it
             has gone on) and {required_tool} (the tool to call, for `prerequisite_violated` and `tool_avoidance`).
 
     Raises:
-        ValueError: when a text is filed under no pattern and severity, or names an unknown placeholder.
+        ValueError: a text's key is no pattern and severity, or a text names an unknown placeholder.
     """
 
     enabled: bool = True
@@ -125,30 +125,30 @@ class NudgeRules(RulesBase, kw_only=True, frozen=True):
     texts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse texts that could never be shown, or shown only with a hole."""
+        """Validate the texts."""
         check_texts(self.texts.items())
 
 
 ToolPattern = Annotated[str, Meta(min_length=1, max_length=256)]
-"""A tool's name, in which `*`, `?` and `[...]` stand for others (case counts)."""
+"""Name of a tool with the wildcards `*`, `?` and `[...]` (case-sensitive)."""
 
 
 class Policy(RulesBase, kw_only=True, frozen=True):
-    """A prerequisite: this tool before those tools (docs/detection.md).
+    """Prerequisite: a tool that must be called before other tools (docs/detection.md).
 
     Attributes:
-        requires: tool that must have succeeded, or be in flight, when a call of a tool in `before` starts.
-        before: tools it must come before, as names or globs; `requires` itself is never meant.
-        within_turns: how many turns back it may lie; 0: anywhere in the session.
-        enabled: False keeps the policy and does not apply it.
+        requires: tool that must have succeeded, or be running, when a call of a tool in `before` starts.
+        before: tools that need it, as names or globs; `requires` itself is excluded.
+        within_turns: number of past turns in which it counts; 0: the whole session.
+        enabled: False disables the policy.
         message: own text for its nudges, with the placeholders of `nudges.texts`; empty: the shipped texts.
-        texts: own texts by severity; they go before `message`.
+        texts: own texts by severity; they take precedence over `message`.
         expected_action: own text of what the model should do, with the same placeholders.
-        severity_thresholds: severity → violations before this one from which it holds (0: at the first). What it
-            leaves out holds as in `behaviour.prerequisite_violated`; where several hold, the highest counts.
+        severity_thresholds: severity → number of earlier violations from which it applies (0: at the first). Missing
+            ones are those of `behaviour.prerequisite_violated`; the highest that applies is used.
 
     Raises:
-        ValueError: when `before` is empty or a text names an unknown placeholder.
+        ValueError: `before` is empty, or a text names an unknown placeholder.
     """
 
     requires: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -161,7 +161,7 @@ class Policy(RulesBase, kw_only=True, frozen=True):
     severity_thresholds: dict[PatternSeverity, Annotated[int, Meta(ge=0, le=100_000)]] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a policy about no tool."""
+        """Validate the policy."""
         if not self.before:
             msg = f"a policy that requires {self.requires!r} must name at least one tool in `before`"
             raise ValueError(msg)
@@ -169,7 +169,7 @@ class Policy(RulesBase, kw_only=True, frozen=True):
             check_template(f"{name} of the policy that requires {self.requires!r}", text)
 
     def step(self, count: int, ladder: Ladder) -> int:
-        """Severity of this many violations: 0 none, 1 minor, 2 moderate, 3 severe; by its own thresholds first."""
+        """Return the severity of this many violations: 0 none, 1 minor, 2 moderate, 3 severe; own thresholds first."""
         if not (self.severity_thresholds and ladder.enabled):
             return ladder.step(count)
         own = self.severity_thresholds
@@ -183,17 +183,17 @@ class Policy(RulesBase, kw_only=True, frozen=True):
 
 
 PLACEHOLDERS = ("tool_name", "count", "pattern", "seconds", "required_tool")
-"""What a text may name in braces: the tool, how often, the pattern in words, how long in seconds, the tool to call."""
+"""Placeholders of texts: tool, number, pattern in words, duration in seconds, tool to call."""
 
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _BRACED = re.compile(r"\{(\w*)\}")
 
 
 def check_template(where: str, template: str) -> None:
-    """Refuse a text with a placeholder that nothing fills; other braces stand as they are written.
+    """Reject a text with an unknown placeholder; other braces are kept as written.
 
     Raises:
-        ValueError: naming the place, the placeholder and the allowed ones.
+        ValueError: the message names the place, the placeholder and the allowed ones.
     """
     for name in _BRACED.findall(template):
         if name not in PLACEHOLDERS:
@@ -202,15 +202,15 @@ def check_template(where: str, template: str) -> None:
 
 
 def filled(template: str, **values: str | int) -> str:
-    """A text with its placeholders filled; one without a value stays as it is written."""
+    """Fill the placeholders of a text; those without a value are kept as written."""
     return _PLACEHOLDER.sub(lambda found: str(values.get(found.group(1), found.group())), template)
 
 
 def check_texts(texts: Iterable[tuple[str, str]]) -> None:
-    """Refuse texts that are filed under no pattern and severity, or that do not pass `check_template`.
+    """Reject texts whose key is no pattern and severity, or that do not pass `check_template`.
 
     Raises:
-        ValueError: naming the key and what it may be.
+        ValueError: the message names the key and the allowed ones.
     """
     for key, template in texts:
         pattern, _, severity = key.partition(".")

@@ -1,4 +1,4 @@
-"""Rules about tools and how their calls are read (docs/classification.md)."""
+"""Rules of tools and of the interpretation of their calls (docs/classification.md)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ExitCode = Annotated[int, Meta(ge=1, le=255)]
 
 
 class ToolRules(RulesBase, kw_only=True, frozen=True):
-    """Knowledge about tools: their classes, how their failure keys are made, which failures are answers.
+    """Rules of tools: classes, failure keys, and failures that are answers.
 
     Attributes:
-        classes: tool name → class; beats annotations and names.
+        classes: tool name → class; takes precedence over annotations and names.
         key_by: `family` (default) or `args` for a key per distinct arguments.
-        volatile_args: tool → arguments by which two calls do not differ, such as the numbers of a page's elements.
+        volatile_args: tool → arguments that are ignored in comparisons, such as element numbers of a page.
         expected_failures: tools whose failures are informational and never count.
-        expected_failure_rates: tool → share of its calls that may fail without meaning anything.
-        answer_exit_codes: tool or command word → exit codes by which it answers; such a failure is informational.
-        families: tool name or glob → what its targets are, in place of what its name says; the first that fits holds.
+        expected_failure_rates: tool → share of its calls whose failure is normal.
+        answer_exit_codes: tool or command word → exit codes that are answers; such a failure is informational.
+        families: tool name or glob → family of its targets, overriding its name; the first match applies.
     """
 
     classes: dict[str, ToolClass] = {}
@@ -39,15 +39,15 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
 
 
 class CallRules(RulesBase, kw_only=True, frozen=True):
-    """Pairing of started and finished events, and which commands no agent should run.
+    """Rules of pairing started and finished events, and of dangerous commands.
 
     Attributes:
-        overdue_after_ms: milliseconds after which an unfinished call is overdue for `stalled_call`, where its start
-            states no deadline. It stays open and counts as nothing. Older files call it `deadline_ms`.
-        security_on_attempt: judge dangerous commands of successful calls too; default: failed calls only.
-        security_patterns: own regular expressions over the command or arguments of a failed call: dangerous.
-        risky_patterns: the same for what is only risky: it escalates a key and never blocks it.
-        security_allow: the same for what is neither, whatever else matches.
+        overdue_after_ms: milliseconds after which an unfinished call is overdue for `stalled_call`, if its start has no
+            deadline. The call stays open and is not counted. Older files name it `deadline_ms`.
+        security_on_attempt: check commands of successful calls too; default: failed calls only.
+        security_patterns: own regular expressions over the command or arguments of a failed call; a match is dangerous.
+        risky_patterns: the same for risky commands, which escalate a key and never block it.
+        security_allow: exceptions: a match is neither dangerous nor risky.
     """
 
     overdue_after_ms: Annotated[int, Meta(ge=1, le=86_399_999)] = 600_000
@@ -57,7 +57,7 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
     security_allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse patterns that are no regular expressions."""
+        """Validate the patterns as regular expressions."""
         for pattern in (*self.security_patterns, *self.risky_patterns, *self.security_allow):
             try:
                 re.compile(pattern)

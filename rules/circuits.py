@@ -1,4 +1,4 @@
-"""When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker)."""
+"""Rules of circuits: when one opens and closes (docs/design/semantics.md#circuit-breaker)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .fields import Count, Ratio, RulesBase, Seconds
 
 
 class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
-    """When a circuit opens and how it closes (docs/design/semantics.md#circuit-breaker).
+    """Policy of a circuit: when it opens and closes (docs/design/semantics.md#circuit-breaker).
 
     Attributes:
-        consecutive_failures: failed calls in a row, within the window, that open; None: off.
-        rate_threshold: failed share of the last `rate_window_calls` that opens; None: off.
-        rate_window_calls: how many of the latest calls the rate looks at.
-        rate_min_calls: measured calls before the rate means anything.
-        window_s: results older than this many seconds are forgotten.
+        consecutive_failures: number of consecutive failed calls, within the window, that open it; None: off.
+        rate_threshold: failed share of the last `rate_window_calls` that opens it; None: off.
+        rate_window_calls: number of latest calls that the rate is computed from.
+        rate_min_calls: minimum of measured calls for the rate.
+        window_s: seconds after which results are forgotten.
         open_s: seconds a circuit stays open the first time.
         backoff: factor on `open_s` for each re-opening without a close between; 1 keeps it constant.
         backoff_cap: largest multiple of `open_s`.
-        close_after: consecutive successful probes that close.
-        lease_s: seconds a probe may take before it counts as failed and its slot is free.
-        slow_call_ms: a call slower than this is slow; None: no slow-call test.
-        slow_rate_threshold: share of slow calls that opens, with the same minimum of calls.
+        close_after: number of consecutive successful probes that close it.
+        lease_s: seconds after which an unfinished probe counts as failed and its lease ends.
+        slow_call_ms: milliseconds above which a call is slow; None: no slow-call test.
+        slow_rate_threshold: share of slow calls that opens it, with the same minimum of calls.
     """
 
     consecutive_failures: Count | None = 5
@@ -49,10 +49,10 @@ MUTATING_POLICY = BreakerPolicy(consecutive_failures=3, rate_threshold=0.4)
 
 
 class BreakerRules(RulesBase, kw_only=True, frozen=True):
-    """Which policy a breaker follows: by name first, then by declared tool class, then by kind of scope.
+    """Policies of circuits: selected by name first, then by declared tool class, then by kind of scope.
 
-    `read_only` and `mutating` apply only where configuration or MCP annotations declare the class: a guess
-    from the tool's name must not make a circuit more nervous.
+    `read_only` and `mutating` apply only if configuration or MCP annotations declare the class: a guess from the tool's
+    name must not make a circuit more sensitive.
     """
 
     tool: BreakerPolicy = TOOL_POLICY
@@ -62,7 +62,7 @@ class BreakerRules(RulesBase, kw_only=True, frozen=True):
     by_scope: dict[str, BreakerPolicy] = {}
 
     def policy_for(self, scope: str, declared_class: str) -> BreakerPolicy:
-        """Policy of the circuit of a scope (`tool:NAME`, `service:NAME`, `tier:NAME`) whose tool declares a class."""
+        """Return the policy of a scope's circuit (`tool:NAME`, `service:NAME`, `tier:NAME`) by declared class."""
         named = self.by_scope.get(scope)
         if named is not None:
             return named

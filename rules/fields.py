@@ -1,4 +1,4 @@
-"""What all rules are made of: the base of every group, and the kinds of number they hold."""
+"""Base struct of all rules, and their number types."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of everything here: frozen, keyword-only, unknown names refused."""
+    """Base struct of all rules: frozen, keyword-only, unknown names are rejected."""

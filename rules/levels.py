@@ -1,10 +1,10 @@
-"""Settings on five levels, resolved: environment > session > workspace > user > default.
+"""Resolves the five levels of settings: environment > session > workspace > user > default.
 
 See docs/design/semantics.md#settings.
 
-Every level is a patch of the rules, so one mechanism answers both questions: what holds (`layered`), and who says so
-(`table`). The default level is the rules file, or the shipped rules. What a level leaves out, or sets to null, it
-inherits; an explicit false wins.
+Every level is a patch of the rules, so one mechanism returns both the effective values (`layered`) and their sources
+(`table`). The default level is the rules file, or the shipped rules. Values that a level omits or sets to null are
+inherited; an explicit false wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rules import Rules
 
 
 class Level(StrEnum):
-    """Who sets a value, most specific first."""
+    """Level of settings, most specific first."""
 
     ENVIRONMENT = "environment"
     SESSION = "session"
@@ -34,7 +34,7 @@ class Level(StrEnum):
 
 
 Levels = Mapping[Level, SettingsOverrides | None]
-"""What each level overrides; a level that is missing or None overrides nothing."""
+"""Overrides by level; a missing level or None overrides nothing."""
 
 SETTINGS: dict[str, tuple[str, str]] = {
     "nudge_level": ("nudges", "level"),
@@ -43,7 +43,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "model_switch_strategy": ("models", "strategy"),
     "pattern_detection_enabled": ("behaviour", "enabled"),
 }
-"""Settings of one value, and where the folds read them; the others are whole tables, `rules` and `policies`."""
+"""Settings of one value with their paths in the rules; the others are whole tables, `rules` and `policies`."""
 
 NAMES = (*SETTINGS, "rules", "policies")
 
@@ -67,18 +67,18 @@ OUT_OF_REACH: dict[Level, dict[str, str]] = {
         "idle": _IDLE,
     },
 }
-"""Rules a level may not set, and why: their state is shared with others (docs/decisions/0013)."""
+"""Rules a level may not set, with the reason: their state is shared with others (docs/decisions/0013)."""
 
 _GENERAL_FIRST = (Level.USER, Level.WORKSPACE, Level.SESSION, Level.ENVIRONMENT)
 
 
 class Setting(NamedTuple):
-    """One effective value.
+    """Effective value of a setting.
 
     Attributes:
-        name: of the setting; of single rules and policies the path, `rules.trust.default_rule.count_threshold`.
-        value: as a document has it.
-        level: who says so.
+        name: name of the setting; for single rules and policies the path, `rules.trust.default_rule.count_threshold`.
+        value: value as in a document.
+        level: level that sets it.
     """
 
     name: str
@@ -87,17 +87,17 @@ class Setting(NamedTuple):
 
 
 def layered(base: Rules, levels: Levels) -> Rules:
-    """The rules that hold under all levels.
+    """Return the effective rules of all levels.
 
-    A part of a level that does not fit on what lies below it is passed over: each ladder may rise, and their mixture
-    not.
+    A part of a level that is invalid in combination with the levels below is skipped: two rising ladders may combine to
+    one that does not rise.
     """
     steps = [rules for _, _, rules in _applied(base, levels)]
     return steps[-1] if steps else base
 
 
 def table(base: Rules, levels: Levels) -> list[Setting]:
-    """Every setting with its effective value and the level that set it; then single rules and policies."""
+    """Return every setting with its effective value and the level that set it; then single rules and policies."""
     rules = base
     said: dict[tuple[str, ...], Level] = {}
     for level, part, after in _applied(base, levels):
@@ -118,10 +118,10 @@ def table(base: Rules, levels: Levels) -> list[Setting]:
 
 
 def check(level: Level, overrides: SettingsOverrides, base: Rules) -> None:
-    """Refuse overrides that make no rules, or reach for what a level may not set.
+    """Reject overrides that are invalid rules, or that the level may not set.
 
     Raises:
-        Misfit: with the path in the overrides, and what would be right.
+        Misfit: with the path in the overrides, and the valid values.
     """
     for name in ("rules", "policies"):
         try:
@@ -139,16 +139,16 @@ def check(level: Level, overrides: SettingsOverrides, base: Rules) -> None:
 
 
 def set_by(overrides: SettingsOverrides | None) -> dict[str, Any]:
-    """Settings that a level sets, by name; null and what is left out do not count."""
+    """Return the settings that a level sets, by name; null and missing ones are left out."""
     document: dict[str, Any] = plain(overrides) if overrides is not None else {}
     return {name: value for name, value in document.items() if value is not None}
 
 
 def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOverrides:
-    """Overrides with some settings replaced, or unset (None); the others stay.
+    """Return overrides with some settings replaced, or unset (None); the others are unchanged.
 
     Raises:
-        Misfit: a value is not one of the setting's.
+        Misfit: a value is invalid for its setting.
     """
     for name, value in changes.items():
         try:
@@ -161,7 +161,7 @@ def changed(overrides: SettingsOverrides | None, changes: Patch) -> SettingsOver
 
 
 def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]]:
-    """Each part of each level that fits, the most general first, with the rules that it leads to."""
+    """Yield each valid part of each level, the most general first, with the resulting rules."""
     rules = base
     for level in _GENERAL_FIRST:
         overrides = levels.get(level)
@@ -180,15 +180,15 @@ def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]
 def _parts_or_none(overrides: SettingsOverrides) -> tuple[Patch, ...]:
     try:
         return tuple(_parts(overrides).values())
-    except Misfit:  # an older spelling that says things twice; the rest still counts
+    except Misfit:  # an older spelling that sets a value twice; the rest still counts
         return tuple(_parts(msgspec.structs.replace(overrides, rules=None)).values())
 
 
 def _parts(overrides: SettingsOverrides) -> dict[str, dict[str, Any]]:
-    """A level's patches: its rules, its policies, then its named settings, which win over its rules.
+    """Return a level's patches: its rules, its policies, then its named settings, which win over its rules.
 
     Raises:
-        Misfit: the rules say something twice.
+        Misfit: the rules set a value twice.
     """
     named: dict[str, Any] = {}
     for name, (above, field) in SETTINGS.items():

@@ -1,7 +1,7 @@
-"""Rules as older files spell them, moved to where they live now.
+"""Converts rules of older file formats to the current one.
 
-An older `reliability.json` has the tables of trust at its top level. Files of prerequisites as they are in use have a
-list under `prerequisite_policies`, and thresholds under `pattern_detection`. All of them load unchanged.
+An older `reliability.json` has the trust tables at its top level. Existing files of prerequisites have a list under
+`prerequisite_policies`, and thresholds under `pattern_detection`. All of them load unchanged.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Step = str | int
 
 TRUST_FIELDS = frozenset(TrustRules.__struct_fields__)
 _IGNORED = frozenset({"version", "persist_across_sessions", "max_history_entries"})
-"""Of an older `reliability.json`: about its own storage, which the log has taken over."""
+"""Fields of an older `reliability.json` about its own storage; ignored, as the log replaces it."""
 
 _LONGEST_OVERDUE_MS = 86_399_999
-"""Longest `calls.overdue_after_ms`: under its older name, `deadline_ms`, it could be up to a week."""
+"""Largest `calls.overdue_after_ms`: under its older name, `deadline_ms`, it could be up to a week."""
 
 _LONGEST_WINDOW = 100
 """Largest `behaviour.window_steps`."""
 
 _LOOKBACK_TURNS = 2
-"""How far an older policy looks back when it does not say."""
+"""Number of turns that an older policy looks back by default."""
 
 _POLICY_FIELDS = {
     "prerequisite_tool": "requires",
@@ -36,7 +36,7 @@ _POLICY_FIELDS = {
     "expected_action_template": "expected_action",
 }
 _PLACEHOLDERS = {"{prerequisite_tool}": "{required_tool}", "{violation_count}": "{count}"}
-"""Placeholders of older texts, and what fills them here."""
+"""Placeholders of older texts, with their replacements."""
 
 _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
@@ -49,11 +49,11 @@ _CLASSES = {"introspection_tool_names": "introspection", "read_only_tools": "rea
 
 
 class Misfit(ValueError):
-    """Something in a document of rules that does not fit.
+    """Invalid value in a document of rules.
 
     Attributes:
-        path: keys and positions down to it, as the document has them; empty for the document as a whole.
-        what: what is wrong, and what would be right.
+        path: keys and positions of the value in the document; empty for the document as a whole.
+        what: fault, and the valid values.
     """
 
     def __init__(self, path: tuple[Step, ...], what: str) -> None:
@@ -66,7 +66,7 @@ class Misfit(ValueError):
 
 
 def shown(path: tuple[Step, ...]) -> str:
-    """A path as people write it: `domain_rules.'api.x.com'.severity_filter[0]`."""
+    """Format a path: `domain_rules.'api.x.com'.severity_filter[0]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -77,10 +77,10 @@ def shown(path: tuple[Step, ...]) -> str:
 
 
 def moved(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with everything where it lives now.
+    """Return a document with all values at their current paths.
 
     Raises:
-        Misfit: something is set in two places, or an older field has a value it cannot have.
+        Misfit: a value is set twice, or an older field has an invalid value.
     """
     rest = dict(document)
     for name, move in _MOVES.items():
@@ -94,13 +94,13 @@ def moved(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put(document: dict[str, Any], path: tuple[str, ...], value: Any, name: str) -> None:
-    """Set a value deep in a document of ours, without touching the caller's tables."""
+    """Set a nested value without changing the caller's tables."""
     *above, last = path
     table = document
     for step in above:
         inner = table.get(step, {})
         if not isinstance(inner, Mapping):
-            return  # the fault of that table is told when the rules are made
+            return  # the fault of that table is reported when the rules are built
         table[step] = dict(inner)
         table = table[step]
     if last in table:
@@ -153,17 +153,20 @@ def _policies(value: Any) -> dict[tuple[str, ...], Any]:
 
 
 def _read_texts(policy: dict[str, Any], name: str) -> None:
-    """Texts of an older policy: by severity, alone or after the type of the nudge; with older placeholders."""
+    """Convert the texts of an older policy: by severity, alone or after the type of the nudge.
+
+    With older placeholders.
+    """
     if isinstance(texts := policy.get("texts"), Mapping):
         policy["texts"] = {
-            severity: _in_our_words(text[-1] if isinstance(text, list) and text else text, name)
+            severity: _convert_placeholders(text[-1] if isinstance(text, list) and text else text, name)
             for severity, text in texts.items()
         }
     if "expected_action" in policy:
-        policy["expected_action"] = _in_our_words(policy["expected_action"], name)
+        policy["expected_action"] = _convert_placeholders(policy["expected_action"], name)
 
 
-def _in_our_words(text: Any, name: str) -> Any:
+def _convert_placeholders(text: Any, name: str) -> Any:
     if not isinstance(text, str):
         return text
     for theirs, ours in {**_PLACEHOLDERS, "{policy_id}": name}.items():
@@ -200,7 +203,7 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
 
 
 def _scaled(ladder: Ladder, minor: int) -> dict[str, int]:
-    """A ladder that begins at another count and rises as steeply."""
+    """Return a ladder that begins at another count with the same ratios."""
     return {
         "minor": minor,
         "moderate": max(minor, round(ladder.moderate * minor / ladder.minor)),

@@ -1,9 +1,9 @@
-"""Laying rules over rules: a layer names a few fields, everything else stays as it is below.
+"""Merges rules: a layer sets some fields, all others are inherited from the layer below.
 
 See docs/design/semantics.md#settings.
 
-The one way in which files, scopes and the environment change rules. Tables merge key by key, lists and single values
-are replaced, null is a value (it switches a threshold off).
+Files, scopes and the environment change rules only by this merge. Tables merge key by key, lists and single values are
+replaced, null is a value (it disables a threshold).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Patch = Mapping[str, Any]
 
 
 def overlaid(base: StructT, patch: Patch) -> StructT:
-    """`base` with everything that the patch names.
+    """Return `base` with all values of the patch.
 
     Raises:
-        msgspec.ValidationError: the result is not a valid struct; the path in its message is that of the patch.
+        msgspec.ValidationError: the result is invalid; its message has the path in the patch.
     """
     if not patch:
         return base
@@ -32,7 +32,7 @@ def overlaid(base: StructT, patch: Patch) -> StructT:
 
 
 def merged(below: Patch, above: Patch) -> dict[str, Any]:
-    """Two documents as one: tables merged, everything else as `above` has it."""
+    """Merge two documents: tables are merged, all other values come from `above`."""
     result = dict(below)
     for name, value in above.items():
         under = result.get(name)
@@ -41,7 +41,7 @@ def merged(below: Patch, above: Patch) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A struct as the document that would make it, defaults spelled out; what is unset is left out."""
+    """Convert a struct to a document, including defaults; unset fields are left out."""
     if isinstance(value, msgspec.Struct):
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
         return {name: plain(field) for name, field in fields if field is not UNSET}
@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def leaves(patch: Patch, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Every single value of a document by its path; an empty table is none."""
+    """Return every single value of a document by its path; empty tables are left out."""
     found: dict[tuple[str, ...], Any] = {}
     for name, value in patch.items():
         path = (*above, str(name))

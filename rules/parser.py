@@ -1,6 +1,6 @@
-"""Rules from text: TOML or JSON, with faults that name the line, the field and what would be right.
+"""Parses rules from TOML or JSON; faults name the line, the field and the valid values.
 
-Pure: text in, rules out. Whoever reads the file names it.
+Pure: takes text and returns rules; the caller reads the file.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _UNIONS = (Union, UnionType)
 _LISTS = (list, tuple, set, frozenset)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 POLICY_FIELDS = frozenset({"policies", "prerequisite_policies", "pattern_detection", "version"})
-"""What a policies file may hold."""
+"""Fields of a policies file."""
 
 SHOWN_FIELDS = frozenset({"files", "environment", "rules"})
-"""Fields of the JSON document that `config show --json` prints; as a rules file it stands for its `rules`."""
+"""Fields of the JSON that `config show --json` prints; as a rules file its `rules` are used."""
 
 
 class Document:
-    """A text of rules, parsed.
+    """Parsed text of rules.
 
     Attributes:
-        name: of the file, for messages.
-        patch: what it sets, in the shape of `Rules`; what older files spell otherwise is moved to where it lives now.
+        name: name of the file, for messages.
+        patch: values it sets, in the shape of `Rules`; older spellings are converted.
     """
 
     def __init__(self, name: str, text: str, *, suffix: str = "") -> None:
-        """Parse a text: TOML or JSON by the suffix of its file, or by its first character.
+        """Parse TOML or JSON, selected by the file's suffix or by the first character.
 
         Raises:
-            ConfigError: it is neither, or holds no table, or sets something twice.
+            ConfigError: the text is neither, is not a table, or sets a value twice.
         """
         self.name = name
         self._text = text
@@ -66,10 +66,10 @@ class Document:
             raise self.fault(misfit) from misfit
 
     def over(self, base: Rules) -> Rules:
-        """The rules that this document makes of others.
+        """Return `base` with the values of this document.
 
         Raises:
-            ConfigError: naming file, line, field and fix.
+            ConfigError: a value is invalid; the message names file, line, field and fix.
         """
         try:
             return fitted(base, self.patch)
@@ -77,10 +77,10 @@ class Document:
             raise self.fault(misfit) from misfit
 
     def only_policies(self) -> Document:
-        """This document, checked to be one of policies.
+        """Return this document after checking that it holds only policies.
 
         Raises:
-            ConfigError: it holds something else.
+            ConfigError: it holds other rules.
         """
         for name in self.written:
             if name not in POLICY_FIELDS:
@@ -89,7 +89,7 @@ class Document:
         return self
 
     def fault(self, misfit: Misfit) -> ConfigError:
-        """What is wrong, with the file, the line and the path as they are written."""
+        """Return the error with the file, the line and the path as written."""
         path = misfit.path
         if path[:1] == ("trust",) and "trust" not in self.written:
             path = path[1:]
@@ -100,7 +100,7 @@ class Document:
 
 
 def as_toml(rules: Rules, *, everything: bool = False) -> str:
-    """Render rules as TOML that loads to the same rules: those that are not as shipped, or all of them."""
+    """Render rules as TOML that loads to the same rules: those that differ from the defaults, or all."""
     shipped = dict(_lines(plain(Rules())))
     return "".join(
         f"{name} = {value}\n" for name, value in _lines(plain(rules)) if everything or shipped.get(name) != value
@@ -108,7 +108,7 @@ def as_toml(rules: Rules, *, everything: bool = False) -> str:
 
 
 def _lines(table: Patch, above: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted key and value of everything in a table, as TOML writes them."""
+    """Yield dotted key and value of everything in a table, as TOML."""
     for step, value in table.items():
         name = f"{above}{step if _BARE_KEY.fullmatch(step) else _toml_text(step)}"
         if isinstance(value, Mapping) and value:
@@ -133,10 +133,10 @@ def _toml_text(text: str) -> str:
 
 
 def fitted(base: Rules, patch: Patch) -> Rules:
-    """`base` with everything that a patch names.
+    """Return `base` with all values of a patch.
 
     Raises:
-        Misfit: with the path of the fault, and what would be right.
+        Misfit: with the path of the fault, and the valid values.
     """
     patch = without_off(patch)
     try:
@@ -147,9 +147,9 @@ def fitted(base: Rules, patch: Patch) -> Rules:
 
 
 def _misfit_in(value: Any, annotation: Any, path: tuple[Step, ...] = ()) -> Misfit | None:
-    """The first value of a document that its type refuses; None where the whole is valid.
+    """Return the first invalid value of a document; None if all are valid.
 
-    Every value is converted by itself, so that path and fault come from the document and not from an error's text.
+    Every value is converted separately, so that path and fault come from the document and not from an error's text.
     """
     try:
         msgspec.convert(value, annotation)
@@ -191,7 +191,7 @@ def _misfit_of_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], path
 
 
 def _misfit_of(value: Any, path: tuple[Step, ...], error: msgspec.ValidationError) -> Misfit:
-    """What is wrong with a value as a whole: what our own check of it says, else what its type allows."""
+    """Return the fault of a value: the message of its own validation, else the values that its type allows."""
     if error.__cause__ is not None:
         return Misfit(path, str(error.__cause__))
     return Misfit(path, f"must be {allowed_at(path) or 'something else'}, not {given_at(value, ())}")

@@ -1,4 +1,4 @@
-"""How good models and tools are found to be (docs/design/semantics.md#models)."""
+"""Rules of models and tool quality (docs/design/semantics.md#models)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .fields import Count, Ratio, RulesBase, Score, Seconds, Threshold
 
 
 class ModelRules(RulesBase, kw_only=True, frozen=True):
-    """When another model is suggested for a tool (docs/design/semantics.md#models).
+    """Rules of model suggestions (docs/design/semantics.md#models).
 
     Attributes:
-        strategy: `suggest`, `auto` (the platform should switch by itself) or `disabled`.
-        min_failures: failures of the current model's own making on the key before anything is suggested.
-        min_difference: least difference of the success rates.
-        preferred_models: of models that cannot be told apart, the first named here is suggested.
+        strategy: `suggest`, `auto` (the platform should switch automatically) or `disabled`.
+        min_failures: failures on the key that the current model caused itself, before another one is suggested.
+        min_difference: smallest difference of the success rates.
+        preferred_models: order of preference among models with equal results.
     """
 
     strategy: ModelSwitchStrategy = ModelSwitchStrategy.SUGGEST
@@ -35,15 +35,15 @@ QUALITY_BY_CAUSE = {
     Severity.CRASH: QualitySeverity.HIGH,
     Severity.CORRUPTION: QualitySeverity.HIGH,
 }
-"""What a failed call costs; a severity that is missing here costs nothing: the tool was not there, or not to blame."""
+"""Cost of a failed call by severity; missing severities cost nothing: the tool was unavailable or not at fault."""
 
 
 class RegisteredTool(RulesBase, kw_only=True, frozen=True):
-    """What a tool is expected to be.
+    """Expected quality and purpose of a tool.
 
     Attributes:
-        score: quality it starts with and earns its way back to.
-        description: what it is for, in words; scenarios are compared with it.
+        score: initial quality, which it recovers to, 0 to 1.
+        description: purpose in words; compared with scenarios.
     """
 
     score: Score = 0.90
@@ -51,26 +51,26 @@ class RegisteredTool(RulesBase, kw_only=True, frozen=True):
 
 
 class QualityRules(RulesBase, kw_only=True, frozen=True):
-    """How well a tool does what it is for (docs/design/semantics.md#tool-quality).
+    """Rules of tool quality (docs/design/semantics.md#tool-quality).
 
     Attributes:
-        registered_score: score of tools that `tools` does not name.
+        registered_score: initial score of tools that are not in `tools`.
         tools: registered tools by name.
-        low: cost of a failure of this severity; 0 to 1, as all scores here.
-        medium: the same.
-        high: the same.
-        fifth: added to the cost from the fifth failure on.
-        tenth: added instead from the tenth on.
-        earned: what a success gives back, up to the registered score.
-        by_cause: severity of a failed call → what it costs; a severity that is not named, or off, costs nothing.
-        tag_after: capability failures at scenarios with a word that tag the tool `not-for-WORD`.
-        tag_days: days after the last such failure on which the tag expires.
-        similar: similarity from which a past failure counts against a scenario.
-        demotion: taken off the similarity of a tool that failed at such a scenario just now.
-        half_life_days: days after which that is half as much.
-        unavailable_after: latest calls in a row that timed out or did not reach the tool, after which it ranks behind
-            others.
-        unavailable_seconds: seconds after the last of them up to which it does, unless a call succeeds.
+        low: cost of a failure marked `low`, 0 to 1.
+        medium: cost of a failure marked `medium`, 0 to 1.
+        high: cost of a failure marked `high`, 0 to 1.
+        fifth: additional cost from the fifth failure on.
+        tenth: additional cost from the tenth failure on, replacing `fifth`.
+        earned: gain of a success, up to the registered score.
+        by_cause: severity of a failed call → its cost; missing or disabled severities cost nothing.
+        tag_after: number of capability failures in scenarios with a word that tag the tool `not-for-WORD`.
+        tag_days: days after the last such failure until the tag expires.
+        similar: similarity from which a past failure affects a scenario.
+        demotion: reduction of the similarity of a tool right after its failure in such a scenario.
+        half_life_days: half-life of that reduction in days.
+        unavailable_after: number of latest consecutive calls that timed out or did not reach the tool, after which it
+            ranks behind others.
+        unavailable_seconds: seconds after the last of them until it ranks normally again, or until a call succeeds.
     """
 
     registered_score: Score = 0.90

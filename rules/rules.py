@@ -1,8 +1,8 @@
-"""Rules as data: every threshold the folds read, with unit, default and where it comes from.
+"""Rules as data: every threshold of the folds, with unit and default.
 
-All of it can be loaded from TOML or JSON; an older `reliability.json` loads unchanged. A layer (tool, domain,
-service, plugin, default) sets only the fields it names; `UNSET` means "ask the next layer", while an
-explicit null switches a threshold off (docs/design/semantics.md#trust).
+All rules can be loaded from TOML or JSON; an older `reliability.json` loads unchanged. A layer (tool, domain, service,
+plugin, default) sets only some fields; `UNSET` inherits from the next layer, an explicit null disables a threshold
+(docs/design/semantics.md#trust).
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ Hours = Annotated[float, Meta(gt=0, le=87_600)]
 
 
 class IdleRules(RulesBase, kw_only=True, frozen=True):
-    """After how many hours without a record a state is over; the key's next record begins a new one.
+    """Hours without a record after which a state ends; the key's next record starts a new one.
 
     Attributes:
-        session_idle_hours: of a session, by the arrival of its events. A call in flight keeps it.
-        key_idle_hours: of a tool, service or model tier in a workspace, by the times of its calls and orders. Kept for
-            ever is whatever is not trusted, not closed, ordered by an operator, or told to the fleet; also lowered
-            quality and declined calls. Longer than every window and every outage of a worker.
-        fleet_idle_hours: of a user's tool over all workspaces, and of a model's profile. Kept for ever while the tool
-            is escalated or some workspace does not trust it.
+        session_idle_hours: for sessions, by the arrival of their events. Open calls prevent it.
+        key_idle_hours: for tools, services and model tiers in a workspace, by the times of their calls and commands.
+            States that are not trusted, not closed, ordered by an operator, or reported to the fleet are kept, also
+            lowered quality and declined calls. Longer than every window and every outage of a worker.
+        fleet_idle_hours: for a user's tool over all workspaces, and for a model's profile. Kept while the tool is
+            escalated or some workspace does not trust it.
     """
 
     session_idle_hours: Hours = 72.0
@@ -70,15 +70,15 @@ class IdleRules(RulesBase, kw_only=True, frozen=True):
 
 
 class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
-    """Hard boundaries of an execution (docs/design/semantics.md#guarantees).
+    """Hard limits of an execution (docs/design/semantics.md#guarantees).
 
     Attributes:
-        sessions: whose limits are watched: `recursive` (sessions from their first recursive call on, and those that
-            were given limits), `all` (from the first call on) or `off`.
+        sessions: sessions whose limits are checked: `recursive` (from their first recursive call on, and those with
+            given limits), `all` (from the first call on) or `off`.
         max_cost_usd: US dollars.
         max_duration_seconds: seconds.
-        max_recursive_calls: recursive calls; the last of them is still allowed.
-        warn_at: share of a limit that warns.
+        max_recursive_calls: number of recursive calls; the last one is still allowed.
+        warn_at: share of a limit at which a warning is published.
     """
 
     sessions: Annotated[str, Meta(pattern="^(recursive|all|off)$")] = "recursive"
@@ -89,10 +89,10 @@ class GuaranteeRules(RulesBase, kw_only=True, frozen=True):
 
 
 class ConfidenceRules(RulesBase, kw_only=True, frozen=True):
-    """When a recursive result is flagged for review (docs/design/semantics.md#confidence).
+    """Rules of flagging recursive results for review (docs/design/semantics.md#confidence).
 
     Attributes:
-        low: results below this are flagged; one that reaches it is not.
+        low: results below this confidence are flagged.
         consensus: confidence from which a result takes part in a consensus.
     """
 
@@ -101,10 +101,10 @@ class ConfidenceRules(RulesBase, kw_only=True, frozen=True):
 
 
 class Rules(RulesBase, kw_only=True, frozen=True):
-    """Everything the folds may read besides the events; the same rules and events give the same decisions.
+    """All rules of the folds; the same rules and events give the same decisions.
 
-    `policies` are prerequisites by name; the name stands in what is reported. `enabled` is the kill switch: where it is
-    false, records are read and nothing is folded (docs/design/guard.md#switches).
+    `policies` are prerequisites by name; reports contain the name. `enabled` is the kill switch: if it is false,
+    records are read and not folded (docs/design/guard.md#switches).
     """
 
     enabled: bool = True

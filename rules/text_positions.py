@@ -1,7 +1,7 @@
-"""Where in a TOML or JSON text a value stands: neither parser of the standard library tells.
+"""Finds the line of a value in a TOML or JSON text; the standard library's parsers do not report it.
 
-Only for texts that parse. TOML is cut into statements with the help of its own parser, so that headers, dotted keys,
-inline tables and values over several lines are read exactly as it reads them.
+Only for valid texts. TOML is split into statements with the help of its own parser, so that headers, dotted keys,
+inline tables and multi-line values are read exactly as the parser reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"^\s*\[")
 
 
 def line_of(text: str, path: Sequence[str | int], *, as_json: bool) -> int | None:
-    """Line (from 1) of the value at a path, or of the nearest table around it; None where there is none."""
+    """Return the line (from 1) of the value at a path, or of the nearest enclosing table; None without one."""
     places: dict[Path, int] = {}
     for place, line in _json_places(text) if as_json else _toml_places(text):
         places.setdefault(place, line)
@@ -33,7 +33,7 @@ def line_of(text: str, path: Sequence[str | int], *, as_json: bool) -> int | Non
 
 
 def _json_places(text: str) -> Iterator[tuple[Path, int]]:
-    """Path and line of every value of a JSON document."""
+    """Yield path and line of every value of a JSON document."""
     stack: list[str | int | None] = []  # key or position that the open tables and lists are at; None: a key is awaited
     line, seen = 1, 0
     for token in _TOKEN.finditer(text):
@@ -56,7 +56,7 @@ def _json_places(text: str) -> Iterator[tuple[Path, int]]:
 
 
 def _announced(stack: Sequence[str | int | None], line: int) -> Iterator[tuple[Path, int]]:
-    """The place of an element of a list; that of a keyed value is its key's."""
+    """Yield the path of a list element; a keyed value has the place of its key."""
     if stack and isinstance(stack[-1], int):
         yield _path(stack), line
 
@@ -66,7 +66,7 @@ def _path(stack: Sequence[str | int | None]) -> Path:
 
 
 def _toml_places(text: str) -> Iterator[tuple[Path, int]]:
-    """Path and line of every value of a TOML document."""
+    """Yield path and line of every value of a TOML document."""
     table: Path = ()
     counts: dict[Path, int] = {}
     for number, statement in _statements(text):
@@ -87,7 +87,7 @@ def _toml_places(text: str) -> Iterator[tuple[Path, int]]:
 
 
 def _only_path(document: Any) -> Iterator[str]:
-    """The keys of a header, outermost first."""
+    """Yield the keys of a header, outermost first."""
     while True:
         document = document[0] if isinstance(document, list) else document
         if not document:
@@ -104,7 +104,7 @@ def _within(value: Any, path: Path, line: int) -> Iterator[tuple[Path, int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement of a TOML document with the line it begins at: the fewest lines that parse by themselves."""
+    """Yield each TOML statement with its first line: the fewest lines that parse by themselves."""
     begun, lines = 1, ""
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         lines += line

@@ -1,4 +1,4 @@
-"""When a key loses trust and how it earns it back, in a workspace and over all of them.
+"""Rules of trust: when a key loses it and how it recovers, in a workspace and over all of them.
 
 See docs/design/semantics.md#trust.
 """
@@ -26,11 +26,11 @@ DEFAULT_FILTER = frozenset(
         Severity.INVALID_INPUT,
     }
 )
-"""Severities that count towards escalation unless a rule says otherwise (docs/design/semantics.md#trust)."""
+"""Severities that count towards escalation by default (docs/design/semantics.md#trust)."""
 
 
 class EscalationPatch(RulesBase, kw_only=True, frozen=True):
-    """One layer of an escalation rule: only the fields it sets count. Field meanings: `EscalationRule`."""
+    """Layer of an escalation rule: sets only some fields. Field meanings: `EscalationRule`."""
 
     count_threshold: Threshold | UnsetType | None = UNSET
     consecutive_threshold: Count | UnsetType | None = UNSET
@@ -46,22 +46,22 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
 
 
 class EscalationRule(RulesBase, kw_only=True, frozen=True):
-    """A complete rule: when a key loses trust and how it earns it back (docs/design/semantics.md#trust).
+    """Complete escalation rule: when a key loses trust and how it recovers (docs/design/semantics.md#trust).
 
     Attributes:
-        count_threshold: effective failures in the window that escalate; None switches the test off.
-        consecutive_threshold: counted failures in a row that escalate; off by default.
+        count_threshold: effective failures in the window that escalate; None disables the test.
+        consecutive_threshold: consecutive counted failures that escalate; off by default.
         rate_threshold: share of failed calls in the window that escalates (reached, not exceeded); off by default.
-        rate_min_calls: calls in the window before the rate means anything.
-        window_seconds: how far back failures count.
-        severity_filter: which failures count; the others are neutral.
-        escalation_duration_seconds: earliest recovery after an escalation; doubled by a relapse, at most 24 h.
-        cooldown_seconds: time without a counted failure before recovery may start.
-        success_count_to_recover: successes that restore trust once recovery has started.
+        rate_min_calls: minimum of calls in the window for the rate.
+        window_seconds: seconds for which failures count.
+        severity_filter: severities that count; the others are neutral.
+        escalation_duration_seconds: seconds until the earliest recovery; doubled by a relapse, at most 24 h.
+        cooldown_seconds: seconds without a counted failure before recovery may start.
+        success_count_to_recover: successes after the start of recovery that restore trust.
         block_after: counted failures without a success while escalated that block the key; None: never.
         notify_user: False marks the escalation silent; it is still emitted.
-        model_error_weight: what one `invalid_input` failure counts (a model error, not the tool's).
-        transient_weight: what one `transient` failure counts, where the filter has it (a rate limit passes).
+        model_error_weight: weight of an `invalid_input` failure (an error of the model, not of the tool).
+        transient_weight: weight of a `transient` failure, if the filter includes it (a rate limit is temporary).
     """
 
     count_threshold: Threshold | None = 3
@@ -79,7 +79,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
     transient_weight: Ratio = 0.5
 
     def overlaid(self, patch: EscalationPatch) -> EscalationRule:
-        """This rule with every field that the patch sets."""
+        """Return this rule with all fields that the patch sets."""
         changes = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
         return msgspec.structs.replace(self, **changes) if changes else self
 
@@ -89,14 +89,14 @@ SERVICE_RULE = EscalationPatch(
     window_seconds=300,
     severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
 )
-"""Shipped for MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
+"""Shipped rule of MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
 
 class RulesOfScopes(NamedTuple):
-    """The rules by which the records of one call judge it.
+    """Rules of the records of one call, by scope.
 
-    A record is judged only by layers of its own scope: a tool as a whole by default, plugin and tool; a service by
-    default, service and domain; a fine key by all of them, but not by the rule shipped for services as a whole.
+    A record uses only layers of its own scope: a tool as a whole uses default, plugin and tool; a service uses default,
+    service and domain; a fine key uses all of them, except the rule shipped for services as a whole.
     """
 
     key: EscalationRule
@@ -104,12 +104,12 @@ class RulesOfScopes(NamedTuple):
     service: EscalationRule
 
     def of(self, scope: str) -> EscalationRule:
-        """Rule of a record of a scope."""
+        """Return the rule of a scope's record."""
         return self.tool if scope == "tool" else self.service if scope == "service" else self.key
 
 
 MAX_RESOLVED = 4096
-"""Combinations of names whose rules are kept resolved."""
+"""Number of name combinations whose resolved rules are cached."""
 
 _DEFAULT, _EMPTY = EscalationRule(), EscalationPatch()
 
@@ -130,7 +130,7 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     max_fine_keys: Count = 64
 
     def rules_for(self, tool: str, domain: str = "", service: str = "", plugin: str = "") -> RulesOfScopes:
-        """Escalation rules for calls of a tool, whose empty names have no layer (docs/trust.md, Rules)."""
+        """Return the escalation rules for calls of a tool; empty names have no layer (docs/trust.md, Rules)."""
         names = (tool, domain, service, plugin)
         rules = self._resolved.get(names)
         if rules is None:
@@ -141,13 +141,13 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
 
     @cached_property
     def _resolved(self) -> dict[tuple[str, str, str, str], RulesOfScopes]:
-        """Rules by names, as far as they have been asked for: every call asks anew, and the answers are few."""
+        """Cache of rules by names: every call looks them up, and there are few combinations."""
         return {}
 
     def _resolve(self, tool: str, domain: str, service: str, plugin: str) -> RulesOfScopes:
-        """Overlay the layers from the most general to the most specific: default, plugin, service, domain, tool.
+        """Merge the layers from the most general to the most specific: default, plugin, service, domain, tool.
 
-        Each layer sets only what it names. `domain_rules` may name an MCP server, too.
+        Each layer sets only some fields. `domain_rules` may name an MCP server, too.
         """
         default = _DEFAULT.overlaid(self.default_rule)
         of_plugin, of_tool = self.plugin_rules.get(plugin, _EMPTY), self.tool_rules.get(tool, _EMPTY)
@@ -162,19 +162,20 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
 
 
 class FleetRules(RulesBase, kw_only=True, frozen=True):
-    """When a tool that fails in several workspaces loses its user's trust in all (docs/design/semantics.md#promotion).
+    """Rules of promotion to a loss of trust in all workspaces of a user (docs/design/semantics.md#promotion).
 
     Attributes:
-        enabled: False promotes nothing.
-        workspaces: workspaces of one user in which the tool is not trusted, before it is escalated for the user.
-        failure_rate: mean share of failed calls over these workspaces that must be exceeded.
-        min_calls: calls in the window below which a workspace does not count for a promotion.
-        release_rate: mean share below which the escalation ends again.
-        window_seconds: how far back calls count for these shares.
-        duration_seconds: when an escalation ends by itself; only what is told after that counts for another one.
+        enabled: False disables promotion.
+        workspaces: number of a user's workspaces in which the tool is not trusted, from which it is escalated for the
+            user.
+        failure_rate: mean share of failed calls over these workspaces above which it is escalated.
+        min_calls: minimum of calls in the window for a workspace to count.
+        release_rate: mean share below which the escalation ends.
+        window_seconds: seconds for which calls count for these shares.
+        duration_seconds: seconds after which an escalation ends by itself; only later reports count for another one.
 
     Raises:
-        ValueError: when an escalation would end at a share at which it begins.
+        ValueError: `release_rate` is above `failure_rate`.
     """
 
     enabled: bool = True
@@ -186,7 +187,7 @@ class FleetRules(RulesBase, kw_only=True, frozen=True):
     duration_seconds: Seconds = 86_400
 
     def __post_init__(self) -> None:
-        """Refuse a release above the promotion."""
+        """Validate that the release rate is not above the failure rate."""
         if self.release_rate > self.failure_rate:
             msg = f"release_rate {self.release_rate} must not be above failure_rate {self.failure_rate}"
             raise ValueError(msg)

@@ -1,6 +1,6 @@
-"""The AsyncAPI document: every topic as a channel, with Kafka's own settings, keys and messages (AsyncAPI 3.1.0).
+"""Generates the AsyncAPI 3.1.0 document: every topic as a channel, with its Kafka settings, keys and messages.
 
-It describes trustfold: it receives what others publish and sends what it decides.
+The document describes trustfold as the application: it receives events and sends decisions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INPUT_HEADERS = {
 
 
 def asyncapi(topics: Mapping[str, Topic], schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The document, from the catalogue and the schemas of all values."""
+    """Build the document from the catalogue and the schemas of all values."""
     return {
         "asyncapi": "3.1.0",
         "id": "urn:trustfold:asyncapi:1",
@@ -128,7 +128,7 @@ def _operation(topic: Topic, action: str) -> tuple[str, dict[str, Any]]:
 
 
 def _sent(topic: Topic, wire: str) -> bool:
-    """Whether trustfold itself sends a type: of the events, only what time alone brings about."""
+    """Whether trustfold sends a type itself: of the events only those caused by time."""
     return topic.name != "events" or wire in {"tool_call.finished", "time.passed"}
 
 

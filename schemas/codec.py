@@ -1,15 +1,14 @@
-"""Bytes to records and back: the only door into trustfold (docs/design/contracts.md#bad-input).
+"""Decodes and encodes records; all input passes through it (docs/design/contracts.md#bad-input).
 
-Theory of operation. A good event costs one pass of a typed msgspec decoder and a few checks that are cheap because
-they look for the absence of something: no more than 64 brackets means that nesting needs no scan, no escape that
-begins with u00 means that no name holds U+0000 or U+001F. Whatever fails goes to `diagnosis`, which may take its time
-to say why.
+Theory of operation. A valid event costs one pass of a typed msgspec decoder and a few cheap checks for absence: with no
+more than 64 brackets nesting needs no scan; without an escape that begins with u00 no name holds U+0000 or U+001F.
+Invalid records are passed to `diagnosis`, which may be slow.
 
-What is accepted beside plain events: CloudEvents in structured mode (`specversion` and `data`), which are unwrapped,
-and an `error` that is a plain string, which becomes the error's message. Of a key given twice the last one counts,
-except `type`, which must be given once. Text may hold any character; ids and names any but U+0000 and U+001F (models
-do invent tool names with quotes and line breaks in them, and that is worth knowing). Lone surrogates may stand
-nowhere, because no UTF-8 can carry them on.
+Accepted besides plain events: CloudEvents in structured mode (`specversion` and `data`), which are unwrapped, and an
+`error` that is a plain string, which becomes the error's message. If a key is repeated the last value counts, except
+`type`, which may occur only once. Text may hold any character; ids and names any but U+0000 and U+001F (models invent
+tool names with quotes and line breaks, which should be seen). Lone surrogates are rejected everywhere, as UTF-8 cannot
+encode them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MAX_DEPTH = 64
 
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST = datetime(2100, 1, 1, tzinfo=UTC)
-"""An event's time is in [EARLIEST, LATEST)."""
+"""Bounds of an event's time: [EARLIEST, LATEST)."""
 
 _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -72,7 +71,7 @@ _NAMES = {
 
 
 def _check_names(record: msgspec.Struct) -> None:
-    """Refuse in ids and names what keys are joined with, U+001F, and U+0000, which ends text in some stores."""
+    """Reject ids and names with U+001F, the separator of keys, or U+0000, which ends text in some stores."""
     for name in _NAMES[type(record)]:
         text = getattr(record, name)
         if text and ("\x1f" in text or "\x00" in text):
@@ -84,14 +83,14 @@ def _check_names(record: msgspec.Struct) -> None:
 
 
 def decode_event(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Event:
-    """Read one record of the `events` topic.
+    """Decode one record of the `events` topic.
 
     Args:
         value: the record's value, UTF-8 JSON; None is a record without a value.
-        max_bytes: size limit.
+        max_bytes: size limit in bytes.
 
     Raises:
-        EventRejected: with reason code, JSON path, and what to do about it; nothing else.
+        EventRejected: with reason code, JSON path, and advice; no other exception is raised.
     """
     if value is None or len(value) > max_bytes:
         raise diagnosis.of_size(value, max_bytes)
@@ -100,12 +99,12 @@ def decode_event(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Event:
     try:
         event = _decode_event(value)
     except _FAULTS as fault:
-        return _second_look(value, fault, max_bytes)
+        return _decode_leniently(value, fault, max_bytes)
     if event.schema_version != "1.0":
         diagnosis.check_version(event.schema_version)
     if not EARLIEST <= event.time < LATEST:
         raise diagnosis.of_time(event.time)
-    # JSON has no other way to write U+0000 and U+001F; one byte is found much faster than four.
+    # JSON can write U+0000 and U+001F only as escapes; searching one byte is much faster than searching four.
     if (escape := value.find(b"\\")) >= 0 and value.find(b"\\u00", escape) >= 0:
         _check_names(event)
     if not value.isascii():
@@ -121,8 +120,8 @@ def _check_event(event: Event, value: bytes) -> None:
     diagnosis.check_utf8(value)
 
 
-def _second_look(value: bytes, fault: Exception, max_bytes: int) -> Event:
-    """What the strict decoder refuses but we take; raises the diagnosis of everything else."""
+def _decode_leniently(value: bytes, fault: Exception, max_bytes: int) -> Event:
+    """Decode forms that the strict decoder rejects but the contract accepts; raise the diagnosis of all others."""
     document = diagnosis.document_of(value, fault)
     if "specversion" in document and "schema_version" not in document:
         return _unwrap(value, document, max_bytes)
@@ -164,7 +163,7 @@ _LOOSE_TYPES = _types_of(_LooseFinished | _LooseReport)
 
 
 class _Reader(Generic[_T]):
-    """Reads the records of one of the other topics."""
+    """Decoder of the records of another topic."""
 
     def __init__(self, union: Any) -> None:
         self._types = _types_of(union)
@@ -194,7 +193,7 @@ _read_state: dict[str, _Reader[Any]] = {kind: _Reader(struct) for kind, struct i
 
 
 def decode_command(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Command:
-    """Read one record of the `commands` topic.
+    """Decode one record of the `commands` topic.
 
     Raises:
         EventRejected: as `decode_event`.
@@ -204,9 +203,9 @@ def decode_command(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Comman
 
 
 def decode_settings(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> SettingsChanged:
-    """Read one record of the `settings` topic; a tombstone, which clears a scope, has nothing to decode.
+    """Decode one record of the `settings` topic; a tombstone, which clears a scope, has no value to decode.
 
-    The shape of `overrides.rules` and `overrides.policies` is the business of whoever merges them.
+    The contents of `overrides.rules` and `overrides.policies` are validated where they are merged.
 
     Raises:
         EventRejected: as `decode_event`.
@@ -215,10 +214,10 @@ def decode_settings(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Setti
 
 
 def decode_decision(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Decision:
-    """Read one record of an output topic, for those who consume decisions.
+    """Decode one record of an output topic, for consumers of decisions.
 
     Raises:
-        EventRejected: as `decode_event`; `unknown_type` when the worker is newer than this reader.
+        EventRejected: as `decode_event`; `unknown_type` if the worker is newer than this reader.
     """
     decision: Decision = _read_decision(value, max_bytes)
     if isinstance(decision, StateUpdated):
@@ -227,24 +226,24 @@ def decode_decision(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Decis
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    """One record as JSON bytes: `type` first, then declaration order, compact, defaults left out, UTF-8.
+    """Encode one record as JSON: `type` first, then declaration order, compact, without defaults, UTF-8.
 
     The same record always gives the same bytes. Times have milliseconds and `Z`.
     """
     made = _encode(record)
     time = getattr(record, "time", None)
     if isinstance(time, datetime):
-        # msgspec writes no fraction or six digits; the first `"time":` is the envelope's, for the quotes of any
-        # text before it would be escaped.
+        # msgspec writes no fraction or six digits; the first `"time":` is the envelope's, as quotes in text are
+        # escaped.
         return made.replace(b'"time":' + _encode(time), b'"time":"%b"' % rfc3339(epoch_ms(time)).encode(), 1)
     return made
 
 
 def rfc3339(ms: int) -> str:
-    """A time in milliseconds since the epoch as RFC 3339, UTC, with milliseconds: `2026-01-31T12:00:00.250Z`.
+    """Format milliseconds since the epoch as RFC 3339, UTC, with milliseconds: `2026-01-31T12:00:00.250Z`.
 
     Raises:
-        ValueError: outside the years 1 to 9999.
+        ValueError: the time is outside the years 1 to 9999.
     """
     seconds, rest = divmod(ms, 1000)
     return f"{_second(seconds)}.{rest:03d}Z"

@@ -1,4 +1,4 @@
-"""Decisions in words: what moved and why, for people at a terminal or a page."""
+"""Renders decisions as text: what changed and why, for terminals and web pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 Decision = Mapping[str, Any]
-"""A decision as it stands on the wire."""
+"""Decision in its wire form."""
 
 
 class Tone(StrEnum):
-    """What kind of news a text is; a terminal and a page show it each in their own way."""
+    """Tone of a text: which kind of news it is; terminals and pages each choose how to show it."""
 
     GOOD = "good"
     BAD = "bad"
@@ -21,13 +21,13 @@ class Tone(StrEnum):
 
 
 class Line(NamedTuple):
-    """A decision in words.
+    """Decision rendered as text.
 
     Attributes:
-        mark: one character: what kind of news it is.
-        what: what moved.
-        why: the reason, one sentence or less.
-        tone: how good the news is.
+        mark: one character for the kind of news.
+        what: what changed.
+        why: reason, at most one sentence.
+        tone: tone of the news.
     """
 
     mark: str
@@ -48,7 +48,7 @@ _NUDGE_TONE = {"gentle": Tone.QUIET, "direct": Tone.WARN, "interrupt": Tone.BAD}
 
 
 def line_of(decision: Decision) -> Line:
-    """A decision in words; one of a type that is not known here shows its type."""
+    """Render a decision; for an unknown type the text is its type."""
     made = _LINES.get(str(decision.get("type")))
     if made is None:
         return Line("·", str(decision.get("type")), "", Tone.QUIET)
@@ -56,17 +56,17 @@ def line_of(decision: Decision) -> Line:
 
 
 def plain(word: str) -> str:
-    """A wire word as people write it: `half_open` is `half-open`, `error_retry_loop` is `error retry loop`."""
+    """Return a wire word in plain spelling: `half_open` as `half-open`, `error_retry_loop` as `error retry loop`."""
     return "half-open" if word == "half_open" else word.replace("_", " ")
 
 
 def times(count: int) -> str:
-    """`once`, `twice`, `5 times`."""
+    """Return a count of times: `once`, `twice`, `5 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 circuit`, `1,200 circuits`; `many` where an s does not make the plural."""
+    """Return a count with its noun: `1 circuit`, `1,200 circuits`; `many` if the plural is irregular."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -87,7 +87,7 @@ def _circuit(decision: Decision) -> Line:
 
 
 def circuit_reason(decision: Decision) -> str:
-    """Why a circuit moved."""
+    """Return the reason of a circuit's transition in words."""
     measured = decision.get("measured") or 0
     failed = round((decision.get("failure_rate") or 0) * measured)
     words = {
@@ -191,11 +191,11 @@ _LINES: dict[str, Callable[[Decision], Line]] = {
 
 
 State = Mapping[str, Any]
-"""A public record (`StateUpdated`) as it stands on the wire."""
+"""Public record (`StateUpdated`) in its wire form."""
 
 
 def recovery_words(state: State, now: datetime) -> str:
-    """What leads back to trust from here."""
+    """Describe how trust can be restored from this state."""
     match state["state"]:
         case "blocked":
             return "manual reset required"
@@ -215,21 +215,21 @@ def recovery_words(state: State, now: datetime) -> str:
 
 
 def circuit_word(state: State, now: datetime) -> str:
-    """A circuit's state for whoever reads it now: an open one is half-open once its time is over."""
+    """Return a circuit's state at a time: an open one is half-open after `open_until`."""
     if state["state"] == "open" and not time_left(state.get("open_until"), now):
         return "half-open"
     return "half-open" if state["state"] == "half_open" else str(state["state"])
 
 
 def circuit_state_reason(state: State) -> str:
-    """Why a circuit is in its state."""
+    """Return the reason of a circuit's state."""
     return circuit_reason(
         {"trigger": str(state.get("reason") or ""), "consecutive_failures": state.get("consecutive")} | dict(state)
     )
 
 
 def circuit_next(state: State, now: datetime) -> str:
-    """What comes next for a circuit: how long it stays open, who probes it."""
+    """Describe the next transition of a circuit: how long it stays open, or who probes it."""
     word = circuit_word(state, now)
     mode = state.get("mode") or "enforce"
     if mode != "enforce":
@@ -247,12 +247,12 @@ def circuit_next(state: State, now: datetime) -> str:
 
 
 def place_of(state: State) -> str:
-    """Where a state holds: a workspace, or everywhere for one user."""
+    """Return where a state applies: a workspace, or one user in all workspaces."""
     return f"user {state['user_id']}" if state.get("scope") == "user" else str(state.get("workspace_id", ""))
 
 
 def failures_words(state: State) -> str:
-    """What was counted, beside its threshold: `5/3`, or `41%`; `-` where nothing was."""
+    """Return the failures beside their threshold: `5/3`, or a rate as `41%`; `-` without failures."""
     if state.get("failures") is None:
         rate = state.get("failure_rate")
         return "-" if rate is None else f"{rate:.0%}"
@@ -262,7 +262,7 @@ def failures_words(state: State) -> str:
 
 
 def time_left(until: str | None, now: datetime) -> str:
-    """Time until a moment, as people say it; empty once it has passed."""
+    """Return the time until a moment in words; empty if it has passed."""
     if not until:
         return ""
     seconds = (datetime.fromisoformat(until) - now).total_seconds()

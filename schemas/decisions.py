@@ -1,8 +1,8 @@
-"""Output events: what trustfold decides and publishes (docs/design/contracts.md#output-events).
+"""Output events: decisions that trustfold publishes (docs/design/contracts.md#output-events).
 
-Every output has a deterministic id, so a consumer drops repeated ones by id, and names the input events behind it.
-Absent means unknown or not applicable; null is never sent. All times are RFC 3339 text, UTC, with milliseconds.
-A consumer must ignore fields it does not know.
+Every output has a deterministic id, so that a consumer drops repeated ones by id, and names the input events that
+caused it. Absent means unknown or not applicable; null is never sent. All times are RFC 3339 text, UTC, with
+milliseconds. A consumer must ignore fields it does not know.
 """
 
 from __future__ import annotations
@@ -71,26 +71,26 @@ __all__ = [
 
 
 class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """What both outputs about trust say.
+    """Fields of both outputs about trust.
 
     Attributes:
         key: the key without its workspace: a tool, a service, or a failure key such as `bash|command=git`.
-        scope: what the key stands for: `key`, `tool`, `service` or `user`.
-        from: state before.
-        to: state after.
-        trigger: what moved it.
+        scope: kind of the key: `key`, `tool`, `service` or `user`.
+        from: previous state.
+        to: new state.
+        trigger: cause of the change.
         reason: the trigger in words, with its counts: `3/3 failures in 1h`.
-        count: what was counted: effective failures, failures in a row, or the failed share.
-        threshold: what it was compared with.
-        window_s: seconds that the count looks back.
-        expires_at: when the escalation has lasted; recovery may start then at the earliest.
+        count: value that the rule compared: effective failures, failures in a row, or the failed share.
+        threshold: threshold of the rule.
+        window_s: seconds that the count covers.
+        expires_at: end of the escalation's minimum time; recovery starts then at the earliest.
         successes: successes since recovery began.
-        successes_needed: successes that restore trust.
-        recovery_hint: what leads back to trust, in words.
-        notification: ready-made text for the user.
-        permission_warning: ready-made text for the next request for permission.
-        silent: the user need not be notified: the rule says so, or it is `part_of` what the user was told.
-        part_of: key of a wider scope whose loss of trust covers this change.
+        successes_needed: successes needed to restore trust.
+        recovery_hint: how trust can be restored, in words.
+        notification: message for the user.
+        permission_warning: text for the next permission prompt.
+        silent: the user need not be notified: the rule says so, or an earlier notification covers it (`part_of`).
+        part_of: key of a wider scope whose loss of trust includes this change.
     """
 
     key: str
@@ -113,26 +113,26 @@ class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class TrustChanged(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.changed"):
-    """A key's trust moved."""
+    """The trust of a key changed."""
 
 
 class TrustRecoveryPending(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.recovery_pending"):
-    """A key has earned its trust back and waits for the operator's `trust.recover` (recovery mode `ask`)."""
+    """A key has met the conditions of recovery and waits for the operator's `trust.recover` (recovery mode `ask`)."""
 
 
 class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.changed"):
-    """A circuit moved.
+    """The state of a circuit changed.
 
     Attributes:
         breaker_key: `tool:NAME`, `service:NAME` or `tier:NAME`.
-        from: state before.
-        to: state after.
-        trigger: what moved it.
+        from: previous state.
+        to: new state.
+        trigger: cause of the change.
         consecutive_failures: failed calls in a row.
         failure_rate: failed share of the measured calls in the window, 0 to 1.
         measured: calls in that window.
-        open_until: when it may be probed.
-        mode: whether the state is applied.
+        open_until: time from which it may be probed.
+        mode: whether the state is enforced.
     """
 
     breaker_key: str
@@ -147,14 +147,13 @@ class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True
 
 
 class ProbeAnswer(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """What both answers to a request for the probe say.
+    """Fields of both answers to a request for the probe.
 
     Attributes:
-        breaker_key: the circuit.
-        holder: the guard that asked.
-        call_id: the call it asked for.
-        lease_until: granted: until when the slot is its own; absent when the circuit needs no probe. Denied: when to
-            ask again.
+        breaker_key: key of the circuit.
+        holder: id of the guard that asked.
+        call_id: id of the call that would be the probe.
+        lease_until: granted: end of the lease; absent if the circuit needs no probe. Denied: time to ask again.
     """
 
     breaker_key: str
@@ -164,7 +163,7 @@ class ProbeAnswer(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class BreakerProbeGranted(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_granted"):
-    """The call may go through as the fleet's one probe."""
+    """The call may be made as the fleet's one probe."""
 
 
 class BreakerProbeDenied(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_denied"):
@@ -172,12 +171,12 @@ class BreakerProbeDenied(ProbeAnswer, kw_only=True, frozen=True, omit_defaults=T
 
 
 class BehaviourFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """Which agent an output about behaviour is about, and where in its session.
+    """Agent and position in the session of an output about behaviour.
 
     Attributes:
-        agent_id: the agent of the session that is stuck; absent: its main agent.
-        turn_index: which turn of the session.
-        correlation_id: of the input event that caused it.
+        agent_id: agent of the session; absent: its main agent.
+        turn_index: turn of the session.
+        correlation_id: correlation id of the input event that caused it.
     """
 
     agent_id: str | None = None
@@ -186,17 +185,17 @@ class BehaviourFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True):
-    """What both outputs about a pattern say.
+    """Fields of both outputs about a pattern.
 
     Attributes:
-        pattern: which pattern.
-        severity: how far it has gone.
-        repetitions: how often it has repeated.
+        pattern: kind of pattern.
+        severity: severity that the streak has reached.
+        repetitions: number of repetitions.
         tool_sequence: tools of the repetition, oldest first, at most 20.
-        fingerprint: what repeats; with pattern, session and agent it names the streak.
+        fingerprint: digest of what repeats; with pattern, session and agent it identifies the streak.
         duration_ms: milliseconds from the first to the latest repetition.
-        model: the model that is stuck.
-        expected_action: what the model should do instead, where the pattern knows.
+        model: name of the model.
+        expected_action: what the model should do instead, if the pattern defines it.
     """
 
     pattern: Pattern
@@ -210,25 +209,25 @@ class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=Tr
 
 
 class PatternDetected(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.detected"):
-    """A model is stuck, or more severely so than before; reported once per severity."""
+    """A model repeats itself without progress, or more severely than before; reported once per severity."""
 
 
 class PatternCleared(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.cleared"):
-    """The model has broken out of a pattern that was reported."""
+    """A reported pattern has ended."""
 
 
 class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.issued"):
-    """Tell this to the model.
+    """A message that should be shown to the model.
 
     Attributes:
-        nudge_type: how strongly.
-        message: what to say.
-        pattern: why.
-        severity: of the pattern.
-        pattern_id: id of the `pattern.detected` behind it.
-        lane: where to say it.
+        nudge_type: strength of the nudge.
+        message: text for the model.
+        pattern: pattern that caused it.
+        severity: severity of the pattern.
+        pattern_id: id of the `pattern.detected` that caused it.
+        lane: where the platform should put the message.
         duration_ms: milliseconds since the first repetition of the pattern.
-        model: the model to tell it.
+        model: name of the model.
     """
 
     nudge_type: NudgeType
@@ -242,11 +241,11 @@ class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True
 
 
 class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.judged"):
-    """Whether a nudge helped.
+    """Verdict on a nudge: whether it helped.
 
     Attributes:
         nudge_id: id of the `nudge.issued`.
-        effective: the model did not repeat itself, and acted where the pattern asked for it.
+        effective: the model did not repeat itself, and acted if the pattern asks for it.
     """
 
     nudge_id: str
@@ -254,18 +253,18 @@ class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
-    """Another model does better with this tool (docs/design/semantics.md#models).
+    """Another model succeeds more often with this tool (docs/design/semantics.md#models).
 
     Attributes:
         current_model: the model in use.
-        suggested_model: the better one.
-        failure_key: the key they were compared on.
-        current_success_rate: 0 to 1.
-        suggested_success_rate: 0 to 1.
-        current_attempts: calls behind the current model's rate.
-        suggested_attempts: calls behind the other's.
-        strategy: `auto`: the platform should switch; `suggest`: the user should be told.
-        message: ready-made text for the user.
+        suggested_model: the model with the better success rate.
+        failure_key: the key on which they were compared.
+        current_success_rate: success rate of the current model, 0 to 1.
+        suggested_success_rate: success rate of the suggested model, 0 to 1.
+        current_attempts: calls that the current model's rate is computed from.
+        suggested_attempts: calls that the suggested model's rate is computed from.
+        strategy: `auto`: the platform should switch; `suggest`: the platform should notify the user.
+        message: message for the user.
     """
 
     current_model: str
@@ -283,11 +282,11 @@ class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True,
     """A recursive result should be reviewed (docs/design/semantics.md#confidence).
 
     Attributes:
-        confidence: 0 to 1.
-        threshold: what it is below.
+        confidence: confidence of the result, 0 to 1.
+        threshold: threshold that it is below.
         strategy: how the results were combined.
         signals: signals present and their values, 0 to 1.
-        message: ready-made text.
+        message: message for the user.
     """
 
     confidence: float
@@ -298,11 +297,11 @@ class ConfidenceLow(DecisionBase, kw_only=True, frozen=True, omit_defaults=True,
 
 
 class DegradationPlan(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """How to end well when a limit is reached (docs/design/semantics.md#guarantees).
+    """Plan of how to end when a limit is reached (docs/design/semantics.md#guarantees).
 
     Attributes:
-        partial_result: what there is, with an explanation.
-        recommendations: what the user can do.
+        partial_result: the result so far, with an explanation.
+        recommendations: options of the user.
         cost_usd: US dollars spent.
         duration_s: seconds spent.
         recursive_calls: recursive calls made.
@@ -316,13 +315,13 @@ class DegradationPlan(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
 
 
 class GuaranteeFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """What both outputs about a limit say.
+    """Fields of both outputs about a limit.
 
     Attributes:
-        guarantee: which limit: `max_cost_usd`, `max_duration_seconds` or `max_recursive_calls`.
-        used: spent so far, in the limit's unit.
-        limit: the limit.
-        message: ready-made text.
+        guarantee: name of the limit: `max_cost_usd`, `max_duration_seconds` or `max_recursive_calls`.
+        used: amount used so far, in the limit's unit.
+        limit: value of the limit.
+        message: message for the user.
     """
 
     guarantee: Literal["max_cost_usd", "max_duration_seconds", "max_recursive_calls"]
@@ -332,36 +331,36 @@ class GuaranteeFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class GuaranteeWarned(GuaranteeFields, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.warned"):
-    """Most of a limit is spent (80 %)."""
+    """80 % of a limit is used."""
 
 
 class GuaranteeViolated(GuaranteeFields, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.violated"):
     """A limit is exceeded.
 
     Attributes:
-        plan: how to end well.
+        plan: how to end.
     """
 
     plan: DegradationPlan | None = None
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter"):
-    """A record that could not be processed, whole, with the reason (docs/design/contracts.md#bad-input).
+    """A record that could not be processed, complete, with the reason (docs/design/contracts.md#bad-input).
 
     Attributes:
         schema_version: "1.x".
         id: digest of topic, partition and offset.
-        topic: where it stood, catalogue name.
-        partition: where it stood.
-        offset: where it stood.
-        reason: stable code.
+        topic: topic of the record, catalogue name.
+        partition: partition of the record.
+        offset: offset of the record.
+        reason: stable reason code.
         path: JSON path of the fault.
-        message: what is wrong and what to do about it.
-        time: timestamp of the record; absent when it had none.
-        key: its key, where that is text.
-        key_base64: its key, where that is not.
-        value: its value, where that is text.
-        value_base64: its value, where that is not.
+        message: fault, and what to do about it.
+        time: timestamp of the record; absent if it had none.
+        key: key of the record if it is valid UTF-8.
+        key_base64: key of the record if it is not.
+        value: value of the record if it is valid UTF-8.
+        value_base64: value of the record if it is not.
     """
 
     schema_version: str
@@ -382,15 +381,15 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
 class DeadLetterRepublished(
     msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="dead_letter.republished"
 ):
-    """A mark on a dead letter: an operator publishes its record again, or has.
+    """Mark on a dead letter: an operator is publishing its record again, or has done so.
 
     Attributes:
         schema_version: "1.x".
-        id: digest of letter, attempt and state.
-        dead_letter_id: the dead letter; also the key of the mark.
-        attempt_id: the run that wrote it.
-        state: `claimed` before the record is sent, `sent` after the brokers have it.
-        time: when, by the operator's clock.
+        id: digest of dead letter, attempt and state.
+        dead_letter_id: id of the dead letter; also the key of the mark.
+        attempt_id: id of the run that wrote the mark.
+        state: `claimed` before the record is sent, `sent` after the brokers acknowledged it.
+        time: time of the mark, by the operator's clock.
     """
 
     schema_version: str
@@ -419,4 +418,4 @@ Decision = (
     | DeadLetter
     | DeadLetterRepublished
 )
-"""Everything that trustfold publishes for others."""
+"""Union of all decisions on the output topics."""

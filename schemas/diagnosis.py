@@ -1,6 +1,6 @@
-"""Why a record cannot be read: reason code, JSON path, and what to do about it.
+"""Diagnosis of invalid records: reason code, JSON path, and what to do about it.
 
-Nothing here runs for a good event, so it may parse twice and look closely.
+Runs only for invalid records, so it may parse them twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_A_NUMBER = object()
 
 
 def of_size(value: bytes | None, max_bytes: int) -> EventRejected:
-    """No value at all, or too much of it."""
+    """Diagnose a missing or an oversized value."""
     if value is None:
         return EventRejected(
             RejectReason.NULL_VALUE, "$", "the record has no value; tombstones belong on compacted topics only"
@@ -47,10 +47,10 @@ def of_size(value: bytes | None, max_bytes: int) -> EventRejected:
 
 
 def check_depth(value: bytes, limit: int) -> None:
-    """Refuse objects and arrays nested deeper than the limit; brackets inside of strings do not count.
+    """Reject objects and arrays nested deeper than the limit; brackets inside strings do not count.
 
     Raises:
-        EventRejected: too_deep.
+        EventRejected: reason `too_deep`.
     """
     depth = 0
     for bracket in _STRING.sub(b"", value).translate(None, _NOT_BRACKETS):
@@ -65,10 +65,10 @@ def check_depth(value: bytes, limit: int) -> None:
 
 
 def check_utf8(value: bytes) -> None:
-    """Refuse bytes that are not UTF-8, also where no field of ours stands.
+    """Reject bytes that are not UTF-8, including those in unknown fields.
 
     Raises:
-        EventRejected: invalid_utf8.
+        EventRejected: reason `invalid_utf8`.
     """
     try:
         value.decode()
@@ -81,10 +81,10 @@ def check_utf8(value: bytes) -> None:
 
 
 def check_version(version: str) -> None:
-    """Refuse every major version but 1.
+    """Reject every major version but 1.
 
     Raises:
-        EventRejected: unsupported_version.
+        EventRejected: reason `unsupported_version`.
     """
     if not _VERSION.fullmatch(version):
         raise EventRejected(
@@ -95,7 +95,7 @@ def check_version(version: str) -> None:
 
 
 def of_time(time: datetime) -> EventRejected:
-    """A time outside of the range."""
+    """Diagnose a time outside the range."""
     return EventRejected(
         RejectReason.TIME_OUT_OF_RANGE,
         "$.time",
@@ -104,10 +104,10 @@ def of_time(time: datetime) -> EventRejected:
 
 
 def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
-    """The record as a plain object, for a closer look.
+    """Parse the record as a plain object, for diagnosis.
 
     Raises:
-        EventRejected: it is no JSON object, or no JSON at all; `fault` is what the strict decoder said.
+        EventRejected: it is not a JSON object, or not JSON; `fault` is the strict decoder's error.
     """
     if value.startswith(b"\x00"):
         raise EventRejected(
@@ -149,9 +149,9 @@ def document_of(value: bytes, fault: Exception) -> dict[str, Any]:
 
 
 def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, type[msgspec.Struct]]) -> EventRejected:
-    """What the strict decoder found in a JSON object, in our terms.
+    """Translate the strict decoder's error about a JSON object to a reason code and advice.
 
-    Version and type go first: without them nothing else can be judged.
+    Version and type are checked first: the other fields depend on them.
     """
     version = document.get("schema_version")
     if isinstance(version, str):
@@ -176,7 +176,7 @@ def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, 
 
 
 def _split(fault: Exception) -> tuple[str, str]:
-    """What msgspec says, and where; the publisher's own words may stand in the former."""
+    """Split msgspec's error into its text and its JSON path; the text may quote the publisher's values."""
     what, found, path = str(fault).rpartition(" - at `")
     return (what, path.removeprefix("key in ").rstrip("`")) if found else (path, "$")
 
@@ -206,7 +206,7 @@ def _reason(what: str, path: str, kind: type[msgspec.Struct] | None) -> tuple[Re
 
 
 def words_at(kind: type[msgspec.Struct], path: str) -> tuple[str, ...]:
-    """Values that the enumeration at a JSON path of a record allows; empty where there is none."""
+    """Return the values that the enumeration at a JSON path of a record allows; empty if there is none there."""
     here: Any = kind
     for name in path.split(".")[1:]:
         structs = [
@@ -225,7 +225,7 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int:
-    return int(text) if len(text) <= _LONG_INT else 0  # only the shape of the document matters here
+    return int(text) if len(text) <= _LONG_INT else 0  # only the document's shape matters here
 
 
 def _leaves(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
@@ -262,6 +262,6 @@ def _shown(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """The publisher's own words, cut and made fit to store and to show, whatever they are."""
+    """Return the publisher's text cut and escaped so that it is safe to store and to show."""
     short = _short(text, _LONGEST_TEXT)
     return short if short.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)

@@ -1,7 +1,7 @@
-"""What travels beside a record's value: output ids, CloudEvents headers and the W3C trace context.
+"""Metadata of output records: output ids, CloudEvents headers and the W3C trace context.
 
-Outputs use CloudEvents binary mode: the value stays plain JSON that any consumer can read, the attributes are
-headers. `traceparent` keeps its own plain header (CloudEvents, Distributed Tracing extension).
+Outputs use CloudEvents binary mode: the value is plain JSON that any consumer can read, the attributes are headers.
+`traceparent` has its own plain header (CloudEvents, Distributed Tracing extension).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 
 
 def output_id(cause_id: str, output_type: str, ordinal: int) -> str:
-    """Id of an output: a digest of what caused it, its type, and how many of that type the cause had before.
+    """Return the id of an output: a digest of its cause, its type, and its ordinal of that type and cause.
 
     The same input gives the same id on every replay, engine and worker, so a consumer can drop a repeated output
     (docs/design/contracts.md#envelope). The text is a UUID of version 8 (RFC 9562, custom).
     """
-    hashed = _PREPARED.copy()  # cheaper than to set up a new one
+    hashed = _PREPARED.copy()  # cheaper than creating a new hash
     hashed.update(f"{cause_id}\x1f{output_type}\x1f{ordinal}".encode())
     digest = hashed.hexdigest()
     variant = _VARIANT[digest[16]]
@@ -41,10 +41,10 @@ def output_headers(
     """Kafka headers of an output in CloudEvents binary mode.
 
     Args:
-        output_id: id of the output; with the source it is unique, so it serves for deduplication.
+        output_id: id of the output; unique with the source, so consumers can deduplicate by it.
         output_type: wire type, e.g. `nudge.issued`.
         time_ms: time of the output, milliseconds.
-        traceparent: trace context of the input event behind it.
+        traceparent: trace context of the input event that caused it.
         source: URI reference of the deployment.
     """
     headers = [
@@ -61,9 +61,9 @@ def output_headers(
 
 
 def traceparent_of(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None:
-    """The W3C trace context of an input record; None where there is none, or where it is malformed.
+    """Return the W3C trace context of an input record; None if it is absent or malformed.
 
-    A malformed one is never an error: the trace restarts, as the W3C recommendation asks.
+    A malformed one is not an error: the trace restarts, as the W3C recommendation asks.
     """
     for name, value in headers or ():
         if value is not None and name.lower() == "traceparent":

@@ -1,4 +1,4 @@
-"""What all input events share: envelope, error, times, raw JSON (docs/design/contracts.md#envelope)."""
+"""Common parts of input events: envelope, error, times, raw JSON (docs/design/contracts.md#envelope)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LONGEST_INT = 300
 
 
 def epoch_ms(time: datetime) -> int:
-    """Milliseconds since the epoch of an aware time, rounded down."""
+    """Return an aware time as milliseconds since the epoch, rounded down."""
     since = time - _EPOCH
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def json_of(raw: Raw | UnsetType) -> Any:
-    """The value of a raw field; None when the field is absent.
+    """Decode a raw field; None if the field is absent.
 
     Never fails on a field of a decoded event: numbers beyond double precision, which JSON allows, become infinite.
     """
@@ -39,7 +39,7 @@ def json_of(raw: Raw | UnsetType) -> Any:
 
 
 def _whole(text: str) -> int | float:
-    """As orjson reads it: beyond 64 bits a double, for nothing else can be written as JSON again."""
+    """Parse a whole number as orjson does: beyond 64 bits as a double, as larger ones cannot be encoded again."""
     if len(text) > _LONGEST_INT:
         return math.copysign(math.inf, float(text[:2] + "0"))
     number = int(text)
@@ -47,21 +47,21 @@ def _whole(text: str) -> int | float:
 
 
 class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The envelope of every input event (docs/design/contracts.md#envelope).
+    """Envelope of every input event (docs/design/contracts.md#envelope).
 
     Attributes:
-        schema_version: "1.x"; another major version is refused.
-        id: unique per event, a UUIDv7 or ULID by custom; a repeated id changes nothing.
-        time: when it happened, RFC 3339 with an offset, UTC by custom.
-        session_id: the conversation; also the record key.
-        turn_index: which turn of the session, from 0.
-        workspace_id: where the tools live; trust and breakers are kept per workspace. Absent: `default`.
-        user_id: who the agent works for; joins workspaces for promotion.
-        tenant_id: for the publisher's own accounting; not read.
-        agent_id: which agent of the session; each has streaks of its own. Absent: the main agent.
-        model: name of the model that is speaking or calling.
+        schema_version: version of the contract, "1.x"; another major version is rejected.
+        id: unique id of the event, by convention a UUIDv7 or ULID; a repeated id has no effect.
+        time: time of the event, RFC 3339 with an offset, by convention UTC.
+        session_id: id of the conversation; also the record key.
+        turn_index: index of the turn in the session, from 0.
+        workspace_id: workspace of the tools; trust and breakers are kept per workspace. Absent: `default`.
+        user_id: user of the agent; joins workspaces for promotion.
+        tenant_id: tenant, for the publisher's own accounting; not read.
+        agent_id: agent of the session; each has its own streaks. Absent: the main agent.
+        model: name of the current model.
         model_tier: class of the model, e.g. `small`; recursive calls have a breaker per tier.
-        correlation_id: for the publisher's own tracing; outputs about behaviour repeat it.
+        correlation_id: id for the publisher's own tracing; outputs about behaviour repeat it.
     """
 
     schema_version: Version
@@ -79,14 +79,14 @@ class EventBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class ErrorInfo(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What went wrong, as far as the publisher knows. A plain string is read as the message.
+    """Error of a tool call. A plain string is read as the message.
 
     Attributes:
         type: exception class or category, e.g. `TimeoutError`, `http_error`.
         message: free text.
         http_status: status code of the answer, 0 to 999; 0 when there was none.
-        code: the runtime's own code: `ECONNRESET`, an exit code, a JSON-RPC code.
-        retriable: the publisher's view.
+        code: error code of the runtime: `ECONNRESET`, an exit code, a JSON-RPC code.
+        retriable: whether the publisher considers a retry useful.
         severity: overrides the classification.
     """
 

@@ -1,8 +1,8 @@
-"""Input events: what agent platforms publish on `events` (docs/design/contracts.md#input-events).
+"""Input events that agent platforms publish on `events` (docs/design/contracts.md#input-events).
 
-One frozen struct per wire `type`. Unknown fields are ignored, so a publisher may be newer than the worker; known
-fields are checked while they are decoded. Optional fields are None when absent or null. `args`, `result` and
-`context` stay raw JSON until somebody asks (`json_of`): most events never need them built.
+One frozen struct per wire `type`. Unknown fields are ignored, so a publisher may be newer than the worker; known fields
+are validated by the decoder. Optional fields are None if absent or null. `args`, `result` and `context` stay raw JSON
+until they are used (`json_of`): most events never need them decoded.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, t
     """A conversation begins.
 
     Attributes:
-        settings: overrides for this session.
-        reports_turn_ends: whether this publisher sends `turn.ended` for every turn; only then can silence in an open
-            turn be reported as `stalled_turn` before the first turn has ended.
+        settings: overrides of this session.
+        reports_turn_ends: this publisher sends `turn.ended` for every turn; required to report silence in an open turn
+            as `stalled_turn` before the first turn has ended.
         models: models that may be suggested in this session. Absent: not stated.
     """
 
@@ -76,17 +76,17 @@ class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class SessionEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.ended"):
-    """A conversation is over; what is open in it is closed.
+    """A conversation has ended; its open calls and turns are closed.
 
     Attributes:
-        reason: why, in the publisher's words.
+        reason: reason, in the publisher's words.
     """
 
     reason: str | None = None
 
 
 class SessionSettingsChanged(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.settings_changed"):
-    """The session's overrides are now these; they replace the earlier ones.
+    """Replaces the overrides of the session.
 
     Attributes:
         settings: the overrides; an absent or null one inherits, an explicit false wins.
@@ -96,37 +96,37 @@ class SessionSettingsChanged(EventBase, kw_only=True, frozen=True, omit_defaults
 
 
 class TurnStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="turn.started"):
-    """The model gets its turn; `turn_index` says which."""
+    """A turn of the model begins; `turn_index` is its index."""
 
 
 class TurnEnded(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="turn.ended"):
-    """The model's turn is over.
+    """A turn of the model has ended.
 
     Attributes:
-        stalled: the platform cut the turn off because nothing happened.
+        stalled: the platform ended the turn because nothing happened.
     """
 
     stalled: bool | None = None
 
 
 class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.started"):
-    """A tool is about to be called.
+    """A tool call begins.
 
     Attributes:
-        call_id: pairs the start with its finish; may repeat within a session.
-        tool_name: the tool as the model names it.
-        plugin_name: what provides the tool; a layer of the rules.
-        service: MCP server behind it, if any.
-        args: the arguments, an object; redacted by the publisher.
-        args_digest: in place of `args` where they are private: equal for equal arguments.
-        failure_key: with `args_digest`: the key the publisher derived from the arguments.
-        tool_class: with `args_digest`: the class the publisher derived from the arguments; a guess, no declaration.
+        call_id: id that pairs the start with its finish; may repeat within a session.
+        tool_name: name of the tool as the model uses it.
+        plugin_name: plugin that provides the tool; selects a layer of the rules.
+        service: MCP server of the tool, if any.
+        args: arguments, an object; redacted by the publisher.
+        args_digest: digest instead of `args` if they are private: equal for equal arguments.
+        failure_key: with `args_digest`: key that the publisher derived from the arguments.
+        tool_class: with `args_digest`: class that the publisher guessed from the arguments; not a declaration.
         deadline_ms: milliseconds after which an unfinished call counts as timed out. Absent: 10 minutes.
-        idempotency_key: of the call, for the publisher's deduplication; not read.
-        scenario: what the call is for, in words; tool quality learns from it.
-        recursion_depth: 1 and more for a call made by a called model.
+        idempotency_key: key of the call, for the publisher's deduplication; not read.
+        scenario: purpose of the call in words; used for tool quality.
+        recursion_depth: 1 or more for a call made by a called model.
         annotations: MCP hints of the tool: `readOnlyHint`, `destructiveHint`, `idempotentHint`.
-        approvals: ids of the operator's approvals (`trust.approve`) that let the call pass; each is used up by it.
+        approvals: ids of the operator's approvals (`trust.approve`) that let the call pass; it consumes them.
     """
 
     call_id: Name
@@ -146,24 +146,24 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.finished"):
-    """A tool call is over, one way or another. Without a start it stands for the whole call.
+    """A tool call has ended. Without a start it represents the whole call.
 
     Attributes:
-        call_id: of the call that ended: the latest open one of this id.
-        tool_name: again, so that a lone finish is usable.
-        status: how it ended. `circuit_open`: it was never made; `cancelled`: neither good nor bad; `lost`: nobody
-            knows how it ended, which is neither good nor bad.
-        plugin_name: what provides the tool.
-        service: MCP server behind it, if any.
-        duration_ms: milliseconds, as measured by the publisher.
-        attempts: tries, retries included.
-        error: what went wrong.
-        result: what the tool returned, any JSON; digested and classified on arrival, never stored.
-        result_digest: in place of `result` where it is private: equal for equal results.
-        result_size: bytes of the result.
-        from_cache: the tool was not called; touches no count.
-        cost_usd: US dollars spent.
-        expected_failure: a failure that says nothing about the tool (a search without a match).
+        call_id: id of the call: the latest open one with this id.
+        tool_name: name of the tool, so that a finish without a start is usable.
+        status: how it ended. `circuit_open`: it was never made; `cancelled`: neither success nor failure; `lost`: its
+            end is unknown, neither success nor failure.
+        plugin_name: plugin that provides the tool.
+        service: MCP server of the tool, if any.
+        duration_ms: milliseconds, measured by the publisher.
+        attempts: number of attempts, including retries.
+        error: error of the call.
+        result: return value of the tool, any JSON; digested and classified on arrival, never stored.
+        result_digest: digest instead of `result` if it is private: equal for equal results.
+        result_size: size of the result in bytes.
+        from_cache: the tool was not called; changes no counts.
+        cost_usd: cost in US dollars.
+        expected_failure: a failure that does not count against the tool (a search without a match).
         approvals: as in the start; for a finish without one.
     """
 
@@ -185,24 +185,24 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
 
 
 class UserMessage(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="user.message"):
-    """The user said something; ends every streak.
+    """A user message; ends every streak.
 
     Attributes:
-        text_digest: equal for equal texts; the text itself is not wanted.
+        text_digest: digest of the text, equal for equal texts; the text itself is not sent.
     """
 
     text_digest: Name | None = None
 
 
 class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="model.text"):
-    """The model said something: one whole message, not a chunk of a stream.
+    """One whole message of the model, not a chunk of a stream.
 
     Attributes:
-        text: the message.
-        text_digest: in place of `text` where it is private.
-        announces: with `text_digest`: it announces work to come.
-        mentions: names of tools it mentions; needed with `text_digest`, read with `text` too.
-        thought: this is the model's reasoning and not a message: it announces nothing and is no monologue.
+        text: text of the message.
+        text_digest: digest instead of `text` if it is private.
+        announces: with `text_digest`: the message announces work to come.
+        mentions: names of tools in the message; needed with `text_digest`, read with `text` too.
+        thought: the text is the model's reasoning and not a message: it announces nothing and is no monologue.
     """
 
     text: str | None = None
@@ -213,13 +213,13 @@ class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="m
 
 
 class PermissionRequested(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.requested"):
-    """A call waits for a person's permission: its deadline stops until `permission.resolved`.
+    """A call waits for a person's permission: its deadline is paused until `permission.resolved`.
 
     May be published before the call's `tool_call.started` or after it.
 
     Attributes:
-        call_id: of the call that waits.
-        tool_name: the tool it wants to call.
+        call_id: id of the call that waits.
+        tool_name: name of its tool.
     """
 
     call_id: Name
@@ -227,13 +227,13 @@ class PermissionRequested(EventBase, kw_only=True, frozen=True, omit_defaults=Tr
 
 
 class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="permission.resolved"):
-    """A request for permission was answered: granted, the deadline of the call runs on; denied, the call is closed.
+    """A permission request was answered: if granted, the call's deadline continues; if denied, the call is closed.
 
     Attributes:
-        call_id: of the call that asked.
-        tool_name: the tool it wanted.
+        call_id: id of the call that asked.
+        tool_name: name of its tool.
         granted: the answer. A denial is counted for the key, never as a failure.
-        method: how it was resolved, in the platform's words, e.g. `user`, `policy`, `whitelist`.
+        method: how it was answered, in the platform's words, e.g. `user`, `policy`, `whitelist`.
     """
 
     call_id: Name
@@ -243,7 +243,7 @@ class PermissionResolved(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class ModelsAvailable(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="models.available"):
-    """The models that may be suggested in this session are now these; they replace the earlier ones.
+    """Replaces the models that may be suggested in this session.
 
     Attributes:
         models: names of models; empty: none may be suggested.
@@ -253,17 +253,17 @@ class ModelsAvailable(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="failure.reported"):
-    """A plugin says that a tool failed, without a call of its own (docs/design/guard.md#hooks-and-reports).
+    """A plugin reports a failure of a tool without a call of its own (docs/design/guard.md#hooks-and-reports).
 
     Attributes:
         tool_name: the tool that failed.
-        error: what went wrong.
+        error: error of the tool.
         severity: overrides the classification.
-        domain: for HTTP: the host.
-        service: for MCP: the server.
-        plugin_name: who reports.
-        context: whatever helps an analyst; never read by a fold.
-        recoverable: False: trust does not come back by itself.
+        domain: host, for HTTP tools.
+        service: server, for MCP tools.
+        plugin_name: plugin that reports.
+        context: information for analysts; not read by any fold.
+        recoverable: False: trust is not restored automatically.
     """
 
     tool_name: Name
@@ -277,14 +277,14 @@ class FailureReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class SuccessReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="success.reported"):
-    """A plugin says that a tool worked, without a call of its own.
+    """A plugin reports a success of a tool without a call of its own.
 
     Attributes:
         tool_name: the tool that worked.
-        domain: for HTTP: the host.
-        service: for MCP: the server.
-        plugin_name: who reports.
-        context: whatever helps an analyst; never read by a fold.
+        domain: host, for HTTP tools.
+        service: server, for MCP tools.
+        plugin_name: plugin that reports.
+        context: information for analysts; not read by any fold.
     """
 
     tool_name: Name
@@ -295,12 +295,12 @@ class SuccessReported(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class BreakerProbeRequested(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.probe_requested"):
-    """A guard asks for the fleet's one probe of a half-open circuit.
+    """A guard requests the fleet's one probe of a half-open circuit.
 
     Attributes:
-        breaker_key: the circuit: `tool:NAME`, `service:NAME` or `tier:NAME`; a bare name is a tool's.
-        guard_id: who asks; becomes the holder of the lease.
-        call_id: of the call that would be the probe.
+        breaker_key: key of the circuit: `tool:NAME`, `service:NAME` or `tier:NAME`; a bare name means a tool.
+        guard_id: id of the guard; becomes the holder of the lease.
+        call_id: id of the call that would be the probe.
     """
 
     breaker_key: Name
@@ -309,7 +309,7 @@ class BreakerProbeRequested(EventBase, kw_only=True, frozen=True, omit_defaults=
 
 
 class GuaranteeLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """New limits of a session; an absent one stays as it is (docs/design/semantics.md#guarantees).
+    """New limits of a session; an absent limit is unchanged (docs/design/semantics.md#guarantees).
 
     Attributes:
         max_cost_usd: US dollars.
@@ -323,11 +323,11 @@ class GuaranteeLimits(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
 
 
 class GuaranteeOverridden(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="guarantee.overridden"):
-    """A person allowed a session to go beyond its limits, once (docs/design/semantics.md#guarantees).
+    """A person allowed a session to exceed its limits, once (docs/design/semantics.md#guarantees).
 
     Attributes:
-        limits: the limits that hold now.
-        confirmed_by: who confirmed.
+        limits: limits that apply from now on.
+        confirmed_by: person who confirmed.
     """
 
     limits: GuaranteeLimits
@@ -335,11 +335,11 @@ class GuaranteeOverridden(EventBase, kw_only=True, frozen=True, omit_defaults=Tr
 
 
 class FeedbackFalseAlarm(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="feedback.false_alarm"):
-    """A platform or a person says that a nudge or an escalation was wrong.
+    """A platform or a person reports that a nudge or an escalation was a false alarm.
 
     Attributes:
         output_id: id of the output.
-        reason: why, in words.
+        reason: reason in words.
     """
 
     output_id: Name
@@ -347,13 +347,13 @@ class FeedbackFalseAlarm(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """One recursive result that went into a synthesis.
+    """One recursive result of a synthesis.
 
     Attributes:
-        confidence: 0 to 1.
-        id: the publisher's name for it.
+        confidence: confidence of the result, 0 to 1.
+        id: the publisher's id of the result.
         weight: its share in the synthesis, 0 to 1.
-        included: it was used.
+        included: the result was used.
     """
 
     confidence: Ratio
@@ -363,13 +363,13 @@ class SynthesisResult(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
 
 
 class ConfidenceSignals(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a confidence rests on, each 0 to 1; an absent signal was not there (docs/design/semantics.md#confidence).
+    """Signals that a confidence was computed from, each 0 to 1 (docs/design/semantics.md#confidence).
 
     Attributes:
         self_consistency: agreement of several samples.
-        trace_coherence: how well the reasoning hangs together.
-        tool_success: share of the tool calls that succeeded. Absent: that of the session's calls is reported.
-        source_reliability: of what was read.
+        trace_coherence: coherence of the reasoning steps.
+        tool_success: share of the tool calls that succeeded. Absent: the share of the session's calls is reported.
+        source_reliability: reliability of the sources read.
     """
 
     self_consistency: Ratio | None = None
@@ -382,10 +382,10 @@ class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
     """Recursive results were combined (docs/design/semantics.md#confidence).
 
     Attributes:
-        strategy: how.
-        confidence: of the whole, 0 to 1; below 0.3 it is flagged for review.
-        results: what went into it.
-        signals: what the confidence rests on.
+        strategy: how they were combined.
+        confidence: confidence of the synthesis, 0 to 1; below 0.3 it is flagged for review.
+        results: results that were combined.
+        signals: signals that the confidence was computed from.
     """
 
     strategy: SynthesisStrategy
@@ -395,10 +395,11 @@ class SynthesisCompleted(EventBase, kw_only=True, frozen=True, omit_defaults=Tru
 
 
 class TimePassed(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
-    """Nothing but time: what fell due in this session up to now takes effect.
+    """A timer event: processes what is due in this session up to its time.
 
-    Appended by trustfold itself when a silence or an overdue call is to be told and no other event comes to reveal it
-    (docs/design/contracts.md#time-and-order). Platforms need not publish it, and it is no sign of life when they do.
+    Appended by trustfold itself to report silence or an overdue call if no other event arrives
+    (docs/design/contracts.md#time-and-order). Platforms need not publish it; it does not count as activity of the
+    session.
     """
 
 
@@ -423,4 +424,4 @@ Event = (
     | SynthesisCompleted
     | TimePassed
 )
-"""Everything that can stand on the `events` topic."""
+"""Union of all records on the `events` topic."""

@@ -1,6 +1,6 @@
-"""One example of every wire type, as a publisher would write it; they stand in the JSON Schemas and AsyncAPI.
+"""Example of every wire type, as a publisher would write it; included in the JSON Schemas and AsyncAPI.
 
-They tell one story: a flaky `http_request` in the workspace `shop`, and a model that keeps asking for it.
+The examples share one scenario: a flaky `http_request` in the workspace `shop`, and a model that keeps calling it.
 """
 
 from __future__ import annotations

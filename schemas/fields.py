@@ -1,4 +1,4 @@
-"""Kinds of field that events, commands and settings share, with their bounds (docs/design/contracts.md#bad-input)."""
+"""Field types of events, commands and settings, with their bounds (docs/design/contracts.md#bad-input)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ MAX_NAME = 256
 """Longest id or name, in characters."""
 
 MAX_SPAN_MS = 31_622_400_000
-"""Longest duration or deadline anybody may state: 366 days, in milliseconds."""
+"""Longest duration or deadline: 366 days, in milliseconds."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, extra_json_schema={"pattern": "^[^\\x00\\x1f]+$"})]
 """An id or a name: 1 to 256 characters, neither U+0000 nor U+001F (which joins the parts of keys)."""
 
 Time = Annotated[datetime, Meta(tz=True)]
-"""RFC 3339 with an offset, from 2000-01-01 up to 2100-01-01; what is below a millisecond is cut off."""
+"""RFC 3339 with an offset, from 2000-01-01 up to 2100-01-01; fractions of a millisecond are cut off."""
 
 Version = Annotated[str, Meta(extra_json_schema={"pattern": "^1(\\.[0-9]+){0,2}$"})]
-"""`1.x`: any minor version is read, another major version is refused."""
+"""`1.x`: any minor version is read, another major version is rejected."""
 
 LARGEST_COUNT = 2**53
-"""Largest count anybody may state: every JSON parser keeps it exactly."""
+"""Largest count: 2^53, which every JSON parser keeps exactly."""
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
-"""A whole number that survives every JSON parser."""
+"""Whole number that every JSON parser keeps exactly."""
 
 SpanMs = Annotated[float, Meta(ge=0, le=MAX_SPAN_MS)]
 """Milliseconds."""
@@ -38,10 +38,10 @@ Money = Annotated[float, Meta(ge=0, le=1e12)]
 """US dollars."""
 
 Ratio = Annotated[float, Meta(ge=0, le=1)]
-"""A share or a score."""
+"""Share or score, 0 to 1."""
 
 Depth = Annotated[int, Meta(ge=0, le=1_000_000)]
-"""How deep calls are nested."""
+"""Nesting depth of calls."""
 
 HttpStatus = Annotated[int, Meta(ge=0, le=999)]
 """Status code of an HTTP answer; 0 when there was none."""
@@ -50,10 +50,10 @@ DeadlineMs = Annotated[int, Meta(ge=0, le=MAX_SPAN_MS)]
 """Milliseconds from the start; 0 is the default deadline."""
 
 ShortText = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-"""A name that never becomes part of a key: 1 to 256 characters of any kind."""
+"""Name that is never part of a key: 1 to 256 characters of any kind."""
 
 Approvals = Annotated[tuple[Name, ...], Meta(max_length=16)]
-"""Ids of approvals: a call passes at most its own key, its tool and its service."""
+"""Ids of approvals: a call needs at most those of its own key, its tool and its service."""
 
 ModelNames = Annotated[tuple[ShortText, ...], Meta(max_length=256)]
 """Names of models, at most 256."""
@@ -62,11 +62,11 @@ LongName = Annotated[str, Meta(min_length=1, max_length=1024, extra_json_schema=
 """A key made of a name and parameters: 1 to 1024 characters."""
 
 Scope = Annotated[str, Meta(max_length=MAX_NAME + 16, pattern="^(user|workspace):[^\\x00\\x1f]+$")]
-"""Whose settings: `user:ID` or `workspace:ID`."""
+"""Owner of settings: `user:ID` or `workspace:ID`."""
 
 
 def names_of(kind: type[Struct]) -> tuple[str, ...]:
-    """Fields of a struct that are ids or names."""
+    """Return the fields of a struct that are ids or names."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(
         field

@@ -1,4 +1,4 @@
-"""Names and times as strangers write them, as the contract takes them."""
+"""Converts names and times of foreign formats to valid values of the contract."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .fields import MAX_NAME
 _EARLIEST_MS = epoch_ms(EARLIEST)
 _LATEST_MS = epoch_ms(LATEST)
 _UNITS = ((10**17, 10**6), (10**14, 10**3), (10**11, 1))
-"""From which number on a time counts nanoseconds, microseconds, milliseconds; and how many make one ms."""
+"""Lower bounds of numbers read as nanoseconds, microseconds and milliseconds, and how many of each make one ms."""
 
 
 def name_of(text: Any) -> str:
-    """An id or a name as the contract takes it: no control characters that join keys, at most 256 characters.
+    """Convert to a valid id or name: no control characters that join keys, at most 256 characters.
 
-    Only texts and whole numbers name anything; all else is no name.
+    Only texts and whole numbers are converted; all else gives an empty name.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int)):
         return ""
@@ -26,10 +26,10 @@ def name_of(text: Any) -> str:
 
 
 def time_of(given: Any) -> int | None:
-    """A time in milliseconds since the epoch; None when it is none, or none that an event may have.
+    """Convert to milliseconds since the epoch; None if it is not a time, or outside the range of events.
 
-    Taken are RFC 3339 (without an offset: UTC) and numbers, as text too, of seconds, milli-, micro- or nanoseconds:
-    their size tells which.
+    Accepts RFC 3339 (without an offset: UTC) and numbers, also as text, of seconds, milli-, micro- or nanoseconds; the
+    magnitude tells the unit.
     """
     if isinstance(given, str):
         try:

@@ -1,7 +1,7 @@
-"""Writes `generated/`: a JSON Schema (2020-12) of each wire type and guard envelope, and one AsyncAPI 3.1 document.
+"""Generates `generated/`: a JSON Schema (2020-12) of each wire type and guard envelope, and one AsyncAPI 3.1 document.
 
-`python -m trustfold.schemas.generate` writes, `--check` compares and fails with the list of files that differ. What
-stands in them comes from the structs, their docstrings, the examples and the topic catalogue; nothing is written twice.
+`python -m trustfold.schemas.generate` writes, `--check` compares and fails with the list of files that differ. All
+contents come from the structs, their docstrings, the examples and the topic catalogue.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_id(wire_type: str) -> str:
-    """Stable `$id` of the schema of a wire type; the 1 is the major version of the contract."""
+    """Return the stable `$id` of a wire type's schema; the 1 is the major version of the contract."""
     return f"urn:trustfold:schema:1:{wire_type}"
 
 
 def kinds() -> dict[str, type[msgspec.Struct]]:
-    """Every wire type of the public topics and its struct."""
+    """Return every wire type of the public topics with its struct."""
     return {wire: kind for topic in TOPICS.values() for wire, kind in zip(topic.types, topic.kinds, strict=True)}
 
 
 def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> dict[str, dict[str, Any]]:
-    """Schemas of structs and of all they refer to, by name, with the descriptions of their docstrings.
+    """Return the schemas of structs and of all structs they refer to, by name, described by their docstrings.
 
-    A public state is one of its kinds.
+    The schema of a public state is a union of its kinds.
     """
     structs = list(structs)
     if StateUpdated in structs:
@@ -65,7 +65,7 @@ def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> di
 
 
 def _with_parts(structs: Iterable[type[msgspec.Struct]]) -> set[type[msgspec.Struct]]:
-    """Structs and the structs inside of them."""
+    """Return structs and the structs inside of them."""
     found: set[type[msgspec.Struct]] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(kind) for kind in structs]
     while waiting:
@@ -83,7 +83,7 @@ def _with_parts(structs: Iterable[type[msgspec.Struct]]) -> set[type[msgspec.Str
 
 
 def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of one wire type, whole."""
+    """Return the complete schema of one wire type."""
     parts = components([kind], "#/$defs/{name}")
     own = parts.pop(kind.__name__)
     own.pop("title")
@@ -101,7 +101,7 @@ def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def documents() -> dict[str, str]:
-    """Every generated file by name, as text."""
+    """Return every generated file as text, by name."""
     known = kinds()
     made: dict[str, Any] = {
         f"{name}.schema.json": json_schema(name, kind) for name, kind in (known | ENVELOPES).items()
@@ -111,7 +111,7 @@ def documents() -> dict[str, str]:
 
 
 def differing(home: Path = HOME) -> list[str]:
-    """Names of generated files that are missing, stale or no longer made."""
+    """Return the names of generated files that are missing, stale or obsolete."""
     made = documents()
     present = {path.name for path in home.glob("*.json")}
     return sorted(
@@ -122,7 +122,7 @@ def differing(home: Path = HOME) -> list[str]:
 
 
 def write(home: Path = HOME) -> list[str]:
-    """Bring the generated files up to date; returns the names of those that changed."""
+    """Write the generated files; return the names of those that changed."""
     made = documents()
     changed = differing(home)
     home.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def write(home: Path = HOME) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; exit code 1 when `--check` finds a difference."""
+    """Run the command; exit code 1 if `--check` finds a difference."""
     parser = argparse.ArgumentParser(prog="python -m trustfold.schemas.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only; fail when a file differs from the code")
     parser.add_argument("--home", type=Path, default=HOME, help="folder of the generated files")
@@ -163,12 +163,12 @@ def _parts(kind: type) -> tuple[str, str]:
 
 
 def summary_of(kind: type[msgspec.Struct]) -> str:
-    """The docstring above its attributes, as one paragraph per line."""
+    """Return the docstring before its attributes, one line per paragraph."""
     return "\n".join(_SPACE.sub(" ", paragraph) for paragraph in _parts(kind)[0].split("\n\n"))
 
 
 def attributes_of(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Description of each attribute, those of the base structs first."""
+    """Return the description of each attribute, those of the base structs first."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:

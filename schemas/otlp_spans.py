@@ -1,7 +1,7 @@
-"""Spans as programs write them down, in one shape: OTLP JSON, and what the SDKs' console exporters print.
+"""Parses spans from OTLP JSON and from the SDKs' console exporters into one form.
 
 OTLP JSON writes 64-bit integers and times as text, attributes as a list of keys and typed values; field names are in
-camel case, in older files in snake case. Console exporters print a span as it is.
+camel case, in older files in snake case. Console exporters write plain objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VALUES = tuple(
 
 
 class SpanEvent(NamedTuple):
-    """Something that happened within a span."""
+    """Event within a span."""
 
     name: str
     attributes: dict[str, Any]
@@ -33,12 +33,12 @@ class Span(NamedTuple):
         id: span id.
         parent: span id of the parent, or empty.
         name: span name.
-        start: milliseconds since the epoch; None when it is not known.
-        end: milliseconds since the epoch; None when it is not known.
-        attributes: of the span, flat.
-        events: in order.
-        failed: whether its status is an error; None where no status is set.
-        message: of the status.
+        start: milliseconds since the epoch; None if unknown.
+        end: milliseconds since the epoch; None if unknown.
+        attributes: attributes of the span, flat.
+        events: events in order.
+        failed: whether its status is an error; None without a status.
+        message: message of the status.
         resource: attributes of its resource.
     """
 
@@ -55,12 +55,12 @@ class Span(NamedTuple):
     resource: dict[str, Any]
 
     def get(self, *names: str) -> Any:
-        """The first of some attributes that is there and not empty."""
+        """Return the first of the named attributes that exists and is not empty."""
         return next((value for name in names if (value := self.attributes.get(name)) not in (None, "")), None)
 
 
 def spans_of(document: dict[str, Any]) -> Iterator[Span]:
-    """Spans of one object: an export request, a part of one, or a span."""
+    """Yield the spans of an object: an export request, a part of one, or a span."""
     if isinstance(document.get("trace"), dict):
         document = document["trace"]
     for resource in _list(document, "resourceSpans", "resource_spans", "batches"):
@@ -76,14 +76,14 @@ def spans_of(document: dict[str, Any]) -> Iterator[Span]:
 
 
 def is_span(document: dict[str, Any]) -> bool:
-    """Whether an object is a span by itself."""
+    """Whether an object is itself a span."""
     context = document.get("context") or document.get("spanContext")
     named = isinstance(context, dict) and ("trace_id" in context or "traceId" in context)
     return named or (("spanId" in document or "span_id" in document) and "name" in document)
 
 
 def attributes_of(holder: Any) -> dict[str, Any]:
-    """Attributes as a plain object."""
+    """Return attributes as a plain object."""
     given = holder.get("attributes") if isinstance(holder, dict) else None
     if isinstance(given, dict):
         return {str(name): _value(value) if isinstance(value, dict) else value for name, value in given.items()}

@@ -1,8 +1,8 @@
-"""Records of the internal `outcomes` topic: what the session stage tells the tool stage.
+"""Records of the internal `outcomes` topic, from the session stage to the tool stage.
 
-Keyed by workspace and scope (`w1␟tool:bash`), so everything about one tool, one service or one model tier
-arrives in one partition, in order. Internal: only trustfold writes and reads them; the shape may change
-with any release that also drains the topic (docs/design/contracts.md#topics).
+Keyed by workspace and scope (`w1␟tool:bash`), so that all records of one tool, service or model tier are in one
+partition, in order. Internal: written and read only by trustfold; the shape may change with any release that also
+drains the topic (docs/design/contracts.md#topics).
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import msgspec
 from .vocabulary import ModelSwitchStrategy, Pattern, RecoveryMode, Severity, ToolClass
 
 US = "\x1f"
-"""Joins workspace and scope in record keys."""
+"""Separator of workspace and scope in record keys."""
 
 DEFAULT_WORKSPACE = "default"
-"""Workspace of events that name none."""
+"""Workspace of events without a `workspace_id`."""
 
 OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
-"""Severities of failures that a model brings about itself; every other one blames no model.
+"""Severities of failures that the model causes itself; the others do not count against the model.
 
 See docs/design/semantics.md#models.
 """
 
 
 TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
-"""Types of the commands that are orders about trust."""
+"""Types of the commands about trust."""
 
 
 class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """What every record of the topic carries.
+    """Common fields of every record of the topic.
 
     Attributes:
-        id: derived from the input event's id and the scope.
+        id: digest of the input event's id and the scope.
         time_ms: effective time of the cause, milliseconds since the epoch.
-        workspace_id: the workspace, `default` when the event named none.
+        workspace_id: workspace, `default` if the event named none.
         scope: `tool:NAME`, `service:NAME` or `tier:NAME`.
         session_id: session of the cause; empty for operators.
-        cause: id of the input event behind the record.
+        cause: id of the input event that caused the record.
         origin_partition: partition of `events` that the record comes from.
-        origin: place in that partition (offset and ordinal), ever rising. After a crash outcomes are written again at
-            new offsets; the tool stage drops what is not beyond the highest origin it has folded of its partition.
-            -1: not from `events`.
+        origin: position in that partition (offset and ordinal), increasing. After a crash outcomes are written again at
+            new offsets; the tool stage drops those not above the highest origin it has folded of their partition. -1:
+            not from `events`.
     """
 
     id: str
@@ -62,29 +62,28 @@ class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True,
 
 
 class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="call.outcome"):
-    """One finished call, classified, for one scope.
+    """One finished, classified call, for one scope.
 
     Attributes:
         verdict: `success`, `failure`, or `neutral` (cancelled, refused, served from a cache: counted nowhere).
         fine_key: failure key with the normalised key parameters, e.g. `bash|command=git`.
-        severity: set when the verdict is a failure.
+        severity: severity of a failure; absent for other verdicts.
         expected: an informational failure that no rule counts (`expected_failure` on the event).
         started_ms: when the call started; decides whether it may settle a breaker probe.
-        duration_ms: milliseconds, as measured by the publisher; None when unknown.
-        kind: `domain` or `mcp` for service scopes; which rule table applies (docs/design/semantics.md#trust).
-        class_declared: the tool class came from configuration or MCP annotations, not from the name.
-        denied: a user's refusal; counted apart, never as a failure.
-        scenario: what the call was for, in words, cut off at 200 characters; only for the scope of the tool itself.
-        model_switch: what the session wants done about a better model, where it overrides the rules.
-        unrecoverable: the reporter says that this failure does not mend itself.
-        models: of a failure, models that its session has declared available; None: it has declared none.
-        recovery_mode: what holds for the session behind it, where the session has settings of its own; None: what
-            holds for the key.
-        risky: a security failure of the lesser level: escalates its key, never blocks it.
-        approvals: approvals that let the call pass (`trust.approve`): used up.
-        answered: a `validation` failure that names no fault: the tool ran and said no. It blames no model, and shows
-            nothing of what the tool can do.
-        reached: the tool of an MCP server reports the failure: the server itself is well.
+        duration_ms: milliseconds, measured by the publisher; None if unknown.
+        kind: `domain` or `mcp` for service scopes; selects the rule table (docs/design/semantics.md#trust).
+        class_declared: the tool class was configured or declared by MCP annotations, not guessed from the name.
+        denied: refused by the user; counted separately, never as a failure.
+        scenario: purpose of the call in words, cut off at 200 characters; only for the tool's own scope.
+        model_switch: the session's strategy for model switches, if it overrides the rules.
+        unrecoverable: the reporter says that this failure does not recover automatically.
+        models: for a failure, models that its session declared available; None: not declared.
+        recovery_mode: recovery mode of the session if it has its own settings; None: that of the key.
+        risky: a security failure of the lower level: escalates its key, never blocks it.
+        approvals: approvals that let the call pass (`trust.approve`); consumed by it.
+        answered: a `validation` failure that names no fault: the tool ran and declined. It counts neither against the
+            model nor for the tool's ability.
+        reached: the tool of an MCP server reports the failure: the server itself is healthy.
     """
 
     call_id: str
@@ -117,13 +116,13 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
-    """A model went round in circles with a tool: told once for each severity that a streak reaches.
+    """A model repeated itself with a tool; written once for each severity that a streak reaches.
 
     Attributes:
         tool_name: tool of the call that completed the pattern.
         fine_key: failure key of that call.
-        model: the model that is stuck.
-        pattern: what it did.
+        model: name of the model.
+        pattern: kind of pattern.
         model_switch: as in `CallOutcome`.
         user_id: user of the session.
         models: as in `CallOutcome`.
@@ -139,23 +138,23 @@ class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
 
 
 class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="probe.request"):
-    """A guard asks for the fleet's one probe of a half-open breaker."""
+    """A guard requests the fleet's one probe of a half-open breaker."""
 
     guard_id: str
     call_id: str
 
 
 class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.order"):
-    """An operator's order about trust, passed on to the state that may hold records it is about.
+    """Operator's command about trust, forwarded to the state that may hold the affected records.
 
-    An order for a tool as a whole goes to the services that hold fine keys of it. An order for a fine key that its
+    A command for a tool as a whole goes to the services that hold fine keys of it. A command for a fine key that its
     service does not know goes to the tool: older versions kept such keys there.
 
     Attributes:
-        tool_name: the tool.
+        tool_name: name of the tool.
         order: type of the command.
-        key: the fine key; empty: every fine key of the tool at the service.
-        until_ms: of an approval: when it ends, milliseconds.
+        key: fine key; empty: every fine key of the tool at the service.
+        until_ms: expiry of an approval, milliseconds.
     """
 
     tool_name: str
@@ -165,22 +164,22 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
 
 
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):
-    """Appended by the engine when a probe's lease or a forced opening has ended.
+    """Timer record, appended by the engine when a probe's lease or a forced opening has ended.
 
     See docs/design/contracts.md#time-and-order.
     """
 
 
 Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed
-"""Everything that can stand on the `outcomes` topic."""
+"""Union of all records on the `outcomes` topic."""
 
 _decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
 def decode_outcome(value: bytes) -> Outcome:
-    """Read one record of the `outcomes` topic.
+    """Decode one record of the `outcomes` topic.
 
     Raises:
-        msgspec.DecodeError: when the record was not written by this version of trustfold.
+        msgspec.DecodeError: the record was not written by this version of trustfold.
     """
     return _decoder.decode(value)

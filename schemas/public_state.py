@@ -1,7 +1,7 @@
-"""The value of the compacted `state` topic: all that a guard or a status table must know about one key.
+"""Values of the compacted `state` topic: the complete public state of one key, for guards and status tables.
 
-Every record has the type `state.updated`; its `kind` says which of the structs below it is. `codec.decode_decision`
-reads each as its own struct.
+Every record has the type `state.updated`; its `kind` selects one of the structs below. `codec.decode_decision` decodes
+each as its own struct.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .vocabulary import BreakerMode, BreakerState, Pattern, TrustState
 
 
 class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The envelope of every output.
+    """Envelope of every output.
 
     Attributes:
         schema_version: "1.x".
-        id: digest of the causing input event, the type, and a running number; a replay gives the same.
-        time: when it was decided, in event time.
-        session_id: the session it is about, or in which it was caused.
-        workspace_id: the workspace it is about.
-        user_id: the user it is about.
-        caused_by: ids of the input events behind it, newest last, at most 20.
+        id: digest of the causing input event, the type, and an ordinal; equal after a replay.
+        time: time of the decision, in event time.
+        session_id: session of the decision or of its cause.
+        workspace_id: workspace of the decision.
+        user_id: user of the decision.
+        caused_by: ids of the input events that caused it, newest last, at most 20.
     """
 
     schema_version: str
@@ -37,12 +37,12 @@ class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
 
 class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Who holds the one probe of a half-open circuit.
+    """Lease of the one probe of a half-open circuit.
 
     Attributes:
-        holder: the guard.
-        call_id: the call.
-        lease_until: when the slot is free again.
+        holder: id of the guard.
+        call_id: id of the call.
+        lease_until: end of the lease.
     """
 
     holder: str
@@ -51,15 +51,16 @@ class Lease(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """The whole public state of one key, with its deadlines; a follower needs nothing else.
+    """Complete public state of one key, with its deadlines.
 
-    The record key is `KIND:` and the key with its workspace. A tombstone says that the key is back to its default. A
-    follower derives what time alone changes: open after `open_until` is half-open, a lease after `lease_until` is free.
+    The record key is `KIND:` followed by the key with its workspace. A tombstone means that the key has its default
+    state. A follower derives changes by time alone: open after `open_until` is half-open, a lease after `lease_until`
+    is free.
 
     Attributes:
-        kind: what the key is about; says which struct the record is.
+        kind: kind of the key; selects the struct.
         key: the key without its workspace.
-        scope: what the key stands for: `key`, `tool`, `service`, `tier`, `user` or `model`.
+        scope: scope of the key: `key`, `tool`, `service`, `tier`, `user` or `model`.
     """
 
     kind: Literal["trust", "breaker", "quality", "model"]
@@ -68,32 +69,33 @@ class StateUpdated(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """Trust in a key, in a workspace or for one user everywhere.
+    """Trust of a key, in a workspace or for one user in all workspaces.
 
     Attributes:
-        state: whether calls may run without asking.
-        reason: why it is in this state, in words.
+        state: trust state: whether calls may run without asking.
+        reason: reason of the state, in words.
         failures: effective failures.
-        threshold: failures that escalate.
+        threshold: failures from which it is escalated.
         consecutive: counted failures in a row.
-        escalated_at: when it was escalated.
-        expires_at: when the escalation has lasted.
-        cooldown_until: when enough time without a counted failure has passed.
-        recovery_at: when the next success starts recovery; the later of the two before.
+        escalated_at: time of the escalation.
+        expires_at: end of the escalation's minimum time.
+        cooldown_until: end of the required time without a counted failure.
+        recovery_at: time from which the next success starts recovery; the later of the two before.
         successes: successes since recovery began.
-        successes_needed: successes that restore trust.
+        successes_needed: successes needed to restore trust.
         recovery_pending: it waits for the operator's `trust.recover`.
-        denials: how often users have refused it.
+        denials: number of refusals by users.
         failure_rate: for a user: mean share of failed calls over workspaces, 0 to 1.
-        measured: for a user: calls behind that share.
-        since: when the present state began.
-        last_failure_at: when it last failed.
-        last_success_at: when it last succeeded.
+        measured: for a user: number of calls of that share.
+        since: start of the current state.
+        last_failure_at: time of its last failure.
+        last_success_at: time of its last success.
         failure_history: times of the latest counted failures, oldest first; for sparklines.
-        window_s: seconds that the count of failures looks back.
-        part_of: key of the wider scope that was not trusted when this key was escalated; its reset reaches both.
-        approval_id: the approval (`trust.approve`) by which one call may pass; absent once it is used.
-        approval_expires_at: when that approval ends.
+        window_s: seconds that the count of failures covers.
+        part_of: key of the wider scope that was not trusted when this key was escalated; resetting that scope resets
+            both.
+        approval_id: id of the approval (`trust.approve`) by which one call may pass; absent once it is used.
+        approval_expires_at: expiry of that approval.
     """
 
     kind: Literal["trust"]
@@ -123,24 +125,24 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """A circuit.
+    """State of a circuit.
 
     Attributes:
-        state: whether traffic is sent, as of `time`.
-        mode: whether its state is applied.
-        reason: trigger of the latest change.
+        state: state of the circuit at `time`.
+        mode: whether its state is enforced.
+        reason: trigger of the latest transition.
         consecutive: failures in a row.
         successes: successful probes in a row.
         failure_rate: failed share of the measured calls, 0 to 1.
         measured: measured calls in the window.
-        opened_at: when it opened.
-        open_until: when it may be probed; absent when forced open for good.
-        lease: who holds the probe.
-        reopen_count: how often it has opened.
-        time_in_state_ms: milliseconds spent in each state, up to the present one.
-        since: when the present state began.
-        last_failure_at: when it last failed.
-        last_success_at: when it last succeeded.
+        opened_at: time at which it opened.
+        open_until: time from which it may be probed; absent if it is forced open without end.
+        lease: lease of the probe.
+        reopen_count: number of times it has opened.
+        time_in_state_ms: milliseconds spent in each state, up to the current one.
+        since: start of the current state.
+        last_failure_at: time of its last failure.
+        last_success_at: time of its last success.
     """
 
     kind: Literal["breaker"]
@@ -162,17 +164,17 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
 
 
 class QualityUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """How well a tool does what it is for.
+    """Quality score of a tool.
 
     Attributes:
-        failures: counted failures since its score was last whole.
-        score: 0 to 1.
-        registered_score: what it earns its way back to.
+        failures: counted failures since its score was last fully restored.
+        score: current score, 0 to 1.
+        registered_score: score that it recovers to, 0 to 1.
         tags: `not-for-WORD` tags.
-        tags_expire_at: when each tag expires.
-        last_failure_at: when it last failed.
-        failed_scenarios: what it was used for when it failed, and when it last did.
-        unavailable_until: until when the tool ranks behind others, as its latest calls did not reach it.
+        tags_expire_at: expiry of each tag.
+        last_failure_at: time of its last failure.
+        failed_scenarios: scenarios of its failures, each with the time of the last one.
+        unavailable_until: end of the time in which the tool ranks behind others, as its latest calls did not reach it.
     """
 
     kind: Literal["quality"]
@@ -187,24 +189,24 @@ class QualityUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
 
 
 class ModelUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
-    """A model on one failure key, or a model over all sessions (scope `model`, no workspace).
+    """Statistics of a model on one failure key, or of a model over all sessions (scope `model`, no workspace).
 
     Attributes:
-        failures: failed calls.
-        attempts: calls.
-        success_rate: 0 to 1.
-        turns: turns seen.
-        stalled_turns: turns in which it was stuck.
-        pattern_counts: how often each pattern was detected, once for each streak.
+        failures: number of failed calls.
+        attempts: number of calls.
+        success_rate: share of successful calls, 0 to 1.
+        turns: number of turns.
+        stalled_turns: number of turns in which a pattern was detected or that stalled.
+        pattern_counts: number of detections of each pattern, once per streak.
         nudges_sent: nudges issued.
         nudges_effective: nudges that helped.
-        last_failure_at: when a call of it last failed.
-        model: which one; `key` is the failure key its calls are counted on.
+        last_failure_at: time of its last failed call.
+        model: name of the model; `key` is the failure key of its calls.
         stall_rate: stalled turns by turns, 0 to 1; absent before the first turn.
-        most_common_pattern: the pattern detected most often.
+        most_common_pattern: pattern detected most often.
         nudge_effectiveness: nudges that helped by nudges judged, 0 to 1; absent before the first.
-        false_alarms: nudges and patterns that somebody called wrong, by pattern.
-        nudges_judged: nudges judged at all; those that the user or the end of a session has overtaken are not.
+        false_alarms: nudges and patterns reported as false alarms, by pattern.
+        nudges_judged: number of nudges with a verdict; nudges before a user message or the session's end get none.
     """
 
     kind: Literal["model"]
@@ -226,7 +228,7 @@ class ModelUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 PublicState = TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated
-"""Every kind of public state."""
+"""Union of all kinds of public state."""
 
 STATE_KINDS: dict[str, type[PublicState]] = {
     "trust": TrustUpdated,
@@ -234,13 +236,13 @@ STATE_KINDS: dict[str, type[PublicState]] = {
     "quality": QualityUpdated,
     "model": ModelUpdated,
 }
-"""The struct of each `kind`."""
+"""Struct of each `kind`."""
 
 
 def public_state(record: Mapping[str, Any]) -> PublicState:
-    """A record of the `state` topic that has been read as plain JSON.
+    """Convert a record of the `state` topic from plain JSON.
 
     Raises:
-        msgspec.ValidationError: the record is no public state of this version.
+        msgspec.ValidationError: the record is not a public state of this version.
     """
     return msgspec.convert(record, STATE_KINDS.get(record["kind"], StateUpdated))  # type: ignore[return-value]

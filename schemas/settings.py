@@ -1,8 +1,8 @@
-"""Settings of a scope as records: what a user, a workspace or a session overrides (docs/design/semantics.md#settings).
+"""Settings records: overrides of a user, a workspace or a session (docs/design/semantics.md#settings).
 
-Order: environment > session > workspace > user > default. Every override is optional: absent or null inherits, an
-explicit false wins. A record holds all of its scope's overrides and replaces the record before it; a tombstone on
-the compacted `settings` topic clears the scope.
+Precedence: environment > session > workspace > user > default. Every override is optional: absent or null inherits, an
+    explicit false wins. A record holds all overrides of its scope and replaces the previous record; a tombstone on the
+    compacted `settings` topic clears the scope.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
 
 class SettingsOverrides(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a scope sets; every field it leaves out is inherited.
+    """Overrides of a scope; absent fields are inherited.
 
     Attributes:
-        nudge_enabled: whether models are spoken to at all.
+        nudge_enabled: whether nudges are issued.
         nudge_level: strongest nudge allowed.
-        recovery_mode: whether trust comes back by itself or waits for the operator.
-        model_switch_strategy: what is done when another model does better.
-        pattern_detection_enabled: whether behaviour is watched.
+        recovery_mode: whether trust is restored automatically or by the operator.
+        model_switch_strategy: reaction when another model has a better success rate.
+        pattern_detection_enabled: whether patterns of behaviour are detected.
         rules: escalation, breaker and behaviour rules in the shape of the rules file; only the fields named count.
         policies: prerequisite policies by name (tool A before tools B, within N turns), in the shape of the rules file.
     """
@@ -40,16 +40,16 @@ class SettingsOverrides(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
 class SettingsChanged(
     msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type", tag="settings.changed"
 ):
-    """The overrides of one scope, whole.
+    """All overrides of one scope.
 
     Attributes:
-        schema_version: "1.x".
-        id: unique per record.
-        time: when it was saved, RFC 3339 with an offset.
+        schema_version: version of the contract, "1.x".
+        id: unique id of the record.
+        time: time of the change, RFC 3339 with an offset.
         scope: `user:ID` or `workspace:ID`; also the record key.
-        overrides: what the scope sets.
-        issued_by: who saved it.
-        reason: why, in words.
+        overrides: overrides of the scope.
+        issued_by: person or program that saved it.
+        reason: reason in words.
     """
 
     schema_version: Version

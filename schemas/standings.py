@@ -1,8 +1,8 @@
-"""Records of the internal `standings` topic: what the session and the tool stage tell the fleet stage.
+"""Records of the internal `standings` topic, from the session and tool stages to the fleet stage.
 
-Keyed by what the fleet keeps its states by: a user and a tool (`user:ada␟tool:bash`), or a model (`model:large-1`), so
-everything about one of them arrives in one partition. Few records: nothing is told of a healthy call. Internal: only
-trustfold writes and reads them; the shape may change with any release that also drains the topic.
+Keyed by the keys of the fleet's states: a user and a tool (`user:ada␟tool:bash`), or a model (`model:large-1`), so that
+all records of one key are in one partition. Few records: healthy calls write none. Internal: written and read only by
+trustfold; the shape may change with any release that also drains the topic.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from .vocabulary import Pattern, TrustState
 
 
 class StandingBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """What every record of the topic carries.
+    """Common fields of every record of the topic.
 
     Attributes:
-        id: derived from the record behind it.
+        id: digest of the record that caused it.
         time_ms: effective time of the cause, milliseconds since the epoch.
         session_id: session of the cause; empty for operators.
-        cause: id of the input event behind the record.
-        origin_topic: catalogue name of the topic that the writing stage read when it told this; empty: no such record
-            stands behind it.
+        cause: id of the input event that caused the record.
+        origin_topic: catalogue name of the topic that the writing stage read; empty: not caused by a record.
         origin_partition: partition of that topic.
-        origin: place in that partition (offset and ordinal), ever rising in what is told of one topic and partition.
-            After a crash records are written again at new offsets; the fleet stage drops what is not beyond the highest
-            origin it has folded of its topic and partition.
+        origin: position in that partition (offset and ordinal), increasing per topic and partition. After a crash
+            records are written again at new offsets; the fleet stage drops those not above the highest origin it has
+            folded of their topic and partition.
     """
 
     id: str
@@ -39,20 +38,20 @@ class StandingBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
     @property
     def space(self) -> str:
-        """Names the sequence in which the origin rises."""
+        """Name of the sequence in which the origin increases."""
         return f"{self.origin_topic}/{self.origin_partition}"
 
 
 class ToolStanding(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool.standing"):
-    """How a tool stands in one workspace, as a whole; the latest word replaces the one before.
+    """Trust and counts of a tool in one workspace; the latest record replaces earlier ones.
 
     Attributes:
-        user_id: one of those who have called it there.
-        tool_name: the tool.
-        workspace_id: the workspace.
-        state: trust in the tool as a whole.
-        calls: calls in the fleet's window that succeeded or failed by its rule.
-        failures: of these, the failed ones.
+        user_id: one of the users who have called it there.
+        tool_name: name of the tool.
+        workspace_id: id of the workspace.
+        state: trust state of the tool as a whole.
+        calls: calls in the fleet's window that count as success or failure by its rule.
+        failures: number of these that failed.
     """
 
     user_id: str
@@ -69,17 +68,17 @@ class ToolStanding(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="model.behaved"):
-    """What a model did in one session: numbers to add to its profile.
+    """Statistics of a model in one session, to add to its profile.
 
     Attributes:
-        model: the model.
-        turns: turns that have ended.
-        stalled_turns: of these, the ones in which it was stuck.
-        pattern: a pattern that was detected; once for each streak.
+        model: name of the model.
+        turns: number of turns that have ended.
+        stalled_turns: number of these in which a pattern was detected or that stalled.
+        pattern: a detected pattern; once per streak.
         nudges_sent: nudges issued.
         nudges_effective: nudges judged to have helped.
-        nudges_judged: nudges judged at all; those that the user or the end of the session has overtaken are not.
-        false_alarm: a pattern that somebody called wrong, itself or its nudge.
+        nudges_judged: number of nudges with a verdict; nudges before a user message or the session's end get none.
+        false_alarm: pattern reported as a false alarm, itself or its nudge.
     """
 
     model: str
@@ -98,25 +97,25 @@ class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
 
 
 class StandingDue(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="standing.due"):
-    """Appended by the engine when something of a key has fallen due (docs/design/contracts.md#time-and-order).
+    """Timer record, appended when a deadline of a key has passed (docs/design/contracts.md#time-and-order).
 
     Attributes:
-        key: the key.
+        key: key of the state.
     """
 
     key: str
 
 
 Standing = ToolStanding | ModelBehaved | StandingDue
-"""Everything that can stand on the `standings` topic."""
+"""Union of all records on the `standings` topic."""
 
 _decoder: msgspec.json.Decoder[Standing] = msgspec.json.Decoder(Standing)
 
 
 def decode_standing(value: bytes) -> Standing:
-    """Read one record of the `standings` topic.
+    """Decode one record of the `standings` topic.
 
     Raises:
-        msgspec.DecodeError: when the record was not written by this version of trustfold.
+        msgspec.DecodeError: the record was not written by this version of trustfold.
     """
     return _decoder.decode(value)

@@ -1,7 +1,7 @@
-"""The envelopes of one tool call, version 1.1 (docs/design/guard.md#envelopes).
+"""Envelopes of one tool call, version 1.1 (docs/design/guard.md#envelopes).
 
-They are no records of a topic: a platform hands the first to its guard and gets the second back, in its own process or
-over its own wire. Field names on the wire are in camel case.
+They are not records of a topic: a platform passes the first to its guard and gets the second back, in its own process
+or over its own protocol. Field names on the wire are in camel case.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .vocabulary import BreakerState
 
 
 class DedupeMode(StrEnum):
-    """What happens to a call whose twin is running or done (docs/design/guard.md#idempotency)."""
+    """Treatment of a call whose key is running or done (docs/design/guard.md#idempotency)."""
 
     ENFORCED = "enforced"
     BEST_EFFORT = "bestEffort"
@@ -25,7 +25,7 @@ class DedupeMode(StrEnum):
 
 
 class ResultStatus(StrEnum):
-    """How a guarded call ended."""
+    """Status of a guarded call."""
 
     SUCCESS = "success"
     ERROR = "error"
@@ -36,19 +36,19 @@ class ResultStatus(StrEnum):
 
 
 class EnvelopePart(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
-    """Base of everything here."""
+    """Base class of the envelope structs."""
 
 
 class CallTarget(EnvelopePart, kw_only=True, frozen=True):
-    """For whom the call is made.
+    """Owner and context of a call.
 
     Attributes:
-        session_key: the conversation.
-        actor_id: user or account on whose behalf it is made; part of a computed idempotency key.
-        agent_id: which agent of the session.
-        workspace_id: where the tools live; trust and breakers are kept per workspace.
-        correlation_id: for the caller's own tracing.
-        tenant_id: for the caller's own accounting.
+        session_key: id of the conversation.
+        actor_id: user or account for whom it is made; part of a computed idempotency key.
+        agent_id: agent of the session.
+        workspace_id: workspace of the tools; trust and breakers are kept per workspace.
+        correlation_id: id for the caller's own tracing.
+        tenant_id: tenant, for the caller's own accounting.
     """
 
     session_key: Name
@@ -60,12 +60,12 @@ class CallTarget(EnvelopePart, kw_only=True, frozen=True):
 
 
 class CallHints(EnvelopePart, kw_only=True, frozen=True):
-    """What the caller knows about the call.
+    """Hints of the caller about the call.
 
     Attributes:
-        safety_critical: never retried, whatever else is said.
-        expected_retry_safe: doing it twice does no harm.
-        timeout_ms: milliseconds that one attempt may take.
+        safety_critical: never retried, regardless of other settings.
+        expected_retry_safe: repeating it is harmless.
+        timeout_ms: time limit of one attempt in milliseconds.
     """
 
     safety_critical: bool | None = None
@@ -74,13 +74,13 @@ class CallHints(EnvelopePart, kw_only=True, frozen=True):
 
 
 class CallPayload(EnvelopePart, kw_only=True, frozen=True):
-    """What is to be done.
+    """Parameters of a call.
 
     Attributes:
-        version: of this part.
+        version: version of this part.
         params: arguments of the tool.
         idempotency_key: calls of one session with the same key are one call.
-        call_hints: what the caller knows about the call.
+        call_hints: hints of the caller.
     """
 
     version: Literal["1.0"] = "1.0"
@@ -90,10 +90,10 @@ class CallPayload(EnvelopePart, kw_only=True, frozen=True):
 
 
 class RetryBudget(EnvelopePart, kw_only=True, frozen=True):
-    """How much may be tried.
+    """Limits of retries.
 
     Attributes:
-        max_attempts: attempts, the first one included.
+        max_attempts: number of attempts, including the first.
         max_elapsed_ms: milliseconds after the start in which a further attempt may begin.
     """
 
@@ -102,12 +102,12 @@ class RetryBudget(EnvelopePart, kw_only=True, frozen=True):
 
 
 class CallTransport(EnvelopePart, kw_only=True, frozen=True):
-    """How the call is carried.
+    """Options of the call's execution.
 
     Attributes:
-        dedupe_mode: what happens to a call whose twin is running or done; absent: the guard's own setting.
-        retry_budget: how much may be tried; absent: the tool's own.
-        circuit_breaker_hint: which circuit the caller has in mind; the guard asks all of the call's circuits.
+        dedupe_mode: treatment of a call whose key is running or done; absent: the guard's setting.
+        retry_budget: limits of retries; absent: the tool's.
+        circuit_breaker_hint: circuit that the caller expects; the guard checks all of the call's circuits.
     """
 
     dedupe_mode: DedupeMode | None = None
@@ -116,12 +116,12 @@ class CallTransport(EnvelopePart, kw_only=True, frozen=True):
 
 
 class CallControl(EnvelopePart, kw_only=True, frozen=True):
-    """Bounds and marks.
+    """Deadline and tags of a call.
 
     Attributes:
-        deadline_at_ms: milliseconds since the epoch after which nobody waits for the result.
-        request_tags: marks of the caller.
-        from_hook: hook that made the call.
+        deadline_at_ms: milliseconds since the epoch after which the result is not needed.
+        request_tags: tags of the caller.
+        from_hook: name of the hook that made the call.
     """
 
     deadline_at_ms: Count | None = None
@@ -142,18 +142,18 @@ class CallTrace(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ToolCallEnvelope(EnvelopePart, kw_only=True, frozen=True):
-    """One call of a tool, before it is made (docs/design/guard.md#envelopes).
+    """Request of one tool call (docs/design/guard.md#envelopes).
 
     Attributes:
-        contract_version: of the envelope.
-        request_id: unique per request, a UUIDv7 or ULID by custom.
-        tool_name: the tool as the model names it.
-        tool_namespace: where the tool is defined, e.g. `agents.tools.messaging`.
-        target: for whom the call is made.
-        payload: what is to be done.
+        contract_version: version of the envelope.
+        request_id: unique id of the request, by convention a UUIDv7 or ULID.
+        tool_name: name of the tool as the model uses it.
+        tool_namespace: namespace of the tool, e.g. `agents.tools.messaging`.
+        target: owner and context of the call.
+        payload: parameters of the call.
         tool_call_id: id that the model gave the call.
-        transport: how the call is carried.
-        control: bounds and marks.
+        transport: options of the call's execution.
+        control: deadline and tags.
         trace: trace context.
     """
 
@@ -170,11 +170,11 @@ class ToolCallEnvelope(EnvelopePart, kw_only=True, frozen=True):
 
 
 class CacheHit(EnvelopePart, kw_only=True, frozen=True):
-    """Which earlier call a result comes from.
+    """Reference to the earlier call that a result comes from.
 
     Attributes:
-        matched_on: that call was still running, or done.
-        age_ms: milliseconds since it began.
+        matched_on: state of that call: running or done.
+        age_ms: milliseconds since its start.
         key_fingerprint: digest of the idempotency key.
     """
 
@@ -184,11 +184,11 @@ class CacheHit(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ResultOutput(EnvelopePart, kw_only=True, frozen=True):
-    """What the tool returned.
+    """Output of a tool.
 
     Attributes:
-        content: any JSON.
-        metadata: what the guard has to say about it.
+        content: return value, any JSON.
+        metadata: information added by the guard.
     """
 
     content: Any
@@ -196,14 +196,14 @@ class ResultOutput(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ResultError(EnvelopePart, kw_only=True, frozen=True):
-    """What went wrong.
+    """Error of a call.
 
     Attributes:
-        code: HTTP status, error type, or one of the guard's own words.
-        message: free text.
-        retriable: another attempt might have a different end.
-        terminal: the same call will end the same way.
-        breaker_state: of the circuit, where one had a say.
+        code: HTTP status, error type, or an error code of the guard.
+        message: text of the error.
+        retriable: a retry may succeed.
+        terminal: a retry will fail in the same way.
+        breaker_state: state of the circuit, if one was involved.
     """
 
     code: str
@@ -214,13 +214,13 @@ class ResultError(EnvelopePart, kw_only=True, frozen=True):
 
 
 class RetryRecord(EnvelopePart, kw_only=True, frozen=True):
-    """One failed attempt that was followed by another.
+    """One failed attempt that was retried.
 
     Attributes:
-        attempt: its number, from 1.
+        attempt: number of the attempt, from 1.
         delay_ms: milliseconds waited after it.
-        reason_code: why it failed: HTTP status, error type or `timeout`.
-        latency_ms: milliseconds it took.
+        reason_code: reason of the failure: HTTP status, error type or `timeout`.
+        latency_ms: duration of the attempt in milliseconds.
     """
 
     attempt: int
@@ -230,19 +230,19 @@ class RetryRecord(EnvelopePart, kw_only=True, frozen=True):
 
 
 class ToolResultEnvelope(EnvelopePart, kw_only=True, frozen=True):
-    """One call of a tool, after it was made or refused (docs/design/guard.md#envelopes).
+    """Result of one tool call, made or refused (docs/design/guard.md#envelopes).
 
     Attributes:
-        request_id: of the call.
-        status: how it ended.
-        from_cache: the tool was not called: an earlier call with the same key gave the result.
-        tool_name: the tool.
+        request_id: id of the request.
+        status: status of the call.
+        from_cache: the tool was not called; the result comes from an earlier call with the same key.
+        tool_name: name of the tool.
         duration_ms: milliseconds from the request to the result.
-        attempts: how often the tool was called.
-        cache: which earlier call the result comes from.
-        output: what the tool returned.
-        error: what went wrong.
-        retried_by: attempts that were followed by another.
+        attempts: number of times the tool was called.
+        cache: earlier call that the result comes from.
+        output: output of the tool.
+        error: error of the call.
+        retried_by: attempts that were retried.
     """
 
     request_id: str
@@ -261,4 +261,4 @@ ENVELOPES: dict[str, type[msgspec.Struct]] = {
     "tool-call-envelope": ToolCallEnvelope,
     "tool-result-envelope": ToolResultEnvelope,
 }
-"""Published as schemas of their own, beside the records of the topics."""
+"""Envelopes with published schemas, besides the records of the topics."""

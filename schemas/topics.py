@@ -1,9 +1,9 @@
-"""The topic catalogue as data: what `topics create` makes, what documents list, what ACLs follow.
+"""Topic catalogue as data: the source of `topics create`, the documents and the ACLs.
 
 See docs/design/contracts.md#topics.
 
-Names here are catalogue names; `full_name` makes the real one. All topics have the same number of partitions, because
-the stages are co-partitioned; it is fixed at birth: adding partitions would move keys away from their state.
+Names are catalogue names; `full_name` returns the real one. All topics have the same number of partitions, because the
+stages are co-partitioned; it cannot change later: adding partitions would separate keys from their states.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DEFAULT_PREFIX = "trustfold."
 """Prefix of all topic names; ACLs can be given by prefix."""
 
 DEFAULT_PARTITIONS = 12
-"""Partitions per topic: work for a dozen workers."""
+"""Partitions per topic; the largest useful number of workers."""
 
 MAX_TOPIC_NAME = 249
-"""Longest topic name a broker takes."""
+"""Longest topic name that brokers accept."""
 
 _DAY_MS = 86_400_000
 _REPEATABLE_MS = 8 * _DAY_MS
@@ -32,7 +32,7 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 class Role(StrEnum):
-    """Who holds rights on topics."""
+    """Role with rights on topics."""
 
     PLATFORM = "platform"
     OPERATOR = "operator"
@@ -46,17 +46,17 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: catalogue name, without prefix.
-        carries: what is on it, in one sentence.
-        key: what the record key is.
+        carries: content, in one sentence.
+        key: meaning of the record key.
         cleanup: Kafka's `cleanup.policy`. Only on `compact` topics may a record have no value.
-        retention_ms: milliseconds a record is kept; None on compacted topics: as long as it is the latest of its key.
-        writers: who needs Write.
-        readers: who needs Read.
-        kinds: structs of the values; empty when they are nobody else's business.
-        internal: only trustfold itself writes and reads it.
+        retention_ms: retention in milliseconds; None on compacted topics, which keep the latest record of each key.
+        writers: roles that need Write.
+        readers: roles that need Read.
+        kinds: structs of the values; empty for private formats.
+        internal: written and read only by trustfold.
         max_message_bytes: Kafka's `max.message.bytes`; None: the broker's default of 1 MiB.
-        compaction_lag_ms: on compacted topics, milliseconds that older records of a key stay readable; None: until the
-            broker compacts.
+        compaction_lag_ms: on compacted topics, milliseconds for which older records of a key stay readable; None: until
+            the broker compacts.
     """
 
     name: str
@@ -78,12 +78,12 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compacted(self) -> bool:
-        """Whether a record without a value means something here: the key is gone."""
+        """Whether the topic is compacted: a record without a value deletes its key."""
         return self.cleanup == "compact"
 
     @property
     def config(self) -> dict[str, str]:
-        """Topic settings in Kafka's names and spelling."""
+        """Return the topic settings in Kafka's names and spelling."""
         config: dict[str, str] = {"cleanup.policy": self.cleanup}
         if self.retention_ms is not None:
             config["retention.ms"] = str(self.retention_ms)
@@ -108,7 +108,7 @@ _CATALOGUE = (
         carries="Every input event.",
         key="session_id",
         retention_ms=7 * _DAY_MS,
-        # A worker appends the finish of a call that never came, a page a report of a false alarm.
+        # A worker appends the finish of an overdue call, a web page a report of a false alarm.
         writers=frozenset({Role.PLATFORM, Role.WORKER, Role.DASHBOARD}),
         readers=_PAGES | _WORKER,
         kinds=get_args(events.Event),
@@ -148,7 +148,7 @@ _CATALOGUE = (
         writers=_OPERATOR,
         readers=_READ_BACK | _WORKER,
         kinds=(SettingsChanged,),
-        # Events are folded again, after a crash, under the settings of then: for as long as there are events.
+        # After a crash events are folded again under their original settings, so these are kept as long as events are.
         compaction_lag_ms=_REPEATABLE_MS,
     ),
     Topic(
@@ -219,20 +219,20 @@ _CATALOGUE = (
         writers=_WORKER | _OPERATOR,
         readers=_READ_BACK,
         kinds=(decisions.DeadLetter, decisions.DeadLetterRepublished),
-        # A record of 1 MiB grows inside of JSON: up to sixfold where every character must be escaped.
+        # A record of 1 MiB grows inside JSON: up to sixfold if every character must be escaped.
         max_message_bytes=8 * 1_048_576,
     ),
 )
 
 TOPICS: dict[str, Topic] = {topic.name: topic for topic in _CATALOGUE}
-"""The catalogue by name, inputs first."""
+"""Catalogue by name, inputs first."""
 
 
 def full_name(prefix: str, name: str) -> str:
-    """Real name of a catalogue topic under a prefix.
+    """Return the real name of a catalogue topic under a prefix.
 
     Raises:
-        ConfigError: the name is not in the catalogue, or the prefix makes it one that no broker takes.
+        ConfigError: the name is not in the catalogue, or brokers do not accept the prefixed name.
     """
     if name not in TOPICS:
         raise ConfigError(f"no topic {name!r} in the catalogue; there are: {', '.join(TOPICS)}")

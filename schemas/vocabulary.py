@@ -1,4 +1,4 @@
-"""The words of the contract: every enumeration that stands on the wire (designs 2 and 3)."""
+"""Enumerations of the wire contract."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a call ended, as its publisher saw it."""
+    """Status of a finished call, as its publisher saw it."""
 
     SUCCESS = "success"
     ERROR = "error"
@@ -19,7 +19,7 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad a failure is; from the caller's slip to a broken credential.
+    """Severity of a failure, from an error of the caller to a broken credential.
 
     See docs/design/semantics.md#failure-classification.
     """
@@ -38,7 +38,7 @@ class Severity(StrEnum):
 
 
 class TrustState(StrEnum):
-    """Whether a key may run without asking."""
+    """Trust state of a key: whether calls may run without asking."""
 
     TRUSTED = "trusted"
     ESCALATED = "escalated"
@@ -48,7 +48,7 @@ class TrustState(StrEnum):
 
 
 class BreakerState(StrEnum):
-    """Whether a circuit lets traffic through."""
+    """State of a circuit."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -57,7 +57,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerMode(StrEnum):
-    """Whether a circuit's state is applied: enforced, only computed and reported, or not even computed."""
+    """Mode of a circuit: enforced, observed (computed and reported only), or disabled (not computed)."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -65,7 +65,7 @@ class BreakerMode(StrEnum):
 
 
 class Pattern(StrEnum):
-    """Behaviour of a model that leads nowhere (docs/design/semantics.md#behaviour)."""
+    """Pattern of repeated behaviour without progress (docs/design/semantics.md#behaviour)."""
 
     REPETITIVE_CALLS = "repetitive_calls"
     ERROR_RETRY_LOOP = "error_retry_loop"
@@ -87,7 +87,7 @@ class Pattern(StrEnum):
 
 
 class PatternSeverity(StrEnum):
-    """How far a pattern has gone."""
+    """Severity of a pattern."""
 
     MINOR = "minor"
     MODERATE = "moderate"
@@ -95,7 +95,7 @@ class PatternSeverity(StrEnum):
 
 
 class NudgeType(StrEnum):
-    """How strongly the model is spoken to."""
+    """Strength of a nudge."""
 
     GENTLE = "gentle"
     DIRECT = "direct"
@@ -112,7 +112,7 @@ class NudgeLevel(StrEnum):
 
 
 class Lane(StrEnum):
-    """Where a platform should put a nudge."""
+    """Lane of a nudge: where a platform should put it."""
 
     CONTEXT_HINT = "context_hint"
     SYSTEM_GUIDANCE = "system_guidance"
@@ -120,14 +120,14 @@ class Lane(StrEnum):
 
 
 class RecoveryMode(StrEnum):
-    """Whether trust comes back by itself or waits for the operator."""
+    """Recovery mode: trust is restored automatically or by the operator."""
 
     AUTO = "auto"
     ASK = "ask"
 
 
 class ModelSwitchStrategy(StrEnum):
-    """What is done when another model does better with a tool."""
+    """Reaction when another model has a better success rate with a tool."""
 
     DISABLED = "disabled"
     SUGGEST = "suggest"
@@ -135,7 +135,7 @@ class ModelSwitchStrategy(StrEnum):
 
 
 class SynthesisStrategy(StrEnum):
-    """How recursive results are combined (docs/design/semantics.md#confidence)."""
+    """Strategy for combining recursive results (docs/design/semantics.md#confidence)."""
 
     WEIGHTED = "weighted"
     CONSENSUS = "consensus"
@@ -143,7 +143,7 @@ class SynthesisStrategy(StrEnum):
 
 
 class ToolClass(StrEnum):
-    """What a call does to the world; unknown never counts as an action."""
+    """Effect class of a call; unknown never counts as an action."""
 
     READ = "read"
     ACTION = "action"
@@ -176,7 +176,7 @@ class TrustTrigger(StrEnum):
 
 
 class BreakerTrigger(StrEnum):
-    """What moved a circuit (docs/design/semantics.md#circuit-breaker)."""
+    """Trigger of a circuit's transition (docs/design/semantics.md#circuit-breaker)."""
 
     CONSECUTIVE = "consecutive"
     RATE = "rate"
@@ -192,7 +192,7 @@ class BreakerTrigger(StrEnum):
 
 
 class QualitySeverity(StrEnum):
-    """How much an operator's mark costs a tool: 0.01, 0.05 or 0.10 of its score.
+    """Severity of an operator's quality mark: it costs 0.01, 0.05 or 0.10 of a tool's score.
 
     See docs/design/semantics.md#tool-quality.
     """

@@ -1,4 +1,4 @@
-"""Files and directories that only their owner can read: what agents did is nobody else's business."""
+"""Files and directories with access for their owner only, as they hold records of agents' work."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DIRECTORY_MODE = 0o700
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it for the owner alone; those that exist stay as they are.
+    """Create a directory and its parents with access for the owner only; existing ones are unchanged.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if not path.is_dir():
         if path.parent != path:
@@ -26,18 +26,18 @@ def make_directory(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file for the owner alone; one that exists stays as it is.
+    """Create an empty file with access for the owner only; an existing one is unchanged.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
 
 
 def open_private(path: str | Path) -> BinaryIO:
-    """Open a file to be written from its beginning; one that is made is for the owner alone, whatever the umask.
+    """Open a file for writing and truncate it; a new one is accessible to its owner only, whatever the umask.
 
-    One that exists keeps its mode: its owner has decided who reads it.
+    An existing file keeps its mode, which its owner has chosen.
 
     Raises:
         OSError: it cannot be opened.
@@ -47,10 +47,10 @@ def open_private(path: str | Path) -> BinaryIO:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Wait until nobody else changes what is in a directory, which is made, and keep others waiting meanwhile.
+    """Create a directory and hold an exclusive lock on it; waits for other holders.
 
     Raises:
-        OSError: it cannot be made, or written to.
+        OSError: it cannot be created or written to.
     """
     make_directory(directory)
     descriptor = os.open(directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
@@ -62,10 +62,10 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str, mode: int = FILE_MODE) -> None:
-    """Write a file in one step: whoever reads it sees the old text or the new one, and never with a wider mode.
+    """Replace a file atomically: readers see the old or the new text, never with wider access.
 
     Raises:
-        OSError: it cannot be written; the old one stays.
+        OSError: it cannot be written; the old file is unchanged.
     """
     waiting = path.with_name(f".{path.name}.new")
     waiting.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Redaction: takes secrets out of texts, JSON values and records before they leave a process or are stored.
+"""Redaction: removes secrets from texts, JSON values and records before they leave a process or are stored.
 
-Theory of operation. Most texts hold no secret, so the time goes into finding that out. A text is cut by byte tables
-into runs of token characters; only long runs with a digit or a capital letter are compared with the vendors' prefixes.
-Digits are looked at only where enough of them stand together, labels only where one of their words occurs. What is
-left is searched with the patterns of `secret_patterns`. See docs/guard.md, Privacy.
+Theory of operation. Most texts hold no secret, so the code is optimised to find that out. Byte tables split a text into
+runs of token characters; only long runs with a digit or a capital letter are compared with the vendors' prefixes.
+Digits are checked only in long groups, labels only if one of their words occurs. The rest is searched with the patterns
+of `secret_patterns`. See docs/guard.md, Privacy.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .secret_patterns import (
 )
 
 HIDDEN = "[redacted]"
-"""Replacement of a secret."""
+"""Text that replaces a secret."""
 
 MAX_DEPTH = 32
-"""Deeper values are hidden whole."""
+"""Nesting depth below which values are replaced as a whole."""
 
 HIDE_EMAILS = os.environ.get("TRUSTFOLD_REDACT_EMAILS", "").lower() in {"1", "true", "yes", "on"}
 """Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)."""
@@ -64,12 +64,12 @@ _SHORTEST, _SHORT = 6, 64
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of this name holds a secret."""
+    """Whether a field with this name holds a secret."""
     return NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:
-    """The text without secrets: those already known, and what looks like one."""
+    """Return the text without secrets: known ones, and those that match a pattern."""
     if len(text) < _SHORTEST:
         return HIDDEN if text in known else text
     for secret in known:
@@ -84,14 +84,14 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
 
 @lru_cache(maxsize=8192)
 def _redact_short(text: str) -> str:
-    """The same for names and other short texts, which return again and again."""
+    """Redact names and other short texts; cached, as they recur."""
     raw = text.encode("utf-8", "surrogatepass")
     shown = redact_bytes(raw)
     return text if shown is raw else shown.decode("utf-8", "surrogatepass")
 
 
 def redact_bytes(raw: bytes) -> bytes:
-    """A text in UTF-8 without what looks like a secret; the same object where there is none."""
+    """Redact UTF-8 text; returns the same object if it holds no secret."""
     lower = raw.lower()
     for shape in shapes_for(raw, lower):
         if places := _places(shape, raw, lower):
@@ -122,7 +122,7 @@ def secret_spans(text: str) -> list[str]:
 
 
 def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
-    """The shapes that may be in a text: all that are in it, and few others."""
+    """Return the shapes whose needles occur in a text."""
     text = " " + lower.decode("latin-1")  # texts are searched faster than bytes
     maybe = {
         place
@@ -152,7 +152,7 @@ def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
 
 
 def _has_label(lower: bytes) -> bool:
-    """Whether something that ends like a label stands before a separator."""
+    """Whether a separator follows something that ends like a label."""
     if b" is " in lower or b" was " in lower:
         return True
     pieces = lower.translate(SEPARATED, QUOTES).split(b":")
@@ -160,7 +160,7 @@ def _has_label(lower: bytes) -> bool:
 
 
 def _candidates(raw: bytes) -> bytes:
-    """The long runs of token characters that hold a digit or a capital letter, between spaces."""
+    """Return the long runs of token characters with a digit or a capital letter, joined by spaces."""
     runs = raw.translate(_RUNS)
     found = []
     start = runs.find(_LONG_RUN)
@@ -174,7 +174,7 @@ def _candidates(raw: bytes) -> bytes:
 
 
 def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Positions of the secrets of one shape."""
+    """Return the positions of the secrets of one shape."""
     found, done = [], 0
     for match in shape.pattern.finditer(lower if shape.read == "folded" else raw):
         start, end = match.span(match.lastindex or 0)
@@ -185,12 +185,12 @@ def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
 
 
 def _labelled(pattern: re.Pattern[bytes], raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Positions of the values behind labels such as `password:`."""
+    """Return the positions of the values after labels such as `password:`."""
     found, at = [], 0
     while (match := pattern.search(lower, at)) is not None:
         place = labelled_secret(match, raw)
         if place is None:
-            at = match.end(2)  # the value may hold a label of its own
+            at = match.end(2)  # the value may contain a label itself
         else:
             found.append(place)
             at = place[1]
@@ -212,7 +212,7 @@ def _hide_iban(found: re.Match[bytes]) -> bytes:
 
 
 def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
-    """A JSON value without secrets; objects and lists are copied, never changed."""
+    """Return a JSON value without secrets; objects and lists are copied, never changed."""
     if isinstance(value, str):
         return redact_text(value, known)
     if isinstance(value, bool | int | float) or value is None:
@@ -244,13 +244,13 @@ def _is_card_number(value: Any) -> bool:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 _FREE = frozenset({"args", "result", "context", "annotations", "data"})
-"""Fields of a record that hold objects of other people's making, where names tell of secrets."""
+"""Fields of a record with foreign objects, in which names indicate secrets."""
 
 _IDENTITIES = frozenset(
     "id session_id workspace_id user_id tenant_id agent_id correlation_id call_id output_id"
     " args_digest result_digest text_digest idempotency_key".split()
 )
-"""Fields that tell one thing from another: what is hidden in them must still do so."""
+"""Identifying fields: their redacted values must still differ."""
 
 _KNOWN = (
     _FREE
@@ -262,10 +262,10 @@ _KNOWN = (
         " method granted".split()
     )
 )
-"""Names of fields that need not be looked at."""
+"""Names of fields that need no check."""
 
 MAX_CLEAN = 20_000
-"""Values remembered; when there are more, all are forgotten and looked at again."""
+"""Number of clean values cached; the cache is cleared when it is full."""
 
 _clean: set[bytes] = set()
 _PLAIN = re.compile(
@@ -285,9 +285,9 @@ def _is_secret_field(name: bytes) -> bool:
 
 
 def redact_record(value: bytes) -> bytes:
-    """A record of any topic, as JSON, without secrets; the same object where it holds none.
+    """Redact a record of any topic, as JSON; returns the same object if it holds no secret.
 
-    Digests, times and counts are left alone. What is no JSON is read as text.
+    Digests, times and counts are skipped. A value that is not JSON is redacted as text.
     """
     try:
         fields = _read_fields(value)
@@ -309,14 +309,14 @@ def redact_record(value: bytes) -> bytes:
 
 
 def _remember(texts: list[bytes]) -> None:
-    """Keep short values that hold no secret: most of them stand in the next record, too."""
+    """Cache short values without secrets: most of them recur in the next record."""
     if len(_clean) >= MAX_CLEAN:
         _clean.clear()
     _clean.update([text for text in texts if len(text) <= _SHORT])
 
 
 def may_hold_secrets(json: bytes) -> bool:
-    """Whether a text in JSON has to be looked at value by value: False only where it holds no secret."""
+    """Whether a JSON text must be checked value by value: False only if it holds no secret."""
     if b"\\" in json:
         if b"\\/" in json or (b"\\u00" in json and _ESCAPED.search(json)):
             return True
@@ -339,14 +339,14 @@ def _redact_fields(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def redact_id(value: Any) -> Any:
-    """An id without secrets: one that holds any is replaced by its digest."""
+    """Redact an id: one that contains a secret is replaced by its digest."""
     if not isinstance(value, str) or redact_text(value) == value:
         return value if isinstance(value, str) else _texts(value)
     return f"[redacted:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}]"
 
 
 def _texts(value: Any, depth: int = 0) -> Any:
-    """A JSON value whose texts are redacted; its names are those of the contract."""
+    """Redact the texts of a JSON value; its names belong to the contract."""
     if isinstance(value, str):
         return redact_text(value)
     if depth >= _MAX_RECORD_DEPTH:

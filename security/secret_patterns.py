@@ -1,8 +1,8 @@
-"""Tables of what secrets look like: names that hold them, and shapes that give them away.
+"""Tables of secrets: names of fields that hold them, and shapes of their values.
 
-A name (`password`, `PGPASSWORD`, `x-api-key`) makes the value behind it a secret. A shape (a token with its vendor's
-prefix, a private key, a card number whose check digit is right) is a secret wherever it stands. The shapes follow the
-formats that the vendors document; gitleaks and trufflehog keep lists of the same formats. See docs/guard.md, Privacy.
+A name (`password`, `PGPASSWORD`, `x-api-key`) makes the value after it a secret. A shape (a token with its vendor's
+prefix, a private key, a card number with a valid check digit) is a secret wherever it occurs. The shapes follow the
+formats that the vendors document; gitleaks and trufflehog have lists of the same formats. See docs/guard.md, Privacy.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ NAME = re.compile(
     |kubeconfig|keystore|pfx$|x-amz-security-token|client[_-]?assertion|(?-i:^[A-Z0-9_]+_KEY$)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Names whose value is secret, whatever it looks like."""
+"""Names whose value is always secret."""
 
 SESSION_NAME = re.compile(r"(?:^|[_-])sess(?:ion)?[_-]?id$", re.IGNORECASE)
-"""Names of session ids; their value is secret where it is long enough not to be guessed."""
+"""Names of session ids; their value is secret if it is long enough not to be guessed."""
 
 
 class Shape(NamedTuple):
-    """A pattern that is a secret wherever it stands.
+    """Pattern that is a secret wherever it occurs.
 
     Attributes:
-        kind: what it is.
-        pattern: finds it, in UTF-8; the first group that matched is the secret, or all of the match without one.
-        needles: every match holds one of these; a text without any need not be searched.
+        kind: kind of secret.
+        pattern: expression over UTF-8; the first matching group is the secret, or the whole match without one.
+        needles: every match contains one of these; texts without any are not searched.
         read: what the needles are looked for in: the text as it is, with ASCII letters in lower case (the pattern, too),
             or with every digit as `0` and every capital letter as `A`.
-        gates: the text in lower case holds one of these, too; they are few and shared, so they are looked for first.
-        check: decides on a match; gets the match and the text in its own case. None: every match is a secret.
+        gates: the text in lower case contains one of these, too; few and shared, so they are searched first.
+        check: decides about a match; gets the match and the text in its original case. None: every match is a secret.
     """
 
     kind: str
@@ -51,13 +51,13 @@ class Shape(NamedTuple):
 
 
 def _has_entropy(match: re.Match[bytes], text: bytes) -> bool:
-    """Whether the secret mixes letters with digits or cases, as no word of prose does."""
+    """Whether the secret mixes letters with digits or cases, unlike prose."""
     start, end = match.span(match.lastindex or 0)
     return looks_random(text[start:end])
 
 
 def looks_random(value: bytes) -> bool:
-    """Whether a word mixes letters with digits, or lower with upper case behind its first letter."""
+    """Whether a word mixes letters with digits, or lower with upper case after its first letter."""
     tail = value[1:]
     return any(48 <= byte <= 57 for byte in value) or (tail != tail.lower() and value != value.upper())
 
@@ -72,7 +72,7 @@ def _shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | N
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _W = r"(?<![A-Za-z0-9])"
-"""No letter or digit in front. An underscore may be: `MY_ghp_...`."""
+"""No letter or digit before; an underscore is allowed: `MY_ghp_...`."""
 
 TOKENS: tuple[Shape, ...] = tuple(
     _shape(kind, needles, pattern)
@@ -180,16 +180,16 @@ TOKENS: tuple[Shape, ...] = tuple(
         ("age key", "AGE-SECRET-KEY-1|AGE-PLUGIN-", _W + r"AGE-(?:SECRET-KEY-1|PLUGIN-\w+-1)[0-9A-Z]{20,}"),
     )
 )  # fmt: skip
-"""Tokens that stand in one run of at least `RUN` letters, digits, `_`, `-`, `.`, `~`, `+` and `/`."""
+"""Tokens in one run of at least `RUN` letters, digits, `_`, `-`, `.`, `~`, `+` and `/`."""
 
 RUN = 16
-"""Shortest run of token characters that is looked at, in bytes."""
+"""Shortest run of token characters that is checked, in bytes."""
 
 STARTS: dict[bytes, tuple[tuple[bytes, Shape], ...]] = {}
 """Tokens with their needle, by its first three bytes, for those that begin with a needle."""
 
 INNER = tuple(shape for shape in TOKENS if not shape.needles[0][:1].isalnum() or shape.needles[0] in {b"Q~", b"AZDO"})
-"""Tokens that hold a needle further on."""
+"""Tokens with their needle after the beginning."""
 
 for _token in TOKENS:
     for _needle in () if _token in INNER else _token.needles:
@@ -267,7 +267,7 @@ STRUCTURES = tuple(
         ("social security number", "-", "000-00-0000", r"(?#forms)(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
     )
 )  # fmt: skip
-"""Secrets that a header, a command, a URL or a delimiter gives away; the first ones may hold later ones inside."""
+"""Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""
 
 LABELLED = tuple(
     (
@@ -309,7 +309,7 @@ LABEL_ENDS = frozenset(
     for end in "ord swd ase ode ort ass pwd ret ken key ial als otp pin cvv cvc ssn sig ure jwt _id -id nid sid did"
     " nic uth dsn lue ash ing b64 e64".split()
 )
-"""The last three bytes of every label, in lower case and without digits behind them."""
+"""Last three bytes of every label, in lower case and without trailing digits."""
 
 SEPARATED = bytes(58 if byte in b":=" else byte for byte in range(256))
 QUOTES = b"\"'`\\ \t])?"
@@ -319,7 +319,7 @@ MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")
 """Words behind a label of a phrase."""
 
 CARD = re.compile(rb"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-]|\.\d)")
-"""Thirteen to nineteen digits, as on a payment card; a secret where the check digit is right."""
+"""Thirteen to nineteen digits, as on a payment card; a secret if the check digit is valid."""
 
 _CARD_NUMBER = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6[0-9]\d{14}(?:\d{1,3})?"
@@ -327,7 +327,7 @@ _CARD_NUMBER = re.compile(
 )
 
 IBAN = re.compile(rb"(?<![A-Za-z0-9])([A-Z]{2})\d{2}(?:[ -]?[A-Z0-9]){11,30}")
-"""Country, check digits and account; a secret where length and checksum are right."""
+"""Country, check digits and account; a secret if length and checksum are valid."""
 
 EMAIL = re.compile(rb"(?<![\w.+-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 
@@ -354,7 +354,7 @@ _WORDS = frozenset(
     const let var function return await async void final static readonly input output hash hashed encrypted plain
     value values name names field fields found gone lost bad good""".split()
 )
-"""Values that are no secrets: types, constants, and what sentences say about secrets."""
+"""Values that are not secrets: types, constants, and words of sentences about secrets."""
 
 _PLACEHOLDER = re.compile(
     rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^]*",
@@ -376,12 +376,12 @@ _STRONG = (b"pass", b"pwd", b"secret", b"credential", b"mnemonic", b"seed", b"re
 
 
 def is_placeholder(value: bytes) -> bool:
-    """Whether a value stands for a secret without being one: a variable, a mask, a type, a word about it."""
+    """Whether a value is a placeholder: a variable, a mask, a type, a word about secrets."""
     return _PLACEHOLDER.fullmatch(value) is not None or value.strip(b".,:!?").lower() in _WORDS
 
 
 def is_header_value(value: bytes) -> bool:
-    """Whether the value of an authorization header is more than its scheme or a variable."""
+    """Whether the value of an authorization header contains more than its scheme or a variable."""
     secret = value.split()[-1] if value.split() else b""
     return not is_placeholder(secret) and not (_CODE.fullmatch(secret) and secret.lower() == secret)
 
@@ -442,12 +442,12 @@ def _is_digit(byte: int) -> bool:
 
 
 def _is_opaque(value: bytes) -> bool:
-    """Whether a value is one word of letters and digits, as a key in base64 or hex is."""
+    """Whether a value is one word of letters and digits, like a key in base64 or hex."""
     return value.replace(b"+", b"").replace(b"/", b"").rstrip(b"=").isalnum() and looks_random(value)
 
 
 def _is_expression(value: bytes, *, bare: bool) -> bool:
-    """Whether an unquoted value is a piece of a program: `self.token`, `user_password`."""
+    """Whether an unquoted value is program code: `self.token`, `user_password`."""
     if not bare:
         return False
     if _CODE.fullmatch(value):
@@ -458,12 +458,12 @@ def _is_expression(value: bytes, *, bare: bool) -> bool:
 
 
 def _without_stop(text: bytes, start: int, end: int) -> int:
-    """End of a value without the full stop of its sentence."""
+    """Return the end of a value without the full stop of its sentence."""
     return end - 1 if end - start > 1 and text[end - 1 : end] in {b".", b":", b"!"} else end
 
 
 def is_card(digits: str) -> bool:
-    """Whether this is a card number: a network's prefix and length, and the right check digit (Luhn)."""
+    """Whether this is a card number: a network's prefix and length, and a valid check digit (Luhn)."""
     plain = "".join(filter(str.isdecimal, digits))
     if _CARD_NUMBER.fullmatch(plain) is None:
         return False
@@ -473,7 +473,7 @@ def is_card(digits: str) -> bool:
 
 
 def iban_length(text: str) -> int:
-    """Characters of `text`, spaces included, that are a valid IBAN at its start; 0 where there is none."""
+    """Return the length of the valid IBAN at the start of `text`, spaces included; 0 without one."""
     wanted = IBAN_LENGTHS.get(text[:2], 0)
     plain = ""
     for position, character in enumerate(text):

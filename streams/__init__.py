@@ -1,5 +1,5 @@
-"""The engines: they run the topology and own time, transport and durability.
+"""Engines: they run the topology and provide time, transport and durability.
 
-`kafka` runs it as a Faust worker in a consumer group; `embedded` runs it on one machine without Kafka. They
-do not know each other, and both give the same outputs for the same log.
+`kafka` runs it as a Faust worker in a consumer group; `embedded` runs it on one machine without Kafka. They are
+independent of each other, and both give the same outputs for the same log.
 """

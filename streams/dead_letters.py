@@ -1,4 +1,4 @@
-"""Getting the record behind a dead letter back, byte for byte."""
+"""Restores the record of a dead letter, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def original(letter: Mapping[str, Any], name: str) -> bytes | None:
-    """`key` or `value` of the record behind a dead letter, as it was; None if it had none."""
+    """Return the original `key` or `value` of a dead letter's record; None if it had none."""
     encoded = letter.get(f"{name}_base64")
     if encoded is not None:
         return b64decode(encoded)

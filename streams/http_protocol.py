@@ -1,4 +1,4 @@
-"""HTTP protocol for uvicorn that cuts slow and half-open requests (extra `web`).
+"""HTTP protocol for uvicorn that closes slow and half-open connections (extra `web`).
 
 uvicorn.run(app, http="trustfold.streams.http_protocol:ImpatientProtocol")
 """
@@ -10,19 +10,19 @@ import asyncio
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 HEADERS_S = 10.0
-"""Seconds in which the headers of a request must have arrived."""
+"""Seconds within which the headers of a request must arrive."""
 
 
 class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """Closes connections on which no request arrives in time; uvicorn would hold half a header for ever."""
+    """Closes connections without a request in time; uvicorn would keep incomplete headers open indefinitely."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """A client has connected: its first request is awaited."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._cut = self.loop.call_later(HEADERS_S, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: the wait is over if they complete the headers of a request."""
+        """Stop the timer if the bytes complete the headers of a request."""
         super().data_received(data)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -31,6 +31,6 @@ class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
             self._cut = self.loop.call_later(HEADERS_S, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Stop the timer."""
         self._cut.cancel()
         super().connection_lost(exc)

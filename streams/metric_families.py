@@ -1,4 +1,4 @@
-"""Families of Prometheus metrics out of plain numbers, and their text (extra `metrics`)."""
+"""Builds families of Prometheus metrics from plain numbers, and their text (extra `metrics`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 def exposition(collector: Collector) -> Callable[[], bytes]:
-    """A function that gives the text of a collector's metrics, and of the process, as they are now; for any thread."""
+    """Return a function that renders a collector's and the process's current metrics as text; thread-safe."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     ProcessCollector(registry=registry)
@@ -21,17 +21,17 @@ def exposition(collector: Collector) -> Callable[[], bytes]:
 
 
 def counters(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
-    """A counter for each value of a label; `name` is without `_total`."""
+    """Return a counter for each value of a label; `name` is without `_total`."""
     return _filled(CounterMetricFamily(name, text, labels=[label]), values)
 
 
 def gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    """A gauge for each value of a label."""
+    """Return a gauge for each value of a label."""
     return _filled(GaugeMetricFamily(name, text, labels=[label]), values)
 
 
 def by_partition(name: str, text: str, values: Mapping[tuple[str, int], float]) -> GaugeMetricFamily:
-    """A gauge for each topic and partition."""
+    """Return a gauge for each topic and partition."""
     family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
     for (topic, partition), number in dict(values).items():
         family.add_metric([topic, str(partition)], number)

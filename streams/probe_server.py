@@ -1,12 +1,12 @@
-"""HTTP port of a process for probes and Prometheus, in a thread that only reads what others have written.
+"""HTTP port for health probes and Prometheus, in a separate thread that only reads.
 
-    GET /healthz   200 while the process works, waits, starts or stops; 503 when it should be started again
+        GET /healthz   200 while the process works, waits, starts or stops; 503 if it should be restarted
     GET /readyz    200 while it does its work; 503 with the reason while it does not
     GET /metrics   for Prometheus, where prometheus-client is installed
 
-A health check that ran on the loop it judges would answer as long as nothing else does. Connections on which no request
-arrives in time are cut, the oldest first where there are many: whoever holds them must not keep a probe from its
-answer. A port that only this machine reaches answers only requests that were meant for this machine.
+A health check on the checked event loop would answer only while everything else does. Connections without a request in
+time are closed, the oldest first above a limit, so that they cannot block a probe. A port on a loopback address answers
+only requests addressed to this machine.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ..errors import ConfigError
 from ..security.untrusted import is_foreign, is_loopback, name_of
 
 REQUEST_S = 5.0
-"""Seconds that a connection may last; each is for one request."""
+"""Lifetime of a connection in seconds; each serves one request."""
 
 MAX_OPEN = 64
-"""Connections at once; for another one the oldest is cut."""
+"""Largest number of connections; for another one the oldest is closed."""
 
 
 class Probe(NamedTuple):
-    """Answers about a process; each function is called in the threads of the port.
+    """Health functions of a process; called in the threads of the port.
 
     Attributes:
-        alive: why the process should be started again; empty while it should not.
-        ready: why it does not do its work; empty while it does.
-        body: JSON document of a health answer, given the reason that goes into its `status`.
-        metrics: text for Prometheus; None without prometheus-client.
+        alive: returns why the process should be restarted; empty if it should not.
+        ready: returns why it does not work; empty if it does.
+        body: returns the JSON document of a health answer, given the reason for its `status`.
+        metrics: returns the text for Prometheus; None without prometheus-client.
     """
 
     alive: Callable[[], str]
@@ -46,7 +46,7 @@ class Probe(NamedTuple):
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, few and not for long."""
+    """Server with a thread per connection, limited in number and time."""
 
     daemon_threads = True
     request_queue_size = 1024
@@ -56,41 +56,41 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own."""
+        """Serve a connection in its own thread."""
         self._open[request] = time.monotonic()
         for oldest in list(self._open)[:-MAX_OPEN]:
             self._cut(oldest)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Cut what has lasted too long; called twice a second."""
+        """Close connections that exceed their lifetime; called twice a second."""
         for request, began in list(self._open.items()):
             if time.monotonic() - began > REQUEST_S:
                 self._cut(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection is over."""
+        """Forget a closed connection."""
         self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client that is gone, or was cut off, is no news."""
+        """Do nothing: closed connections are expected."""
 
     def _cut(self, request: Any) -> None:
-        """End a connection; its thread finds the end of its input."""
+        """Shut down a connection; its thread reads the end of input."""
         self._open.pop(request, None)
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
 
 class ProbeServer:
-    """HTTP server in a thread of its own."""
+    """HTTP server in its own thread."""
 
     def __init__(self, probe: Probe, bind: str, port: int) -> None:
-        """Listen on `bind`:`port` and serve at once.
+        """Listen on `bind`:`port` and start serving.
 
         Raises:
-            ConfigError: the address is taken or not this machine's.
+            ConfigError: the address is in use or not this machine's.
         """
         try:
             self._server = _Server((bind, port), _handler(probe, local=is_loopback(bind)))
@@ -112,7 +112,7 @@ def _handler(probe: Probe, *, local: bool) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             path, host = self.path.partition("?")[0], self.headers.get("Host", "")
-            if local and host and not is_loopback(name_of(host)):  # no browser leaves it out
+            if local and host and not is_loopback(name_of(host)):  # every browser sends Host
                 self._answer(421, b'{"status": "this port is for this machine alone"}', "application/json")
             elif is_foreign(self.headers.get("Origin"), host):
                 self._answer(403, b'{"status": "pages of other sites may not use this address"}', "application/json")
@@ -132,6 +132,6 @@ def _handler(probe: Probe, *, local: bool) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing: probes come every few seconds."""
+            """Do nothing: probes come every few seconds."""
 
     return Handler

@@ -1,7 +1,7 @@
-"""Taking changed rules while an engine runs: a look at the files now and then, and a swap between two batches.
+"""Reloads changed rules while an engine runs: polls the files, and swaps the rules between two batches.
 
-A file that cannot be used changes nothing: the rules read before go on to hold, the log says so once, and whoever asks
-for the status hears of it until the file is mended.
+An invalid file changes nothing: the previous rules stay in force, the fault is logged once and reported in the status
+until the file is corrected.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ..rules.rules import Rules
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between two looks at the files; one stat call each."""
+"""Seconds between two polls of the files; one stat call each."""
 
 
 class Files(Protocol):
-    """Files of rules; see `config.RuleFiles`."""
+    """Rules files; see `config.RuleFiles`."""
 
     fault: str | None
 
     @property
     def paths(self) -> Sequence[Path]:
-        """Where they are."""
+        """Return their paths."""
 
     def changed(self) -> bool:
-        """Whether they are others than when they were last read."""
+        """Whether they changed since they were last read."""
 
     def reload(self) -> Rules | None:
-        """Read them again; None when they cannot be used."""
+        """Read them again; None if they are invalid."""
 
 
 class Reloader:
-    """Hands changed rules to an engine."""
+    """Passes changed rules to an engine."""
 
     def __init__(
         self,
@@ -44,23 +44,23 @@ class Reloader:
         rebase: Callable[[Rules], None],
         on_fault: Callable[[str | None], None] = lambda _fault: None,
     ) -> None:
-        """Watch files (None: there are none) for the engine behind `rebase`; `on_fault` hears of each `fault`."""
+        """Watch files (None: no files) for an engine with `rebase`; `on_fault` is called with each `fault`."""
         self._files = files
         self._rebase = rebase
         self._on_fault = on_fault
 
     @property
     def fault(self) -> str | None:
-        """Why the newest version of the files is not used; None when it is."""
+        """Return why the newest version of the files is not used; None if it is."""
         return self._files.fault if self._files is not None else None
 
     @property
     def paths(self) -> list[str]:
-        """The files, as they were named."""
+        """Return the files as they were named."""
         return [str(path) for path in self._files.paths] if self._files is not None else []
 
     def look(self, *, anyway: bool = False) -> bool:
-        """Take the files if they have changed, or `anyway`; returns whether the engine goes by them now."""
+        """Load the files if they changed, or `anyway`; return whether the engine uses them now."""
         if self._files is None or not (anyway or self._files.changed()):
             return False
         rules = self._files.reload()

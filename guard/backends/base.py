@@ -173,7 +173,7 @@ def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: 
     decisions.tell(decision)
 
 
-class Moved:
+class ChangeSignal:
     """Change signal: any thread may notify, any coroutine may wait."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, Decisions, EventBuffer, Moved, take
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, take
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -84,7 +84,7 @@ class HttpBackend:
         self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
         self._metrics = metrics
         self._engine = engine
-        self._moved = Moved()
+        self._moved = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False
@@ -98,7 +98,7 @@ class HttpBackend:
         """Reconnect with the next event; the engine and the buffered events belong to the parent."""
         self.buffer.after_fork()
         self.decisions.after_fork()
-        self._moved = Moved()
+        self._moved = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False

@@ -29,7 +29,7 @@ from ..log import say
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, Decisions, EventBuffer, Moved, take
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, take
 
 BATCH = 500
 """Most events under way at once."""
@@ -75,8 +75,8 @@ class KafkaBackend:
         self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")
         self._arguments = {"bootstrap_servers": bootstrap, **(client_arguments or {})}
         self._metrics = metrics
-        self._moved = Moved()
-        self._published = Moved()
+        self._moved = ChangeSignal()
+        self._published = ChangeSignal()
         self._caught_up = asyncio.Event()
         self._reachable = False
         self._under_way = 0
@@ -96,7 +96,7 @@ class KafkaBackend:
         self._forked = bool(self._tasks)
         self._tasks = []
         self._producer = None
-        self._moved, self._published = Moved(), Moved()
+        self._moved, self._published = ChangeSignal(), ChangeSignal()
         self._caught_up = asyncio.Event()
         self._reachable = False
         self._under_way = 0

@@ -290,7 +290,7 @@ class Joiner:
             await self._settle(call, record, call.ended)
             raise
         finally:
-            self._let_go(loop, record)
+            self._stop_extending(loop, record)
             self._loops.pop(record.holder, None)
             with contextlib.suppress(ValueError):  # closed from a foreign context
                 HELD.reset(within)
@@ -350,7 +350,7 @@ class Joiner:
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
             self._complain(call, "follow", error)
         finally:
-            self._let_go(asyncio.get_running_loop(), again)
+            self._stop_extending(asyncio.get_running_loop(), again)
             if self._threads.get(record.key) is over:
                 del self._threads[record.key]
             if not over.done():
@@ -376,7 +376,7 @@ class Joiner:
             # Items that were read cannot be read again.
             await self._leave(call, record, await stream, keep_output=False)
         finally:
-            self._let_go(asyncio.get_running_loop(), record)
+            self._stop_extending(asyncio.get_running_loop(), record)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -385,19 +385,19 @@ class Joiner:
         return task
 
     def _keep_alive(self, call: Call, record: DedupeRecord) -> None:
-        """Extend the lease of a key until `_let_go`; one task serves all keys of an event loop."""
+        """Extend the lease of a key until `_stop_extending`; one task serves all keys of an event loop."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
             held = self._held[loop] = {}
-            self._in_background(self._give_signs(loop, held))
+            self._in_background(self._extend_leases(loop, held))
         held[record.holder] = call, record
 
-    def _let_go(self, loop: asyncio.AbstractEventLoop, record: DedupeRecord) -> None:
+    def _stop_extending(self, loop: asyncio.AbstractEventLoop, record: DedupeRecord) -> None:
         if (held := self._held.get(loop)) is not None:
             held.pop(record.holder, None)
 
-    async def _give_signs(self, loop: asyncio.AbstractEventLoop, held: dict[str, tuple[Call, DedupeRecord]]) -> None:
+    async def _extend_leases(self, loop: asyncio.AbstractEventLoop, held: dict[str, tuple[Call, DedupeRecord]]) -> None:
         never: asyncio.Future[None] = loop.create_future()
         try:
             while True:
@@ -405,11 +405,11 @@ class Joiner:
                 if not held:
                     return
                 for call, record in list(held.values()):
-                    await self._give_sign(call, record)
+                    await self._extend_lease(call, record)
         finally:
             self._held.pop(loop, None)
 
-    async def _give_sign(self, call: Call, record: DedupeRecord) -> None:
+    async def _extend_lease(self, call: Call, record: DedupeRecord) -> None:
         try:
             still_held = await self._store.extend(record, self._policy.lease_ms)
         except Exception as error:  # noqa: BLE001 - the next sign may get through

@@ -236,7 +236,7 @@ class FallbackDedupeStore:
         lost = asyncio.ensure_future(self._lost.wait())
         self._waiters += 1
         if self._waiters == 1:
-            self._in_background(self._feel_the_pulse())
+            self._in_background(self._ping_store())
         try:
             await asyncio.wait({waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else None
@@ -250,7 +250,7 @@ class FallbackDedupeStore:
             waiting.cancel()
             lost.cancel()
 
-    async def _feel_the_pulse(self) -> None:
+    async def _ping_store(self) -> None:
         """Ping the store while calls wait: a wait may be long and gives no answers meanwhile."""
         with contextlib.suppress(_Down):
             while self._waiters:

@@ -1,4 +1,4 @@
-"""OpenTelemetry in: a platform that already traces its tools in the GenAI conventions needs no new code (extra `otel`).
+"""OpenTelemetry input for platforms that trace tools in the GenAI conventions (extra `otel`).
 
-`processor.GuardSpanProcessor` listens in the same process; `receiver.otlp_app` takes OTLP over HTTP from others.
+`processor.GuardSpanProcessor` reads spans in the same process; `receiver.otlp_app` receives OTLP over HTTP.
 """

@@ -1,4 +1,4 @@
-"""Bodies of OTLP over HTTP as documents: JSON, or protobuf (extra `otel`) in the form that OTLP's JSON has."""
+"""Parses OTLP/HTTP request bodies: JSON, or protobuf (extra `otel`) converted to the form of OTLP's JSON."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 class Refused(Exception):
-    """A request that cannot be taken.
+    """A request that is rejected.
 
     Attributes:
-        status: of the HTTP answer.
+        status: status of the HTTP answer.
     """
 
     def __init__(self, status: int, reason: str) -> None:
-        """Refuse with a reason in words."""
+        """Reject with a reason in words."""
         super().__init__(reason)
         self.status = status
 
 
 def document_of(body: bytes, content_type: str, signal: Literal["traces", "logs"] = "traces") -> dict[str, Any]:
-    """An export request.
+    """Parse an export request.
 
     Raises:
-        Refused: 400, the body is no such request; 415, its form is not known here.
+        Refused: 400, the body is malformed; 415, its content type is not supported.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == PROTOBUF:
@@ -63,6 +63,6 @@ def _from_protobuf(body: bytes, signal: str) -> dict[str, Any]:
     for resource in document.get("resourceSpans", ()):
         for scope in resource.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
-                # The JSON form of protobuf writes ids in base64; OTLP's own JSON writes them in hex.
+                # Protobuf's JSON writes ids in base64, OTLP's JSON in hex.
                 span.update({name: b64decode(span[name]).hex() for name in _IDS if name in span})
     return document

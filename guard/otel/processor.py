@@ -1,4 +1,4 @@
-"""Listens to the spans of this process: `provider.add_span_processor(GuardSpanProcessor(guard))` (extra `otel`)."""
+"""Span processor of this process: `provider.add_span_processor(GuardSpanProcessor(guard))` (extra `otel`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class GuardSpanProcessor(SpanProcessor):
-    """Publishes the tool spans of a process through a guard; costs nothing on every other span."""
+    """Publishes the tool spans of a process through a guard; ignores all other spans."""
 
     def __init__(self, guard: ToolGuard) -> None:
         """Publish through `guard`."""
         self._guard = guard
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """A tool is about to be called."""
+        """Publish the start of a tool call."""
         del parent_context
         guard = self._guard
         if not guard.settings.enabled:
@@ -33,7 +33,7 @@ class GuardSpanProcessor(SpanProcessor):
             guard.publisher.send(event)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """The call is over. What was only said after the start (arguments, an id) comes too late for it."""
+        """Publish the end of a tool call; attributes set after the start (arguments, an id) are not used for it."""
         guard = self._guard
         if not guard.settings.enabled:
             return
@@ -42,10 +42,10 @@ class GuardSpanProcessor(SpanProcessor):
             guard.publisher.send(event)
 
     def shutdown(self) -> None:
-        """The guard has its own end."""
+        """Do nothing: the guard is closed separately."""
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """The guard delivers by itself."""
+        """Return True: the guard delivers by itself."""
         del timeout_millis
         return True
 

@@ -1,11 +1,11 @@
-"""Takes spans from others: OTLP over HTTP, JSON or protobuf (the latter with extra `otel`), as an ASGI application.
+"""OTLP/HTTP receiver of spans, JSON or protobuf (the latter with extra `otel`), as an ASGI application.
 
     uvicorn.run(
         otlp_app(guard), host="127.0.0.1", port=4318, http="trustfold.streams.http_protocol:ImpatientProtocol"
     )
 
-The last argument makes uvicorn cut connections on which no whole request arrives within ten seconds; by itself it holds
-them for ever, and an application never sees them. Behind another server, set that server's own limit for headers.
+The last argument makes uvicorn close connections without a whole request within ten seconds; by default it keeps them
+open, and the application never sees them. Behind another server, set that server's own limit for headers.
 
 Point `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` at `/v1/traces`, or add it as a second exporter to a collector.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ..guard import ToolGuard
 
 MAX_BYTES = 16 * 1_048_576
-"""Largest body, packed or unpacked."""
+"""Largest body in bytes, compressed or not."""
 
 BODY_S = 30.0
-"""Seconds in which a body must have arrived."""
+"""Seconds within which the body must arrive."""
 
 _PATH = "/v1/traces"
 
@@ -41,7 +41,7 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]:
-    """An ASGI application that publishes the tool spans it is sent; with `token` it asks for it as a bearer."""
+    """Create an ASGI application that publishes received tool spans; with `token` it requires that bearer token."""
 
     async def app(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,24 +77,24 @@ def otlp_app(guard: ToolGuard, *, token: str = "") -> Callable[[Mapping[str, Any
 
 
 def _check_origin(headers: Mapping[str, str], token: str) -> None:
-    """Refuse pages of other sites, and, without a token, names that only point to this machine.
+    """Reject requests of other sites' pages, and, without a token, host names other than this machine's.
 
     Raises:
         Refused: 403 or 421.
     """
     host = headers.get("host", "")
-    if not token and host and not is_loopback(name_of(host)):  # no browser leaves it out
+    if not token and host and not is_loopback(name_of(host)):  # every browser sends Host
         raise Refused(421, "without a token only this machine's own addresses are answered")
     if is_foreign(headers.get("origin"), host):
         raise Refused(403, "pages of other sites may not use this address")
 
 
 def read(body: bytes, content_type: str) -> Iterator[ToolSpan]:
-    """The spans of an export request that are about tools.
+    """Yield the tool spans of an export request.
 
     Raises:
-        Refused: the body is no such request.
-        ValueError: a span has no time, or one that no event may have.
+        Refused: the body is malformed.
+        ValueError: a span has no time, or a time that events cannot have.
     """
     request = document_of(body, content_type)
     if not isinstance(request.get("resourceSpans", []), list):

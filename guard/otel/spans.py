@@ -1,7 +1,7 @@
-"""Tool spans as events (OpenTelemetry GenAI conventions, `execute_tool`; MCP's `tools/call`).
+"""Converts tool spans to events (OpenTelemetry GenAI conventions, `execute_tool`; MCP's `tools/call`).
 
-Ids derive from those of the span, so a span that is exported twice is one call. Arguments and results that stand on a
-span are handled like a guarded call's: they leave as digests and keys, or redacted.
+Event ids derive from span ids, so a span that is exported twice is one call. Arguments and results of a span are
+treated like a guarded call's: published as digests and keys, or redacted.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from ..tools import Tool
 MAX_NAME = 256
 
 EARLIEST_MS, LATEST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST)
-"""A span's times are in [EARLIEST_MS, LATEST_MS), as those of events."""
+"""Bounds of span times, [EARLIEST_MS, LATEST_MS), the same as of events."""
 
 
 class ToolSpan(NamedTuple):
-    """One span, from wherever it comes.
+    """One span, from any source.
 
     Attributes:
         trace_id: 32 hex digits.
         span_id: 16 hex digits.
-        name: of the span.
+        name: name of the span.
         start_ms: milliseconds since the epoch.
-        end_ms: the same; 0 while it runs.
+        end_ms: milliseconds since the epoch; 0 while it is open.
         failed: its status is an error.
-        message: of that status.
-        attributes: by name.
+        message: message of that status.
+        attributes: attributes by name.
         exception: type and message of a recorded exception.
     """
 
@@ -59,7 +59,7 @@ class ToolSpan(NamedTuple):
 
 
 def tool_name_of(span: ToolSpan) -> str:
-    """The tool a span is about; empty for every other span, and for those that a guard made itself."""
+    """Return the tool name of a span; empty for other spans and for spans of a guard."""
     given = span.attributes
     if given.get("trustfold.guard"):
         return ""
@@ -73,7 +73,7 @@ def tool_name_of(span: ToolSpan) -> str:
 
 
 def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallStarted | None:
-    """The start of a tool span's call; None for a span that is about no tool."""
+    """Convert the start of a tool span; None for other spans."""
     tool = tool_name_of(span)
     if not tool:
         return None
@@ -102,7 +102,7 @@ def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.Too
 
 
 def finished(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.ToolCallFinished | None:
-    """The end of a tool span's call; None for a span that is about no tool."""
+    """Convert the end of a tool span; None for other spans."""
     tool = tool_name_of(span)
     if not tool:
         return None
@@ -173,12 +173,12 @@ def _service(given: Mapping[str, Any]) -> str | None:
 
 
 def _name(value: Any) -> str:
-    """A name as the contract wants it: bounded, and without what joins keys."""
+    """Return a name within the contract's bounds: limited in length, without key separators."""
     return redact_text(str(value or "").replace("\x1f", " ").replace("\x00", " ")[:MAX_NAME]) if value else ""
 
 
 def _parsed(value: Any) -> Any:
-    """Arguments or a result as they stand on a span: JSON as text, or any value."""
+    """Return arguments or a result of a span: parsed if it is JSON text, else the value itself."""
     if not isinstance(value, str):
         return value
     try:
@@ -188,6 +188,6 @@ def _parsed(value: Any) -> Any:
 
 
 def both(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> list[msgspec.Struct]:
-    """Start and end of a span's call; nothing for a span that is about no tool."""
+    """Return start and end events of a tool span; none for other spans."""
     first, last = started(span, settings, privacy), finished(span, settings, privacy)
     return [first, last] if first is not None and last is not None else []

@@ -1,7 +1,7 @@
-"""Hooks of coding agents: what they report becomes events, and decisions become answers they act on.
+"""Hooks of coding agents: converts their reports to events, and decisions to their answers.
 
-`dialect` is what all agents have in common, a module per agent reads its payloads and writes its answers, and
-`session` keeps what a conversation needs between two hooks. Nothing here reads a clock or talks to anybody.
+`dialect` is the part common to all agents, a module per agent parses its payloads and formats its answers, and
+`session` keeps the state of a conversation between hooks. Nothing here reads a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ from .opencode import OPENCODE
 from .session import HookSession
 
 DIALECTS: dict[str, Dialect] = {one.agent: one for one in (CLAUDE, CODEX, GEMINI, QWEN, COPILOT, OPENCODE, CURSOR)}
-"""By the agent's name on the command line and in the path of the endpoint."""
+"""Dialects by the agent's name on the command line and in the path of the endpoint."""
 
 __all__ = ["DIALECTS", "Answer", "Dialect", "Hook", "HookSession"]

@@ -1,4 +1,4 @@
-"""Claude Code and Qwen Code: their hooks over HTTP have one shape, which others have taken over in part."""
+"""Claude Code and Qwen Code: HTTP hooks of one format, partly adopted by other agents."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class ClaudeDialect(Dialect):
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand a payload; Cursor, which runs these hooks too if it is told so, reports by its own."""
+        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own."""
         return None if "cursor_version" in payload else super().read(payload, event, tail)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells."""
+        """Return what an event reports."""
         del tail
         match event:
             case "UserPromptSubmit":
@@ -74,16 +74,16 @@ class ClaudeDialect(Dialect):
         return ()
 
     def prompted(self, payload: Payload) -> tuple[Happening, ...]:
-        """A prompt, if a person sent it and the client did not write it by itself."""
+        """Return a prompt, if a person sent it and not the client."""
         return prompted(text_of(payload.get("prompt"))) if name_of(payload.get("source")) in _BY_PERSON else ()
 
     def said(self, payload: Payload) -> tuple[Happening, ...]:
-        """A piece of a message on the screen."""
+        """Return a piece of a displayed message."""
         text, message = text_of(payload.get("delta")), name_of(payload.get("message_id"))
         return (Said(text, message, final=payload.get("final") is True),)
 
     def ended(self, event: str, payload: Payload) -> CallEnded:
-        """The end of a call."""
+        """Return the end of a call."""
         call = self.call(payload)
         duration = duration_of(payload.get("duration_ms"))
         if event == "PostToolUseFailure":
@@ -94,7 +94,7 @@ class ClaudeDialect(Dialect):
         return CallEnded(call, INTERRUPTED if stopped else GOOD, response, duration)
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into words of Claude Code."""
+        """Format an answer for Claude Code."""
         written: Payload = {}
         if answer.pause:
             written |= {"continue": False, "stopReason": answer.pause}
@@ -108,7 +108,7 @@ class ClaudeDialect(Dialect):
 
 
 class QwenDialect(ClaudeDialect):
-    """Qwen Code: calls by another id, texts that grow, and a prompt of its own after each batch of calls."""
+    """Qwen Code: another id of calls, cumulative texts, and its own prompt after each batch of calls."""
 
     agent = "qwen"
     takes_context = frozenset({"PostToolUse", "PostToolUseFailure", "SessionStart", "UserPromptSubmit"})
@@ -116,15 +116,15 @@ class QwenDialect(ClaudeDialect):
     ids = ("tool_call_id", "tool_use_id")
 
     def prompted(self, payload: Payload) -> tuple[Happening, ...]:
-        """Only what a person sent has `submitted_prompt`."""
+        """Return a prompt; only a person's has `submitted_prompt`."""
         return prompted(text_of(payload.get("submitted_prompt")))
 
     def said(self, payload: Payload) -> tuple[Happening, ...]:
-        """The whole message so far; only the last one counts."""
+        """Return the whole message so far; only the last one counts."""
         return (Said(text_of(payload.get("displayed_text"))),) if payload.get("is_final") is True else ()
 
     def ended(self, event: str, payload: Payload) -> CallEnded:
-        """The end of a call, which may be told as an error within a success."""
+        """Return the end of a call, which may report an error within a success."""
         found = super().ended(event, payload)
         response = payload.get("tool_response")
         if found.ending is GOOD and isinstance(response, dict) and response.get("error"):

@@ -1,4 +1,4 @@
-"""Codex: Claude's shape with less in it. How a command ended stands only in the session's own log, the rollout."""
+"""Codex: a subset of Claude's format. Exit codes are only in the session's log, the rollout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .dialect import (
 )
 
 MAX_LINES = 400
-"""Last lines of a rollout that are looked at; the end of the call is among the last few."""
+"""Number of last lines of a rollout that are read."""
 
 
 class _End(NamedTuple):
@@ -41,7 +41,7 @@ class CodexDialect(ClaudeDialect):
     takes_pause = frozenset()
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells, with the end of the call as the rollout has it."""
+        """Return what an event reports, with the end of the call from the rollout."""
         if event != "PostToolUse":
             return super().happened(event, payload, tail)
         call = self.call(payload)
@@ -50,9 +50,9 @@ class CodexDialect(ClaudeDialect):
         return (CallEnded(call, _ending(response, end), response, end.duration_ms),)
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into words of Codex, which takes a refusal without anything beside it."""
+        """Format an answer for Codex, which accepts a refusal only by itself."""
         if answer.refusal:
-            answer = Answer(refusal=answer.refusal.rstrip("."))  # it puts the command behind it: `. Command: …`
+            answer = Answer(refusal=answer.refusal.rstrip("."))  # Codex appends the command: `. Command: …`
         return super().write(event, answer)
 
 
@@ -67,7 +67,7 @@ def _ending(response: Any, end: _End) -> Ending:
 
 
 def _end_in(log: bytes, call_id: str) -> _End:
-    """How a call ended by the last lines of a rollout."""
+    """Return the end of a call by the last lines of a rollout."""
     mark = call_id.encode()
     if not mark:
         return _End()

@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI: no ids of calls, no name of the event in the payload, and exit codes behind the output."""
+"""GitHub Copilot CLI: no call ids, no event name in the payload, and exit codes after the output."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .dialect import (
 
 _EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
 _TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
-"""Counts up with every command: with it no two results would be the same."""
+"""Counter of commands; masked, as it would make every result different."""
 
 _NOT_MADE = frozenset({"rejected", "denied"})
 
 
 class CopilotDialect(Dialect):
-    """Copilot CLI, by its own names of events (`preToolUse`); those of Claude Code lose the context behind a call."""
+    """Copilot CLI, with its own event names (`preToolUse`); with Claude Code's it drops the context after a call."""
 
     agent = "copilot"
     can_ask = True
@@ -37,7 +37,7 @@ class CopilotDialect(Dialect):
     tool, args = "toolName", "toolArgs"
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells; its name comes with the request."""
+        """Return what an event reports; its name comes with the request."""
         del tail
         match event:
             case "userPromptSubmitted":
@@ -57,7 +57,7 @@ class CopilotDialect(Dialect):
         return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into words of Copilot."""
+        """Format an answer for Copilot."""
         del event
         written: Payload = {}
         if answer.refusal or answer.question:

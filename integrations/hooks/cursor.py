@@ -23,11 +23,11 @@ from .dialect import (
 )
 
 _NOT_MADE = ("rejected", "permissionDenied")
-"""Marks in the result of an MCP tool's call that nobody allowed."""
+"""Markers in the result of an MCP call that nobody approved."""
 
 
 class CursorDialect(Dialect):
-    """Cursor. Its hook before a tool cannot ask (`ask` lets the call pass), so what must be asked is refused."""
+    """Cursor. Its hook before a tool cannot ask (`ask` lets the call pass), so calls that need approval are refused."""
 
     agent = "cursor"
     takes_context = frozenset({"preToolUse", "postToolUse", "postToolUseFailure"})
@@ -35,7 +35,7 @@ class CursorDialect(Dialect):
     ids = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand a payload; a call may be made in another folder than that of the workspace."""
+        """Parse a payload; a call may run in another folder than that of the workspace."""
         hook = super().read(payload, event, tail)
         roots = payload.get("workspace_roots")
         if hook is None or hook.folder or not (isinstance(roots, list) and roots):
@@ -43,7 +43,7 @@ class CursorDialect(Dialect):
         return hook._replace(folder=text_of(roots[0]))
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells."""
+        """Return what an event reports."""
         del tail
         match event:
             case "beforeSubmitPrompt":
@@ -61,7 +61,7 @@ class CursorDialect(Dialect):
         return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into words of Cursor."""
+        """Format an answer for Cursor."""
         del event
         if reason := answer.refusal or answer.question:
             return {"permission": "deny", "user_message": reason, "agent_message": reason}

@@ -1,4 +1,4 @@
-"""What the hooks of all agents have in common: what can happen, what can be answered, and how a call's end is read."""
+"""Common part of all agents' hooks: types of reports and answers, and parsing of a call's end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ...history.importers.values import arguments_of, first_name, name_of, text_
 from ...schemas.fields import MAX_SPAN_MS
 
 Payload = dict[str, Any]
-"""What a hook was given, parsed."""
+"""Parsed payload of a hook."""
 
 ReadTail = Callable[[str], bytes]
-"""Gives the last part of a file, empty where it cannot be read."""
+"""Returns the last part of a file, empty if it cannot be read."""
 
 
 class Prompted(NamedTuple):
@@ -33,12 +33,12 @@ class Prompted(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The model said something, or a piece of it.
+    """A message of the model, or a piece of it.
 
     Attributes:
-        text: the words, or those that came since the last piece.
-        message_id: pieces of one message share it; empty for a whole message.
-        final: nothing of this message follows.
+        text: the text, or the part since the last piece.
+        message_id: id shared by the pieces of one message; empty for a whole message.
+        final: this is the last piece of the message.
     """
 
     text: str
@@ -47,13 +47,13 @@ class Said(NamedTuple):
 
 
 class CallBegan(NamedTuple):
-    """The model wants to call a tool; nobody has allowed it yet.
+    """The model requests a tool call; it has not been approved yet.
 
     Attributes:
-        tool: name as the agent has it.
+        tool: name of the tool in the agent.
         args: arguments.
-        call_id: the agent's id of the call; empty where it has none.
-        service: MCP server behind the tool; empty if none is known.
+        call_id: the agent's id of the call; empty without one.
+        service: MCP server of the tool; empty if unknown.
     """
 
     tool: str
@@ -63,13 +63,13 @@ class CallBegan(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """A call is over.
+    """A call has ended.
 
     Attributes:
-        call: as it began.
+        call: start of the call.
         ending: how it ended.
-        result: what the tool returned; None where the agent does not tell.
-        duration_ms: milliseconds as the agent measured them; None where it did not.
+        result: return value of the tool; None if the agent does not report it.
+        duration_ms: milliseconds as measured by the agent; None if unknown.
     """
 
     call: CallBegan
@@ -79,19 +79,19 @@ class CallEnded(NamedTuple):
 
 
 class CallsClosed(NamedTuple):
-    """Calls of these ids are over, whether they were made or denied."""
+    """Calls with these ids have ended, made or denied."""
 
     call_ids: tuple[str, ...]
 
 
 class TurnOver(NamedTuple):
-    """The model's turn is over; `text`: its last message, where it is told with it."""
+    """The model's turn has ended; `text`: its last message, if it is reported with the end."""
 
     text: str = ""
 
 
 class SessionOver(NamedTuple):
-    """The conversation is over."""
+    """The conversation has ended."""
 
     reason: str = ""
 
@@ -100,15 +100,15 @@ Happening = Prompted | Said | CallBegan | CallEnded | CallsClosed | TurnOver | S
 
 
 class Hook(NamedTuple):
-    """One hook, understood.
+    """Parsed hook call.
 
     Attributes:
-        event: the agent's own name of the event.
+        event: the agent's name of the event.
         session: id of the conversation; never empty.
-        happened: what it tells, in order; empty where the event means nothing here.
+        happened: reported facts in order; empty for irrelevant events.
         subagent: id of the agent within the session; empty for the main one.
-        folder: working directory; empty where it is not told.
-        model: name of the model; empty where it is not told.
+        folder: working directory; empty if not reported.
+        model: name of the model; empty if not reported.
     """
 
     event: str
@@ -120,12 +120,12 @@ class Hook(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What there is to say to a hook; all empty: nothing.
+    """Answer to a hook; all fields empty: no answer.
 
     Attributes:
-        context: words for the model's next request.
-        refusal: the call may not be made, for this reason.
-        question: a person must allow the call, for this reason.
+        context: text for the model's next request.
+        refusal: the call is refused, for this reason.
+        question: a person must approve the call, for this reason.
         pause: the agent should stop and wait for the user, for this reason.
     """
 
@@ -136,19 +136,19 @@ class Answer(NamedTuple):
 
 
 class Dialect(ABC):
-    """How one agent speaks: its events, where its payloads hold what, and how it is answered.
+    """Format of one agent's hooks: its events, payload fields and answers.
 
-    The values here are those of most agents, whose payloads are flat and name their event.
+    The defaults are those of most agents, whose payloads are flat and name their event.
 
     Attributes:
-        agent: its name.
-        can_ask: it can ask a person before a call; if not, a question is answered with a refusal.
-        takes_context: events whose answers bring words to the model.
-        takes_pause: events whose answers end the agent's loop; elsewhere only further calls can be refused.
-        sessions: fields that hold the id of the conversation; the first that is given counts.
-        tool: field that holds the name of a call's tool.
-        args: field that holds a call's arguments.
-        ids: fields that hold a call's id, as above; none where the agent has no ids.
+        agent: name of the agent.
+        can_ask: it can ask a person before a call; otherwise a question is answered by a refusal.
+        takes_context: events whose answers can carry text for the model.
+        takes_pause: events whose answers can end the agent's loop; elsewhere only further calls can be refused.
+        sessions: fields with the id of the conversation; the first present one is used.
+        tool: field with the tool's name of a call.
+        args: field with a call's arguments.
+        ids: fields with a call's id; empty if the agent has none.
     """
 
     agent: ClassVar[str]
@@ -161,12 +161,12 @@ class Dialect(ABC):
     ids: ClassVar[tuple[str, ...]] = ()
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand a payload; None for what is no hook of this agent.
+        """Parse a payload; None if it is not a hook of this agent.
 
         Args:
-            payload: what the hook was given.
-            event: its name where the payload does not hold it.
-            tail: reads the end of a log that the agent keeps, where only that tells how a call ended.
+            payload: input of the hook.
+            event: name of the event if the payload does not hold it.
+            tail: reads the end of the agent's log, if only that contains how a call ended.
         """
         session = first_name(payload, *self.sessions)
         if not session:
@@ -183,14 +183,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells, in order; nothing where it means nothing here."""
+        """Return what an event reports, in order; empty for irrelevant events."""
 
     @abstractmethod
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into the agent's own form; empty where there is nothing to say."""
+        """Format an answer for the agent; empty without one."""
 
     def call(self, payload: Payload) -> CallBegan:
-        """The call that a payload is about."""
+        """Return the call of a payload."""
         name = name_of(payload.get(self.tool)) or "unknown"
         return CallBegan(
             name,
@@ -201,30 +201,30 @@ class Dialect(ABC):
 
 
 def service_of(tool: str, given: Any = None) -> str:
-    """MCP server behind a tool: as told, else from a name such as `mcp__SERVER__TOOL`."""
+    """Return the MCP server of a tool: as reported, else from a name such as `mcp__SERVER__TOOL`."""
     told = first_name(given, "name", "server_name", "serverName") if isinstance(given, dict) else name_of(given)
     parts = tool.split("__")
     return told or (name_of(parts[1]) if len(parts) > 2 and parts[0] == "mcp" else "")
 
 
 def prompted(text: str) -> tuple[Happening, ...]:
-    """A prompt; nothing where the agent's own client wrote it."""
+    """Return a prompt; none if the agent's client wrote it."""
     return (Prompted(),) if is_spoken(text) else ()
 
 
 def code_of(value: Any) -> int | None:
-    """An exit code; None for what is none."""
+    """Return an exit code; None if the value is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def duration_of(value: Any) -> float | None:
-    """A duration in milliseconds; None for what is none."""
+    """Return a duration in milliseconds; None if the value is not one."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and 0 <= value <= MAX_SPAN_MS else None
 
 
 def failure(text: str, *, interrupted: bool = False) -> Ending:
-    """The end of a call that the agent says has failed."""
+    """Return the end of a call that the agent reports as failed."""
     if interrupted:
         return INTERRUPTED
     code = code_in(EXIT_CODE, text)
@@ -232,7 +232,7 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
 
 
 def words_of(value: Any) -> str:
-    """Text of a tool's response, in whatever shape it comes."""
+    """Return the text of a tool's response in any format."""
     if isinstance(value, dict):
         for name in ("llmContent", "textResultForLlm", "error", "message", "output", "stdout", "content"):
             if (text := text_of(value.get(name))) or (text := _message(value.get(name))):
@@ -241,7 +241,7 @@ def words_of(value: Any) -> str:
 
 
 def without_process(response: Any) -> Any:
-    """A response without the number of the process, which makes every run of a command look like another result."""
+    """Return a response without process id, which would make every run's result different."""
     text = words_of(response)
     return PROCESS.sub("", text) if text else response
 

@@ -1,4 +1,4 @@
-"""Gemini CLI: calls have no id, and how a command ended stands in the text for the model."""
+"""Gemini CLI: no call ids, and exit codes in the text for the model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
 
 
 class GeminiDialect(Dialect):
-    """Gemini CLI. A question without a person at the terminal makes it begin the whole run anew, so none is asked."""
+    """Gemini CLI. A question without a terminal restarts the whole run, so none is asked."""
 
     agent = "gemini"
     takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
     takes_pause = frozenset({"AfterTool"})
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells."""
+        """Return what an event reports."""
         del tail
         match event:
             case "BeforeAgent":
@@ -49,7 +49,7 @@ class GeminiDialect(Dialect):
         return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into words of Gemini CLI."""
+        """Format an answer for Gemini CLI."""
         if reason := answer.refusal or answer.question:
             return {"decision": "deny", "reason": reason}
         written: Payload = {"continue": False, "stopReason": answer.pause} if answer.pause else {}

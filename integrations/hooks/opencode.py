@@ -1,4 +1,4 @@
-"""OpenCode: it runs our plugin (`opencode_plugin.js`), which passes on what its own hooks are given."""
+"""OpenCode: runs trustfold's plugin (`opencode_plugin.js`), which forwards the arguments of its hooks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .dialect import (
 
 
 class OpenCodeDialect(Dialect):
-    """OpenCode. Its hook for asking is never called, so what must be asked is refused."""
+    """OpenCode. Its approval hook is never called, so calls that need approval are refused."""
 
     agent = "opencode"
     takes_context = frozenset({"tool.execute.after"})
     takes_pause = frozenset({"tool.execute.after"})
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Understand what the plugin sends: the hook's name, its `input` and its `output`."""
+        """Parse the plugin's payload: the hook's name, its `input` and its `output`."""
         name = name_of(payload.get("hook_event_name")) or event
         given = _object(payload.get("input"))
         session = first_name(given, "sessionID")
@@ -43,7 +43,7 @@ class OpenCodeDialect(Dialect):
         return Hook(name, session, self.happened(name, payload, tail), folder=folder, model=model)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """What an event tells."""
+        """Return what an event reports."""
         del tail
         given, output = _object(payload.get("input")), _object(payload.get("output"))
         match event:
@@ -66,7 +66,7 @@ class OpenCodeDialect(Dialect):
         return ()
 
     def write(self, event: str, answer: Answer) -> Payload:
-        """Put an answer into the words that the plugin understands."""
+        """Format an answer for the plugin."""
         del event
         named = {"refusal": answer.refusal or answer.question, "context": answer.context, "pause": answer.pause}
         return {name: text for name, text in named.items() if text}

@@ -1,7 +1,7 @@
-"""One conversation of a coding agent between its hooks: events for the folds, and what is to be said to it.
+"""State of a coding agent's conversation between its hooks: events for the folds, and answers to hooks.
 
-A call becomes events when it has ended: its start is held until then, for a person may think about it for an hour, or
-deny it without anybody being told. What is still held when the user speaks again, or the turn ends, was cancelled.
+A call becomes events when it has ended: its start is held until then, as a person may take an hour to approve it, or
+deny it unreported. Calls still held at the next user message or the end of the turn count as cancelled.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .dialect import (
 )
 
 MAX_OPEN = 200
-"""Calls of a session that may be under way at once; beyond that the oldest are forgotten, and end as whole calls."""
+"""Number of open calls per session; beyond it the oldest are forgotten, and end as whole calls."""
 
 MAX_SETTLED = 500
-"""Calls remembered whose end counts nowhere: refused here, or ended already."""
+"""Number of calls remembered whose end is ignored: refused here, or ended already."""
 
 MAX_PIECES = 50
-"""Messages that may be incomplete at once."""
+"""Number of incomplete messages kept."""
 
 MAX_SPOKEN = 100_000
-"""Characters of an incomplete message that are kept."""
+"""Characters kept of an incomplete message."""
 
 SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
 """Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
@@ -53,14 +53,14 @@ PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do,
 
 
 class Verdict(NamedTuple):
-    """What holds for a call that the model wants to make.
+    """Verdict on a call that the model requests.
 
     Attributes:
-        refusal: nobody may make it, for this reason; empty: it may be made.
-        question: a person must allow it, for this reason; empty: nobody needs to.
-        way_out: what lets the call pass where nobody can be asked, to be put behind the question.
-        may_try: where nobody can be asked it may pass all the same, for only calls that succeed restore trust.
-        approvals: the operator's approvals by which the call passes, and which it uses up.
+        refusal: reason why it is refused; empty: it is not.
+        question: reason why a person must approve it; empty: no approval is needed.
+        way_out: how the call can be approved if nobody can be asked; appended to the question.
+        may_try: it may pass if nobody can be asked, as only successful calls restore trust.
+        approvals: ids of the operator's approvals that let the call pass, and that it consumes.
     """
 
     refusal: str = ""
@@ -81,17 +81,17 @@ class _Open(NamedTuple):
 
 
 class HookSession:
-    """A conversation; a subagent's is one of its own. Time is given, nothing is awaited, nothing is sent.
+    """Conversation; each subagent has its own. Time is given; does no I/O and does not wait.
 
     Attributes:
         session_id: id in the events.
-        workspace: where its tools live; empty where that is not known yet.
-        inbox: nudges for it.
-        paused: why it waits for its user; empty when it does not.
+        workspace: workspace of its tools; empty if unknown yet.
+        inbox: inbox of its nudges.
+        paused: reason why it waits for its user; empty if it does not.
     """
 
     def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
-        """Begin with the first hook heard of it."""
+        """Begin with the first hook of the conversation."""
         self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
         self.inbox = NudgeInbox()
         self._dialect = dialect
@@ -112,14 +112,14 @@ class HookSession:
 
     @property
     def paused(self) -> str:
-        """Why it waits for its user; empty when it does not."""
+        """Return why it waits for its user; empty if it does not."""
         return self.inbox.pause_reason if self.inbox.paused else ""
 
     def take(self, hook: Hook, now_ms: int) -> list[bytes]:
-        """Take up what a hook tells; returns the events that follow from it, in order.
+        """Process a hook; return the resulting events, in order.
 
         Args:
-            hook: as its dialect understood it.
+            hook: parsed hook.
             now_ms: when it arrived, milliseconds since the epoch.
         """
         self._at = max(self._at, now_ms)
@@ -131,12 +131,12 @@ class HookSession:
         return made
 
     def answer(self, hook: Hook, check: Check, *, shadow: bool = False) -> Answer:
-        """What there is to say to a hook, once its events have been folded.
+        """Return the answer to a hook, after its events have been folded.
 
         Args:
-            hook: as it was taken.
-            check: what holds for a call.
-            shadow: the answer will not be given: a refused call is made all the same.
+            hook: hook as processed.
+            check: returns the verdict on a call.
+            shadow: the answer will not be sent, so a refused call is made nevertheless.
         """
         for happening in hook.happened:
             if isinstance(happening, CallBegan):
@@ -151,7 +151,7 @@ class HookSession:
         return Answer(context=context, pause=pause and f"trustfold: {pause}")
 
     def hear(self, nudge: NudgeIssued) -> None:
-        """Take a nudge for the next answer that can carry it."""
+        """Queue a nudge for the next answer that can carry it."""
         self.inbox.take(nudge)
 
     # --- before a call --------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class HookSession:
         return Answer()
 
     def _settle(self, place: str) -> None:
-        """Leave an end that is still told out of account: of a call that was refused here, or told twice."""
+        """Ignore the end of a call that was refused here, or reported twice."""
         self._settled[place] = None
         while len(self._settled) > MAX_SETTLED:
             self._settled.popitem(last=False)
@@ -224,7 +224,7 @@ class HookSession:
         self._speak(text)
 
     def _speak(self, text: str) -> None:
-        """A whole message; the agent may tell its last one again when the turn ends."""
+        """Process a whole message; the agent may repeat its last one when the turn ends."""
         words = text.strip()
         if words and words != self._last_words:
             self._begin_turn()
@@ -256,7 +256,7 @@ class HookSession:
 
     def _whole_call(self, held: _Open, ended: CallEnded) -> None:
         began = held.began_ms
-        if ended.duration_ms is not None:  # without the time that a person took to allow it
+        if ended.duration_ms is not None:  # without the time of the approval
             began = max(began, self._at - int(ended.duration_ms))
         call = ended.call if ended.call.args else held.call
         about: dict[str, Any] = {
@@ -297,7 +297,7 @@ class HookSession:
             self._event("turn.started")
 
     def _taken(self, place: str) -> _Open | None:
-        """The call held longest at a place, which is held no longer."""
+        """Remove and return the oldest held call of a key."""
         twins = self._open.get(place)
         if not twins:
             return None
@@ -327,7 +327,7 @@ class HookSession:
 
 
 def _place(call: CallBegan) -> str:
-    """What pairs the end of a call with its beginning: its id, else its tool and arguments, in order."""
+    """Return the key that pairs start and end of a call: its id, else its tool and arguments, in order."""
     if call.call_id:
         return f"id:{call.call_id}"
     digest = blake2b(canonical(call.args), digest_size=16).hexdigest()

@@ -1,1 +1,1 @@
-"""What can be said about one call, from its own events: key, class, fingerprints, severity. Pure functions."""
+"""Analysis of one call from its own events: key, class, fingerprints, severity. Pure functions."""

@@ -15,7 +15,7 @@ from ...schemas.vocabulary import Severity
 from .errors import MAX_TYPE_CHARS, by_exit_code, exit_code_of, normal_exit_code
 
 MAX_MESSAGE_CHARS = 2000
-"""Only this much of a message is searched for phrases."""
+"""Number of characters of a message that are searched for phrases."""
 
 Runs = Literal["", "shell", "code"]
 """Kind of program that a tool runs for its caller: command lines, programs, or none. Their output is no message."""
@@ -122,7 +122,7 @@ _GENERIC = frozenset(
     shellcommanderror execaerror execexception exiterror executionerror executionfailed subprocesserror processerror
     clienterror""".split()
 )
-"""Names of errors that say only that a tool or command said no."""
+"""Names of errors that report only that a tool or command failed."""
 
 TOOL_ERROR = "ToolError"
 """Name of a failure that the tool of an MCP server reports by `isError`."""
@@ -171,14 +171,14 @@ _PHRASES: dict[Severity, tuple[str, str]] = {
         r"internal (?:server )?(?:error|failure)|bad gateway|server error|unhandled (?:exception|error|rejection)|uncaught (?:exception|\w*error)|traceback \(most recent call last|is not a function|cannot read propert(?:y|ies) of (?:undefined|null)|object has no attribute|null pointer|no space left on device|disk quota exceeded|unexpected error|exception (?:occurred|was thrown|in thread)",
     ),
 }  # fmt: skip
-"""In the order of precedence: text of which each phrase holds some, found much faster than a phrase; and the phrases."""
+"""In the order of precedence: text that each phrase contains, as a fast pre-check; and the phrases."""
 _Search = tuple[Severity, tuple[str, ...], Callable[[str], re.Match[str] | None]]
 _SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
 )
 _NOT_WORDS = re.compile(r"`[^`]*`|[^\s/]*/\S*")
-"""Quoted code and paths: what a message is about, not what it says."""
+"""Quoted code and paths: the subject of a message, not its statement."""
 
 _STATUS = re.compile(
     r"(?:\b(?:client|server) error '|<(?:title|h1)>\s*|\bindicate success: )([45]\d\d)\b"
@@ -194,7 +194,7 @@ _CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Pan
 _WAITED = re.compile(
     r"\bwaiting for (?:the )?(?:locator|selector|element|getby\w+|get_by_\w+|xpath|text|function)\b|pointer events"
 )
-"""Messages of a browser that waited for something the page does not have."""
+"""Messages of a browser that waited for a missing element of the page."""
 
 _CODE_IN_TEXT = re.compile(r"\brpc error: code = (\w{1,60})|\bAn error occurred \((\w{1,60})\)")
 _CODE_IN_FRONT = re.compile(r"(?:Error: )?([A-Z][A-Z_]{3,30}): ")
@@ -205,7 +205,7 @@ _BROKEN_LINE = re.compile(
     r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*|internal (?:server )?error|bad gateway|service unavailable"
     r"|gateway time-?out|(?:context )?deadline exceeded|panic: .*|fatal error: runtime.*|runtime error: .*)\W*\Z"
 )
-"""A line that says by itself that nothing ran: an answer in the place of a command's output."""
+"""Line that reports that nothing ran: an answer in place of a command's output."""
 
 _PANIC = re.compile(
     r"\A(?:panic: |runtime error: |fatal error: (?:runtime|all goroutines|stack overflow|out of memory)|thread '[^'\n]*' panicked)"
@@ -219,7 +219,7 @@ _EXIT_LINE = re.compile(
     r"(?:\A|\n)\W{0,3}(?:(?:the )?(?:command|process|script) )?(?:completed|finished|exited|failed)?(?: with)? ?"
     r"exit(?:ed with)? (?:code|status):? (-?\d{1,10})[.\])>]{0,2}[ \t]*(?=\n|\Z)"
 )
-"""A line of its own by which an agent's client says how a command ended, among others about it."""
+"""Line by which an agent's client reports how a command ended."""
 
 _CLIENT_LINES_CHARS = 400
 _LAST_LINES = 3
@@ -229,7 +229,7 @@ _COMMAND_DENIED = re.compile(
     r"|eacces|eperm)\b"
 )
 _WALKERS = frozenset("find fd rg grep egrep fgrep zgrep du tree".split())
-"""Commands that go through whole trees: what they may not read there, they say, and go on."""
+"""Commands that walk whole trees: they report unreadable files and continue."""
 
 _CUT_OFF = re.compile(
     r"(?:\A|\n)\W{0,3}(?:error: )?(?:the )?(?:command|process|execution|script|shell|program|code)(?: execution)? "
@@ -238,7 +238,7 @@ _CUT_OFF = re.compile(
 _SQL_TYPES = ("sql", "programmingerror", "operationalerror", "databaseerror", "integrityerror", "queryerror")
 _PROGRAM_ENDS = frozenset({Severity.TIMEOUT, Severity.CRASH})
 _SQL_HEALTH = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.NOT_FOUND})
-"""Severities that a database's error may have besides `validation`."""
+"""Severities other than `validation` that a database's error may have."""
 
 _SQL_SEARCHES = tuple(search for search in _SEARCHES if search[0] in _SQL_HEALTH)
 
@@ -282,7 +282,7 @@ def _by_type(name: str) -> Severity | None:
 
 @lru_cache(maxsize=2048)
 def is_exception(name: str) -> bool:
-    """Whether an error type, as it was reported, is the name of an exception class."""
+    """Whether a reported error type is the name of an exception class."""
     return len(name) <= MAX_TYPE_CHARS and _CLASS.match(name) is not None
 
 
@@ -293,7 +293,7 @@ def _speaks_sql(name: str) -> bool:
 
 
 def by_http_status(status: int) -> Severity | None:
-    """Severity of an HTTP status; None below 400."""
+    """Return the severity of an HTTP status; None below 400."""
     known = _BY_HTTP_STATUS.get(status)
     if known is not None or status < 400:
         return known
@@ -301,7 +301,7 @@ def by_http_status(status: int) -> Severity | None:
 
 
 def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Severity | None:
-    """Severity that a message's phrases suggest, matched on word boundaries, by precedence."""
+    """Return the severity that a message's phrases suggest, matched on word boundaries, by precedence."""
     text = message[:MAX_MESSAGE_CHARS]
     if "/" in text or "`" in text:
         text = _NOT_WORDS.sub(" ", text)
@@ -316,7 +316,7 @@ def by_message(message: str, searches: tuple[_Search, ...] = _SEARCHES) -> Sever
 
 
 def speaks_of_security(message: str) -> bool:
-    """Whether a message speaks of a security concern; by itself that says nothing."""
+    """Whether a message mentions a security concern; by itself that does not classify the failure."""
     return _SECURITY.search(message[:MAX_MESSAGE_CHARS].lower()) is not None
 
 
@@ -365,7 +365,7 @@ def classify(
 
 
 def _with_message(found: Severity, failure: Failure) -> Severity:
-    """The severity that a name suggests, where the message does not say what is meant by it."""
+    """Return the severity that a name suggests if the message is not specific."""
     if not failure.message:
         return found
     text = failure.message[:MAX_MESSAGE_CHARS].lower()
@@ -380,7 +380,7 @@ def _with_message(found: Severity, failure: Failure) -> Severity:
 
 
 def is_plain_answer(failure: Failure) -> bool:
-    """Whether a `validation` failure names no fault: a tool ran and said no, which is nobody's mistake by itself."""
+    """Whether a `validation` failure names no fault: the tool ran and declined, which is not by itself an error."""
     if failure.http_status is not None:
         return False
     names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
@@ -391,13 +391,13 @@ def is_plain_answer(failure: Failure) -> bool:
 
 
 def reported_by_tool(failure: Failure) -> Failure:
-    """The failure that the result of an MCP server's tool reports, under the name by which clients raise it."""
+    """Return the failure in the result of an MCP server's tool, under the name that clients raise it by."""
     code = failure.type if exit_code_of(failure.type) else failure.code or failure.type
     return failure._replace(type=TOOL_ERROR, code=code)
 
 
 def is_of_tool(name: str) -> bool:
-    """Whether an error type says that a tool reported the failure itself, so that who runs the tool has answered."""
+    """Whether an error type means that the tool itself reported the failure, so its server is reachable."""
     return name.rsplit(".", 1)[-1] in _OF_TOOLS
 
 
@@ -407,7 +407,7 @@ def _is_generic(name: str) -> bool:
 
 
 def exit_code_in(failure: Failure, runs: Runs) -> str:
-    """The exit code that a failure carries, as text; empty if none."""
+    """Return the exit code of a failure as text; empty without one."""
     found = exit_code_of(failure.type) or exit_code_of(failure.code)
     if found:
         return found
@@ -431,7 +431,7 @@ def exit_code_in(failure: Failure, runs: Runs) -> str:
 
 
 def _of_program(failure: Failure, by_names: list[Severity], exit_code: str) -> Severity:
-    """A program was run: whatever it raised is its own answer, unless it was cut off or killed."""
+    """Classify the failure of a program: its exceptions are answers, unless it was cut off or killed."""
     if exit_code and (found := by_exit_code(int(exit_code))) in _PROGRAM_ENDS:
         return found
     ended = next((found for found in by_names if found in _PROGRAM_ENDS), None)
@@ -443,7 +443,7 @@ def _of_program(failure: Failure, by_names: list[Severity], exit_code: str) -> S
 
 
 def _of_command(failure: Failure, exit_code: str, command: str) -> Severity | None:
-    """A command was run: its exit code, and a refusal in its last lines; None where nobody says that it ended."""
+    """Classify a command by its exit code and a refusal in its last lines; None if no exit code is reported."""
     found = by_exit_code(int(exit_code), command) if exit_code else Severity.VALIDATION
     if found is not Severity.VALIDATION:
         return found
@@ -467,7 +467,7 @@ def _says_that_nothing_ran(message: str) -> bool:
 
 
 def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severity:
-    """Severity by what a message names; else an answer, unless the tool broke."""
+    """Return the severity of an error name in the message; else an answer, unless the tool itself failed."""
     message = failure.message[:MAX_MESSAGE_CHARS]
     if message and any(map(_speaks_sql, names)):
         return by_message(message, _SQL_SEARCHES) or Severity.VALIDATION
@@ -506,7 +506,7 @@ def _named_in(message: str) -> Severity | None:
 
 
 def _status_in(message: str) -> Severity | None:
-    """Severity of the HTTP status that a message names (`HTTP 503`, `status code 429`, `404 Not Found`)."""
+    """Return the severity of an HTTP status in a message (`HTTP 503`, `status code 429`, `404 Not Found`)."""
     text = message.lower()
     if not (
         text[:1].isdigit()
@@ -555,7 +555,7 @@ def _exit_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ended_with(fields: dict[str, Any]) -> int:
-    """The exit code among the fields of a result; 0 if there is none."""
+    """Return the exit code among the fields of a result; 0 without one."""
     return next((number for name in _EXIT_FIELDS if (number := _number(fields.get(name))) is not None), 0)
 
 
@@ -594,14 +594,14 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
 
 
 def text_of_result(result: Any) -> str:
-    """Text of a failed call without an error: its result, or the text in it; empty where there is none."""
+    """Return the text of a failed call without an error: its result, or the text in it; empty without any."""
     if isinstance(result, dict):
         return next((text for name in _TEXT_FIELDS if (text := _text_of(result.get(name)))), "")
     return _text_of(result)
 
 
 def _text_of(value: Any) -> str:
-    """Text, or that of the content blocks of an MCP result; of a long one its head and its last lines."""
+    """Return text, or that of an MCP result's content blocks; of a long one its head and its last lines."""
     if isinstance(value, list):
         value = "\n".join(
             text for block in value[:16] if isinstance(block, dict) and isinstance(text := block.get("text"), str)

@@ -1,4 +1,4 @@
-"""What a command line does, read once for all who ask: its command word, its class, its danger."""
+"""Parsed command line, shared by all users: command word, class and danger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
 
 class CommandLine(NamedTuple):
-    """A command line as far as folds care.
+    """Properties of a command line that the folds use.
 
     Attributes:
         word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the

@@ -1,4 +1,4 @@
-"""Dangerous and risky commands: what a call tried to do that no agent should (docs/classification.md).
+"""Detects dangerous and risky commands (docs/classification.md).
 
 Judged on the parsed command, never on free error text: a message that merely says "security" blocks nothing.
 *Dangerous* is the destruction of a root or home directory, a write to a raw disk or to a store of credentials, a fork
@@ -18,7 +18,7 @@ from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, inte
 
 
 class Danger(NamedTuple):
-    """Danger and risk of a command line, in a few words; all empty for nearly every one.
+    """Danger and risk of a command line in words; empty for nearly all.
 
     Attributes:
         danger: what is dangerous about it.
@@ -63,7 +63,7 @@ _CREDENTIAL_STORE = re.compile(
     r"(?:^|/)\.(?:ssh|gnupg|aws|kube|password-store)/?\*?\Z|^/etc/(?:passwd|shadow|sudoers)\Z"
 )
 _NEAR_CREDENTIALS = (".ssh", ".aws", ".netrc", ".git-c", ".pgpass", ".kube", ".docker", ".gnupg", "/etc")
-"""One of these stands in every path that `_CREDENTIALS` finds; a cheap look first."""
+"""Every path that `_CREDENTIALS` matches contains one of these; a fast pre-check."""
 
 _RAW_DISK = re.compile(
     r"/dev/(?:disk/|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|r?disk\d|dm-\d|mapper/|md\d|k?mem\b|port\b)"
@@ -98,7 +98,7 @@ _SIGNS = re.compile(
     r"|rm_rf?\b|rmdirSync|removeSync|\|\s*(?:ba)?sh\b"
     r"|-delete\b|/dev/[a-z]|>\s*[\"']?(?:~|\$HOME|/)|Download(?:String|Data)|Remove-Item|Format-|Clear-Disk",
 )
-"""One of these stands in every harmful line, unless it is spelt in an odd way; then `_ODD` does."""
+"""Every harmful line contains one of these, unless it is oddly spelt; then `_ODD` matches."""
 
 _ODD = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
 _POWERSHELL_DOWNLOAD = re.compile(
@@ -108,7 +108,7 @@ _POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.I
 
 
 def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
-    """Danger of a command line, given with its commands as `shell` reads them."""
+    """Return the danger of a command line, given with its commands as `shell` parses them."""
     if not _worth_a_look(line, commands):
         return _HARMLESS
     if ":\\" in line:
@@ -126,7 +126,7 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
 
 
 _ODDITIES = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs .*\b(?:sh|bash) |\bchmod \+x|\bchmod 7")
-"""Ways to run what stands elsewhere on a line."""
+"""Ways to run text from elsewhere on a line."""
 
 
 _DIGITS = frozenset("0123456789")
@@ -135,7 +135,7 @@ _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
 
 
 def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
-    """A cheap look first: nearly every command is innocent and must not cost more."""
+    """Fast pre-check: nearly every command is harmless and must cost no more."""
     if len(line) > MAX_COMMAND_CHARS and _has_sign(line):
         return True  # what stands behind the part that `shell` reads
     for command in commands:
@@ -156,7 +156,7 @@ def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
 
 
 def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
-    """Whether a command that could do harm, or run others that do, is worth a close look."""
+    """Whether a command that could do harm, or run others that do, needs a full check."""
     if name in _HARMFUL and _may_harm(command, line):
         return True
     if name in RUNNERS:
@@ -165,7 +165,7 @@ def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
 
 
 def _has_sign(line: str) -> bool:
-    """Whether anything that does harm stands anywhere in a line; plain words first, as nearly no line holds one."""
+    """Whether a line contains anything harmful; plain words are checked first, as nearly no line has one."""
     return any(needle in line for needle in _NEEDLES) and _SIGNS.search(line) is not None
 
 
@@ -174,7 +174,7 @@ def _near_credentials(line: str) -> bool:
 
 
 def _may_harm(command: SimpleCommand, line: str) -> bool:
-    """Whether a command that could do harm reaches beyond plain names below its directory."""
+    """Whether a harmful command may reach outside of plain names below its directory."""
     name, words = command.name, command.words
     if name in _WRITERS:
         if "/dev/" in line or _near_credentials(line):
@@ -201,7 +201,7 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
 
 
 def _may_be_harmful(word: str) -> bool:
-    """Whether a word may name a command that does harm, itself or by what it runs in turn."""
+    """Whether a word may name a harmful command, or one that runs others."""
     name = word.rpartition("/")[2]
     return name in _HARMFUL or name in RUNNERS or name in PRIVILEGE_WRAPPERS or "$" in word or "`" in word
 
@@ -220,7 +220,7 @@ def _operands(step: Step) -> list[str]:
 
 
 def _choices(word: str) -> list[str]:
-    """Words that braces stand for (`/{bin,etc}`), up to `_MAX_CHOICES`."""
+    """Expand braces (`/{bin,etc}`) to at most `_MAX_CHOICES` words."""
     waiting = [word]
     plain: list[str] = []
     while waiting and len(waiting) + len(plain) < _MAX_CHOICES:
@@ -234,7 +234,7 @@ def _choices(word: str) -> list[str]:
 
 
 def _resolved(word: str, directory: str) -> str:
-    """A path made plain: home and directory filled in, dots and double slashes gone."""
+    """Normalise a path: expand home and directory, remove dots and double slashes."""
     path = word
     if path[:1] in {"~", "$", "%"}:
         path = _HOME.sub("/home/~", path, count=1)
@@ -252,7 +252,7 @@ def _on_root(step: Step) -> bool:
 
 
 def _moved(step: Step) -> tuple[list[str], str]:
-    """Sources and target of a command that copies or moves."""
+    """Return sources and target of a command that copies or moves."""
     words = step.words
     for at, word in enumerate(words[:-1]):
         if word in {"-t", "--target-directory"}:
@@ -263,7 +263,7 @@ def _moved(step: Step) -> tuple[list[str], str]:
 
 
 def _danger_of(step: Step) -> str:
-    """Danger of one command, in words; empty if there is none."""
+    """Return the danger of one command in words; empty without any."""
     name, words = step.name, step.words
     if _writes_to_disk(step):
         return "writes to a raw disk"
@@ -315,7 +315,7 @@ def _windows_danger(name: str, step: Step) -> str:
 
 
 def _risk_of(step: Step) -> str:
-    """Risk of one command, in words; empty if there is none."""
+    """Return the risk of one command in words; empty without any."""
     name, words = step.name, step.words
     if step.fetched:
         return "runs a download at once"

@@ -1,4 +1,4 @@
-"""Errors that say nothing about the tool (refusals, cancellations, vetoes of a guard), and what exit codes mean.
+"""Errors that are neutral for the tool (refusals, cancellations, guards), and the meaning of exit codes.
 
 A user's denial, a sibling cancelled with a failed parallel call and a call that was never made are neutral: neither
 success nor failure. The tables are explained in docs/classification.md.
@@ -12,7 +12,7 @@ from functools import lru_cache
 from ...schemas.vocabulary import Severity
 
 MAX_TYPE_CHARS = 256
-"""What is longer is no error type or code, but text; nothing is read in it, and nothing of it is kept in a cache."""
+"""Longest error type or code; longer texts are not read and not cached."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _DENIED = frozenset(
@@ -29,7 +29,7 @@ _ABORTS = frozenset(
     """aborterror cancellederror cancelederror cancellationerror cancelledexception operationcanceledexception
     taskcanceledexception cancellationexception""".split()
 )
-"""Exceptions by which runtimes stop what is under way, whoever asked for it."""
+"""Exceptions by which runtimes cancel running work, for any reason."""
 
 _TIME_LIMIT = re.compile(r"time[ -]?out|timed out", re.IGNORECASE)
 _HEAD_CHARS = 200
@@ -47,7 +47,7 @@ _STOPPED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _HARNESS_LINE = re.compile(r"\s*(?:error:\s*)?(?:(?:process exited with|exit) code:? -?\d{1,10}\n\s*)?", re.IGNORECASE)
-"""Lines that an agent's client writes above the message proper."""
+"""Lines that an agent's client adds above the message."""
 
 _EXIT_CODE = re.compile(r"exit_?(?:code|status)?[ _:]?(-?[0-9]{1,10})$", re.IGNORECASE)
 _CRASH_FROM = 131
@@ -66,11 +66,11 @@ _BY_EXIT_CODE = {
 }
 _REMOTE_COMMANDS = frozenset({"ssh", "scp", "sftp", "sshpass", "mosh", "autossh"})
 _CONNECTION_LOST = 255
-"""Exit code of ssh and its like where there was no connection; of any other program it means -1."""
+"""Exit code of ssh and similar programs without a connection; for other programs it is -1."""
 
 
 def neutral_reason(error_type: str, message: str = "") -> str:
-    """`denied`, `cancelled`, or empty when neither the error type nor the message's first words say so.
+    """Return `denied`, `cancelled`, or empty if neither the error type nor the message's first words match.
 
     A cancellation that a time limit caused is a timeout and not neutral.
     """
@@ -119,7 +119,7 @@ def _plain(error_type: str) -> str:
 
 
 def exit_code_of(error_type: str) -> str:
-    """Exit code in an error type such as `exit_code_137`, with signals as 128 + n; empty if there is none."""
+    """Return the exit code in an error type such as `exit_code_137`, signals as 128 + n; empty without one."""
     return _exit_code_of(error_type) if len(error_type) <= MAX_TYPE_CHARS else ""
 
 

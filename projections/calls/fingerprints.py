@@ -1,4 +1,4 @@
-"""Fingerprints of calls and results, by which repeated ones are recognised.
+"""Fingerprints of calls and results, for detecting repetitions.
 
 See docs/design/semantics.md#behaviour.
 
@@ -17,14 +17,14 @@ from typing import Any
 import orjson
 
 MAX_RESULT_BYTES = 1024
-"""Longer results are judged by their first and last half of this and their length; bounds the cost per event."""
+"""Longer results are represented by head and tail of this size together, and their length; bounds the cost."""
 
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
     timestamp time date created_at updated_at started_at finished_at request_id requestid trace_id traceid
     span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag""".split()
 )
-"""Result fields that say when or where a call ran, not what it found."""
+"""Result fields about time and place of a call, not about its result."""
 
 _LONGEST_NAME = max(map(len, VOLATILE_FIELDS))
 _NESTED = (dict, list)
@@ -57,28 +57,28 @@ _NUMERIC_HINT = re.compile(rb"0(?::00|-00-00|x|000000000|\ ?(?:m(?:s|in|illi)|[n
 
 
 _PREPARED = blake2b(digest_size=8)
-"""Copied for each digest, which takes two thirds of the time that setting one up does."""
+"""Prepared hash that is copied for each digest, which saves a third of the time."""
 
 
 def digest(data: bytes) -> int:
-    """64-bit digest of bytes; stable across processes and releases."""
+    """Return a 64-bit digest of bytes; stable across processes and releases."""
     hashed = _PREPARED.copy()
     hashed.update(data)
     return int.from_bytes(hashed.digest(), "big")
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys: equal arguments give equal bytes whatever their key order."""
+    """Encode as JSON with sorted keys: equal arguments give equal bytes."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def call_fingerprint(tool_name: str, canonical_args: bytes) -> int:
-    """Fingerprint of a call: its tool and its canonical arguments (or the publisher's digest of them)."""
+    """Return the fingerprint of a call: its tool and canonical arguments (or the publisher's digest of them)."""
     return digest(tool_name.encode() + b"\x00" + canonical_args)
 
 
 def mask(text: bytes) -> bytes:
-    """Replace the volatile parts of a result by fixed marks."""
+    """Replace the volatile parts of a result by fixed markers."""
     if len(text) > MAX_RESULT_BYTES:
         half = MAX_RESULT_BYTES // 2
         text = text[:half] + b"\x00%d\x00" % len(text) + text[-half:]
@@ -95,7 +95,7 @@ def mask(text: bytes) -> bytes:
 
 
 def without_volatile_fields(value: Any) -> Any:
-    """A JSON value without the fields that only say when or where it was made, at any depth."""
+    """Return a JSON value without fields about its time and place, at any depth."""
     if isinstance(value, dict):
         return {
             name: without_volatile_fields(inner) if isinstance(inner, _NESTED) else inner
@@ -113,13 +113,13 @@ def _is_volatile(name: str) -> bool:
 
 
 def result_fingerprint(raw: bytes, parsed: Any) -> int:
-    """Fingerprint of a result, given both as JSON bytes and parsed (None where it is not an object or list)."""
+    """Return the fingerprint of a result, given as JSON bytes and parsed (None if not an object or list)."""
     if parsed is not None:
         raw = canonical(without_volatile_fields(parsed))
     return digest(mask(raw))
 
 
 def error_fingerprint(status: str, error_type: str, http_status: int | None, code: str, message: str) -> int:
-    """Fingerprint of a failure: two calls fail the same way when status, type, codes and masked message agree."""
+    """Return the fingerprint of a failure: equal if status, type, codes and masked message are equal."""
     head = f"{status}\x00{error_type}\x00{http_status or ''}\x00{code}\x00".encode()
     return digest(head + mask(message.encode(errors="replace")))

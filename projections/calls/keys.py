@@ -25,7 +25,7 @@ MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
 
 MAX_TARGET_CHARS = 4096
-"""Only this much of a path or URL is read: what follows is in no key, and what was read is kept for the next time."""
+"""Number of characters of a path or URL that are read; the rest is in no key."""
 
 SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
@@ -76,7 +76,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class CallKey(NamedTuple):
-    """Where one call counts.
+    """Key and service of one call.
 
     Attributes:
         fine: tool and normalised key parameters, e.g. `http_request|domain=api.example.com|path_prefix=v1`.
@@ -100,30 +100,30 @@ def escape(value: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _one(tool_name: str, name: str, value: str) -> CallKey:
-    """Key with a single parameter, for no service; the common case, made once per distinct target."""
+    """Return a key with a single parameter and no service; cached, as it is the common case."""
     return CallKey(make_key(tool_name, {name: value}), "", "")
 
 
 @lru_cache(maxsize=1024)
 def _of_server(tool_name: str, server: str) -> CallKey:
-    """Key of a tool that an MCP server provides."""
+    """Return the key of an MCP server's tool."""
     server = redact_text(server)
     return CallKey(make_key(tool_name, {"mcp_server": server}), escape(server), "mcp")
 
 
 def in_quotes(key: str) -> str:
-    """A key as a word of a shell's command line, always in single quotes: paths in it may hold anything."""
+    """Quote a key for a shell's command line, always in single quotes, as paths may hold anything."""
     return "'" + key.replace("'", "'\\''") + "'"
 
 
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
-    """`tool|name=value|…` with the parameters sorted by name; parameters without a value are left out."""
+    """Return `tool|name=value|…` with parameters sorted by name; parameters without a value are omitted."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]
     return "|".join([tool_key(tool_name), *parts])
 
 
 def parse_key(key: str) -> tuple[str, str]:
-    """Tool name and parameter signature of a key, as they stand in it (escapes kept)."""
+    """Return tool name and parameter signature of a key, escaped as in the key."""
     for found in re.finditer(r"\\.|\|", key, re.DOTALL):
         if found.group() == "|":
             return key[: found.start()], key[found.end() :]
@@ -131,12 +131,12 @@ def parse_key(key: str) -> tuple[str, str]:
 
 
 def tool_of_key(key: str) -> str:
-    """Name of the tool that a trust key is about; the key itself where it names another scope."""
+    """Return the tool name of a trust key; the key itself if it names another scope."""
     return key if has_scope(key) else unescape(parse_key(key)[0])
 
 
 def unescape(text: str) -> str:
-    """Undo `tool_key`."""
+    """Undo the escaping of `tool_key`."""
     return _ESCAPED.sub(lambda found: _UNESCAPED.get(found[1], found[1]), text)
 
 
@@ -145,13 +145,13 @@ _SERVICE_PARAM = re.compile(r"\|(?:domain|mcp_server)=((?:\\.|[^|\\])+)")
 
 @lru_cache(maxsize=8192)
 def service_of_key(key: str) -> str:
-    """Service (domain or MCP server) that a fine key names; empty if it names none."""
+    """Return the service (domain or MCP server) in a fine key; empty without one."""
     found = _SERVICE_PARAM.search(key) if "|" in key else None
     return found.group(1) if found else ""
 
 
 def scope_of_key(key: str) -> str:
-    """Scope whose state holds a trust or breaker key.
+    """Return the scope whose state holds a trust or breaker key.
 
     `bash|command=rm` is held by `tool:bash`, `http_request|domain=api.example.com` by `service:api.example.com`.
     """
@@ -178,12 +178,12 @@ def tool_key(tool_name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def parent_directory(path: str) -> str:
-    """Parent directory of a path after normalisation; `.` for a bare file name."""
+    """Return the parent directory of a normalised path; `.` for a bare file name."""
     return posixpath.dirname(normal_path(path)) or "."
 
 
 def normal_path(path: str) -> str:
-    """A path after normalisation; of a URL only scheme, host and path, for the rest may be a secret."""
+    """Normalise a path; of a URL keep only scheme, host and path, as the rest may be a secret."""
     plain = path.strip().replace("\\", "/")
     if "://" in plain:
         plain = _CREDENTIALS.sub(r"\1", _QUERY.split(plain, 1)[0])
@@ -217,7 +217,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def mcp_server(tool_name: str) -> str:
-    """MCP server in a tool's name: `mcp__server__tool` or `mcp_server_tool`; empty if there is none."""
+    """Return the MCP server in a tool's name: `mcp__server__tool` or `mcp_server_tool`; empty without one."""
     if tool_name.startswith("mcp__"):
         return tool_name[5:].partition("__")[0]
     if tool_name.startswith("mcp_"):
@@ -230,7 +230,7 @@ _COMMAND_ARGS = ("command", "cmd", "script", "commands", "command_line", "comman
 
 
 def shell_command(args: Mapping[str, Any]) -> str:
-    """Command line of a shell tool's arguments: `command`, `cmd` or `script`, text or a list of words."""
+    """Return the command line of a shell tool's arguments: `command`, `cmd` or `script`, text or a list of words."""
     for name in _COMMAND_ARGS:
         value = args.get(name)
         if isinstance(value, str):
@@ -246,7 +246,7 @@ def shell_command(args: Mapping[str, Any]) -> str:
 
 
 class Family(NamedTuple):
-    """What a tool's name says about its targets.
+    """Properties of a tool's targets, by its name.
 
     Attributes:
         kind: `shell`, `code`, `file`, `directory`, `http`, or empty.
@@ -261,7 +261,7 @@ NO_FAMILIES: Mapping[str, str] = {}
 
 
 def family_of(tool_name: str, families: Mapping[str, str] = NO_FAMILIES) -> Family:
-    """Family of a tool: the first configured name or glob that fits, else by its name."""
+    """Return the family of a tool: the first matching configured name or glob, else by its name."""
     return _family_by_rules(tool_name, tuple(families.items())) if families else _family_by_name(tool_name)
 
 
@@ -281,7 +281,7 @@ def _family_by_name(tool_name: str) -> Family:
 
 @lru_cache(maxsize=4096)
 def _plain_name(tool_name: str) -> str:
-    """A tool's name in lower case, without the MCP server in it."""
+    """Return a tool's name in lower case, without its MCP server."""
     server = mcp_server(tool_name)
     if server:
         start = 4 if tool_name[4:5] != "_" else 5
@@ -296,7 +296,7 @@ def is_shell(tool_name: str) -> bool:
 
 
 def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = NO_FAMILIES) -> Runs:
-    """Kind of program that a tool runs for its caller; an MCP tool is a shell only if its arguments hold a command."""
+    """Return the kind of program a tool runs; an MCP tool is a shell only if its arguments hold a command."""
     kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
     if kind == "shell":
         return "shell" if not server or shell_command(args) else ""
@@ -304,12 +304,12 @@ def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = 
 
 
 def read_command(tool_name: str, args: Mapping[str, Any]) -> command_line.CommandLine:
-    """The command line of a shell call, read by the rules of its shell."""
+    """Parse the command line of a shell call by the rules of its shell."""
     return command_line.read(shell_command(args), windows=_plain_name(tool_name) in WINDOWS_SHELLS)
 
 
 def _shown_word(tool_name: str, args: Mapping[str, Any], line: command_line.CommandLine | None) -> str:
-    """Command word of a shell call, by its redacted arguments; `line` is read from them as they are."""
+    """Return the command word of a shell call from its redacted arguments; `line` is parsed from the original ones."""
     for name in _COMMAND_ARGS:
         if (value := args.get(name)) is None:
             continue
@@ -320,7 +320,7 @@ def _shown_word(tool_name: str, args: Mapping[str, Any], line: command_line.Comm
 
 
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """The first text among some arguments."""
+    """Return the first text among some arguments."""
     for name in names:
         if text := _text_in(args.get(name)):
             return text
@@ -328,19 +328,19 @@ def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _first(value: Any) -> str:
-    """The first text of a list."""
+    """Return the first text of a list."""
     return _text_in(value[0]) if isinstance(value, list) and value else ""
 
 
 def _text_in(value: Any) -> str:
-    """A text, redacted; a number whose digits are a card's becomes one by that."""
+    """Return a text, redacted; a number that may be a card's is converted to text for that."""
     if isinstance(value, str):
         return _shown(value)[:MAX_TARGET_CHARS]
     return HIDDEN if isinstance(value, int) and redact(value) == HIDDEN else ""
 
 
 def _shown(text: str) -> str:
-    """A text without secrets."""
+    """Return a text without secrets."""
     return _shown_before(text) if len(text) <= MAX_TARGET_CHARS else redact_text(text)
 
 
@@ -354,7 +354,7 @@ def call_key(
     line: command_line.CommandLine | None = None,
     families: Mapping[str, str] = NO_FAMILIES,
 ) -> CallKey:
-    """Key of a call from its tool name and arguments.
+    """Return the key of a call by its tool name and arguments.
 
     Args:
         tool_name: as the event gives it.
@@ -381,7 +381,7 @@ def call_key(
 
 
 def given_key(tool_name: str, failure_key: str, derived: CallKey) -> CallKey:
-    """Key of a call whose publisher keeps its arguments private and derived the fine key itself.
+    """Return the key of a call whose publisher sends no arguments but the fine key.
 
     A domain or MCP server stands in that key; without it the call would count for no service. A key that is not one of
     the tool's becomes one, as a parameter: nobody's calls count in the record of another tool or of a service's whole.

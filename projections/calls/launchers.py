@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class _Launcher(NamedTuple):
-    """Description of how a launcher takes its command.
+    """How a launcher takes its command.
 
     Attributes:
         valued: its options that take a value of their own.
@@ -63,7 +63,7 @@ _SUBCOMMANDS = {
     "bundle": frozenset({"exec"}),
     "tmux": frozenset("new new-session neww new-window splitw split-window send send-keys run run-shell".split()),
 }
-"""Subcommands behind which a command stands; another one runs none."""
+"""Subcommands that run a command; others run none."""
 
 _SCRIPTED = frozenset({"script", "flock", "runuser"})
 """Launchers with `-c LINE`."""
@@ -77,14 +77,14 @@ _CONTAINER_VALUED = frozenset(
 
 
 class Launched(NamedTuple):
-    """Command of a launcher: words, or a line for a shell; neither where it is not known."""
+    """Command of a launcher: words, or a line for a shell; both empty if unknown."""
 
     words: list[str]
     line: str = ""
 
 
 def launched(name: str, words: list[str]) -> Launched:
-    """The command that a launcher runs, of which `words` is the call."""
+    """Return the command that a launcher runs, of which `words` is the call."""
     if name in {"docker", "podman"}:
         return Launched(_in_container(words))
     if name == "git":
@@ -109,7 +109,7 @@ def launched(name: str, words: list[str]) -> Launched:
 
 
 def _without_options(words: list[str], valued: frozenset[str]) -> list[str]:
-    """Words behind options."""
+    """Return the words after options."""
     while words and words[0][:1] == "-":
         if words[0] == "--":
             return words[1:]
@@ -118,7 +118,7 @@ def _without_options(words: list[str], valued: frozenset[str]) -> list[str]:
 
 
 def _in_container(words: list[str]) -> list[str]:
-    """The command that a container runs, with paths as they are outside; empty where nothing vital is mounted."""
+    """Return a container's command with paths of the host; empty if nothing vital is mounted."""
     if "run" not in words[1:3]:
         return []
     rest = words[words.index("run") + 1 :]
@@ -139,7 +139,7 @@ def _in_container(words: list[str]) -> list[str]:
 
 
 def _outside(word: str, mounts: list[tuple[str, str]]) -> str:
-    """A word of a container's command, its mounted paths as the host knows them."""
+    """Return a word of a container's command with mounted paths as paths of the host."""
     for source, target in mounts:
         inside = target.rstrip("/")
         if inside:
@@ -148,13 +148,13 @@ def _outside(word: str, mounts: list[tuple[str, str]]) -> str:
 
 
 def _root(source: str) -> Callable[[re.Match[str]], str]:
-    """Puts a directory of the host in the place of where it is mounted."""
+    """Replaces a mount point by its directory on the host."""
     plain = source.rstrip("/")
     return lambda found: plain + found[1] if plain else "/"
 
 
 def _git_alias(words: list[str]) -> str:
-    """The shell line of an alias that a call of git sets."""
+    """Return the shell line of an alias that a git call sets."""
     for at, word in enumerate(words):
         if word.startswith("alias."):
             _, _, inline = word.partition("=")

@@ -21,7 +21,7 @@ _CALLS = re.compile(
 _ALWAYS = frozenset(
     {"system", "popen", "Popen", "exec", "execSync", "execFileSync", "spawn", "spawnSync", "check_output"}
 )
-"""Names that run a command wherever they stand by themselves; others do so where the program names their module."""
+"""Names that run a command by themselves; others do so only if the program names their module."""
 
 _LISTED = re.compile(r"['\",\[\]]")
 _HOME = r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME|os\.homedir\(\)|homedir\(\)"
@@ -35,7 +35,7 @@ _BACKTICKS = re.compile(r"(?<![\w(])`([^`]+)`")
 
 
 def lines_in(program: str, *, backticks: bool = False) -> list[str]:
-    """Command lines that a program runs. `backticks`: text in them is one, as in Perl, Ruby and PHP."""
+    """Return the command lines that a program runs. `backticks`: text in them is one, as in Perl, Ruby and PHP."""
     lines: list[str] = []
     for found in _CALLS.finditer(program):
         on, name = found["on"] or "", found["name"]
@@ -49,5 +49,5 @@ def lines_in(program: str, *, backticks: bool = False) -> list[str]:
 
 
 def trees_in(program: str) -> list[str]:
-    """Paths of the trees that a program removes."""
+    """Return the paths of trees that a program removes."""
     return [found["path"] if found["path"] is not None else "~" for found in _TREES.finditer(program)]

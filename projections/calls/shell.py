@@ -1,4 +1,4 @@
-"""A shell-word lexer that finds the simple commands of a command line.
+"""Shell lexer that finds the simple commands of a command line.
 
 Enough of POSIX shell to answer "which commands does this run, and does it write a file?": quotes,
 escapes, operators, redirections, here-documents' starts, subshells and `bash -c`. Not an interpreter: nothing is
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_COMMAND_CHARS = 4000
-"""Only this much of a command line is read: key, class and safety show at its start."""
+"""Number of characters of a command line that are read: key, class and safety show at its start."""
 
 _TOKEN = re.compile(
     r"""[ \t]*+(?:
@@ -62,7 +62,7 @@ _WRAPPERS: dict[str, frozenset[str]] = {
 }
 
 _WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
-"""Wrappers with a word of their own (a time, a user) before the command."""
+"""Wrappers with an operand (a time, a user) before the command."""
 
 _VALUED_OF_SHELL = frozenset({"--rcfile", "--init-file"})
 """Options of a shell that take a value, beside `-o` and `-O`."""
@@ -70,11 +70,11 @@ _VALUED_OF_SHELL = frozenset({"--rcfile", "--init-file"})
 _SCRIPT_OPTIONS = frozenset({"/c", "/k", "-c", "-command", "--command"})
 
 _SPECIAL = _KEYWORDS | SHELLS | _OTHER_SHELLS | _WRAPPERS.keys()
-"""What may stand before the command word; every other first word is the command word."""
+"""Words that may precede the command word; every other first word is the command word."""
 
 
 class SimpleCommand(NamedTuple):
-    """One simple command: its words unquoted, wrappers and assignments removed.
+    """Simple command: its words unquoted, without wrappers and assignments.
 
     Attributes:
         words: command word first; empty only for a bare assignment or redirection.
@@ -102,7 +102,7 @@ def _unquote(word: str) -> str:
 
 
 def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
-    """Drop assignments, keywords and wrappers.
+    """Remove assignments, keywords and wrappers.
 
     Returns:
         The words that are left, the wrapper that gives them privileges (empty if none), and the script of a `bash -c`.
@@ -128,7 +128,7 @@ def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
 
 
 def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
-    """Words behind a wrapper's own options and operand."""
+    """Return the words after a wrapper's own options and operand."""
     valued = _WRAPPERS[wrapper]
     while words and words[0].startswith("-") and words[0] != "--":
         if wrapper == "env" and words[0].startswith(("-S", "--split-string")):
@@ -140,7 +140,7 @@ def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
 
 
 def _split_string(words: list[str]) -> list[str]:
-    """Words that `env -S 'A=b command -x'` runs."""
+    """Return the words that `env -S 'A=b command -x'` runs."""
     first = words[0]
     if first in {"-S", "--split-string"}:
         return [*(words[1].split() if len(words) > 1 else ()), *words[2:]]
@@ -149,7 +149,7 @@ def _split_string(words: list[str]) -> list[str]:
 
 
 def _script_of_shell(words: list[str]) -> str | None:
-    """Script of `bash -c …`; None where a shell runs a file or its input."""
+    """Return the script of `bash -c …`; None if a shell runs a file or its input."""
     has_script = takes_value = False
     for word in words[1:]:
         if takes_value:
@@ -172,7 +172,7 @@ def _script_of(words: list[str]) -> str | None:
 
 
 def _tokens(text: str) -> Sequence[_Token]:
-    """All tokens of a command line."""
+    """Return all tokens of a command line."""
     if "<<" in text or "=(" in text:
         return _tokens_without_data(text)
     return _TOKEN.findall(text)
@@ -198,7 +198,7 @@ def _tokens_without_data(text: str) -> list[_Token]:
 
 
 def _after_here_document(text: str, position: int, delimiter: str) -> int:
-    """Where the commands go on after a here-document's body."""
+    """Return the end of a here-document's body."""
     start = position
     while position < len(text):
         end = text.find("\n", position)
@@ -210,7 +210,7 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
 
 
 def balanced(text: str, position: int) -> tuple[str, int]:
-    """Text before the closing parenthesis, and the position after it."""
+    """Return the text before the closing parenthesis, and the position after it."""
     depth, at, quote = 1, position, ""
     while at < len(text):
         character = text[at]
@@ -229,7 +229,7 @@ def balanced(text: str, position: int) -> tuple[str, int]:
 
 
 def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
-    """All simple commands of a command line, in order; `bash -c` scripts are opened up to three levels deep."""
+    """Return all simple commands of a command line, in order; `bash -c` scripts are opened up to three levels deep."""
     commands: list[SimpleCommand] = []
     words: list[str] = []
     writes: list[str] = []
@@ -254,7 +254,7 @@ def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
 
 
 def _command(words: list[str], writes: list[str], depth: int, *, piped: bool) -> list[SimpleCommand]:
-    """The simple command of some words, or those of the script that they run."""
+    """Return the simple command of some words, or those of the script that they run."""
     plain, privileged, script = without_wrappers([] if words and words[0] in LOOP_HEADS else words)
     if script is not None and depth < _MAX_DEPTH:
         inner = [c._replace(privileged=c.privileged or privileged) for c in simple_commands(script, depth + 1)]

@@ -1,4 +1,4 @@
-"""Tool classes: does a call read, act, look at the tools, plan, or poll? (docs/classification.md).
+"""Classifies tools: does a call read, act, list tools, plan, or poll? (docs/classification.md).
 
 Configuration first, then MCP annotations on the event, then the name; shell tools by their command words.
 What is not known stays unknown, and unknown never counts as an action.
@@ -100,12 +100,12 @@ _BY_COMMAND = {
     **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
     **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
 }
-"""Commands whose name says it all, whatever their words."""
+"""Commands that are classified by their name alone."""
 
 
 @lru_cache(maxsize=4096)
 def class_by_name(tool_name: str) -> ToolClass:
-    """Class that a tool's name suggests; the server part of an MCP tool's name is ignored."""
+    """Return the class that a tool's name suggests, without the server of an MCP tool's name."""
     plain = tool_name.rsplit("__", 1)[-1]
     exact = _EXACT.get(plain.lower())
     if exact is not None:
@@ -154,7 +154,7 @@ def _class_of(command: SimpleCommand) -> ToolClass:
 
 
 def class_of_commands(commands: Iterable[SimpleCommand]) -> ToolClass:
-    """Class of a shell command line: action if any command acts, read only if every command reads."""
+    """Return the class of a shell command line: action if any command acts, read only if every command reads."""
     found = {_class_of(command) for command in commands}
     if ToolClass.ACTION in found:
         return ToolClass.ACTION
@@ -178,7 +178,7 @@ _HTTP_METHODS = {"get": ToolClass.READ, "head": ToolClass.READ, "options": ToolC
 
 
 def class_by_args(args: Mapping[str, Any]) -> ToolClass:
-    """Class that an `action`-like argument names (`{"action": "poll"}`, `{"method": "POST"}`)."""
+    """Return the class named by an `action`-like argument (`{"action": "poll"}`, `{"method": "POST"}`)."""
     for name in _ACTION_WORD_ARGS:
         word = args.get(name)
         if isinstance(word, str) and word:

@@ -1,4 +1,4 @@
-"""Every simple command that a script would run, however it hides it: a slow and careful reader.
+"""Expands a script to every simple command that it would run, including obfuscated ones; slow and thorough.
 
 `shell` reads each command line quickly; this one reads the few lines that might do harm. Known here are variables and
 directories as the line itself sets them, command and process substitution, `eval`, `sh -c`, `xargs`, `find -exec`,
@@ -21,7 +21,7 @@ from .programs import lines_in, trees_in
 from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
 
 MAX_SCRIPT_CHARS = 65_536
-"""Only this much of a line is read for danger."""
+"""Number of characters of a line that are read for danger."""
 
 MAX_VALUE_CHARS = 4_096
 """Only this much of a variable's value is filled in: values that are made of one another grow without end."""
@@ -30,15 +30,15 @@ MAX_DEPTH = 5
 MAX_COMMANDS = 256
 
 DOWNLOAD = "\ue000"
-"""Stands in a word for what a download gave."""
+"""Placeholder in a word for the output of a download."""
 
 UNKNOWN = "\ue001"
-"""Stands in a word for what a command gave, where the line does not say what that is."""
+"""Placeholder in a word for the unknown output of a command."""
 
 DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "lwp-download", "lynx", "http", "https", "xh"})
 
 _QUOTED = str.maketrans({"$": "\ue002", "*": "\ue003", "~": "\ue004", "`": "\ue005", "?": "\ue006"})
-"""Characters that mean nothing special where they are quoted."""
+"""Characters without special meaning where they are quoted."""
 
 _UNQUOTED = {0xE002: "$", 0xE003: "*", 0xE004: "~", 0xE005: "`", 0xE006: "?"}
 _PROGRAMS = {
@@ -60,7 +60,7 @@ RUNNERS = (
     | (LAUNCHERS - {"git"})
     | {"eval", "source", ".", "trap", "awk", "gawk", "mawk", "nawk", "alias", "powershell", "pwsh", "at", "crontab"}
 )
-"""Commands whose arguments or input may hold further commands."""
+"""Commands whose arguments or input may contain further commands."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
@@ -89,7 +89,7 @@ _NARROWING = frozenset(
 
 @dataclass(slots=True)
 class Step:
-    """One simple command.
+    """Simple command.
 
     Attributes:
         words: command word first, without wrappers and assignments, variables filled in.
@@ -113,20 +113,20 @@ class Step:
 
 
 def steps_of(script: str) -> list[Step]:
-    """All commands that a script runs, in order."""
+    """Return all commands that a script runs, in order."""
     reader = _Reader({})
     reader.read(script[:MAX_SCRIPT_CHARS], 0)
     return reader.steps
 
 
 def interpreter(name: str) -> str:
-    """Name of an interpreter without its version (`python3.12` → `python`); any other name as it is."""
+    """Return an interpreter's name without version (`python3.12` → `python`); any other name unchanged."""
     plain = name.rstrip("0123456789.")
     return plain if plain in INTERPRETERS else name
 
 
 def runs_its_input(step: Step) -> bool:
-    """Whether a command runs what it reads from its input as a program."""
+    """Whether a command runs its input as a program."""
     options = _PROGRAMS.get(step.name)
     if options is None:
         return False
@@ -147,12 +147,12 @@ def runs_its_input(step: Step) -> bool:
 
 
 def decodes_into(step: Step) -> bool:
-    """Whether what a command reads comes out of a decoder."""
+    """Whether a command's input is the output of a decoder."""
     return any(up.name in _DECODERS and (len(up.words) > 1 or up.name == "rev") for up in step.upstream)
 
 
 def _literal_output(step: Step) -> str | None:
-    """Output of a command, where its words show it."""
+    """Return the output of a command, if its words determine it."""
     name, words = step.name, step.words[1:]
     if name == "echo":
         escapes = False
@@ -175,7 +175,7 @@ def _literal_output(step: Step) -> str | None:
 
 
 def _input_of(step: Step) -> str | None:
-    """Input of a command, where the line shows it."""
+    """Return the input of a command, if the line determines it."""
     if step.stdin is not None:
         return step.stdin
     return _literal_output(step.upstream[0]) if step.upstream else None
@@ -183,7 +183,7 @@ def _input_of(step: Step) -> str | None:
 
 @dataclass(slots=True)
 class _Draft:
-    """A simple command as far as it has been read."""
+    """Partially parsed simple command."""
 
     words: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
@@ -204,7 +204,7 @@ class _Place:
 
 
 class _Reader:
-    """Reads scripts, keeping the variables and the directory that they set."""
+    """Parses scripts, tracking the variables and the directory that they set."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self.variables = variables
@@ -214,7 +214,7 @@ class _Reader:
         self.files: dict[str, str] = {}
 
     def read(self, text: str, depth: int) -> None:
-        """Read a script."""
+        """Parse a script."""
         if depth > MAX_DEPTH or len(self.steps) > MAX_COMMANDS:
             return
         at = _Place(text)
@@ -248,12 +248,12 @@ class _Reader:
         self._end(at, depth)
 
     def _end(self, at: _Place, depth: int) -> None:
-        """Note the command that was being read, if any."""
+        """Add the command being parsed, if any."""
         if at.draft.words or at.draft.writes:
             at.last = self._command(at.draft, depth)
 
     def _operate(self, at: _Place, operator: str, depth: int) -> None:
-        """A command ends, or a group begins or ends."""
+        """Handle the end of a command, or the start or end of a group."""
         piped = operator in {"|", "|&"}
         if at.here and (piped or operator == "\n"):
             self._take_bodies(at, depth, at.position - (operator == "\n"))
@@ -270,7 +270,7 @@ class _Reader:
             at.last = []
 
     def _redirect(self, at: _Place, kind: str, depth: int) -> None:
-        """Read a redirection or a process substitution."""
+        """Parse a redirection or a process substitution."""
         text, draft = at.text, at.draft
         if kind in {"<", ">"} and text.startswith("(", at.position):
             body, at.position = balanced(text, at.position + 1)
@@ -310,7 +310,7 @@ class _Reader:
         at.text = at.text[: start + 1] + at.text[after:]
 
     def _inner(self, body: str, depth: int) -> list[Step]:
-        """The commands of a substitution, which count as run here."""
+        """Parse the commands of a substitution, which run, too."""
         inner = _Reader(dict(self.variables))
         inner.directory = self.directory
         inner.read(body, depth + 1)
@@ -318,7 +318,7 @@ class _Reader:
         return inner.steps
 
     def _substitute(self, body: str, depth: int) -> str:
-        """Text that replaces a command substitution."""
+        """Return the text that replaces a command substitution."""
         if found := _WHICH.match(body):
             return found[1]
         inner = self._inner(body, depth)
@@ -328,7 +328,7 @@ class _Reader:
         return literal if literal is not None else UNKNOWN
 
     def _substitutions(self, text: str, depth: int) -> None:
-        """Command substitutions in the body of a here-document."""
+        """Parse command substitutions in the body of a here-document."""
         position = text.find("$(")
         while position >= 0:
             body, position = balanced(text, position + 2)
@@ -338,7 +338,7 @@ class _Reader:
             self._inner(body, depth)
 
     def _word(self, text: str, position: int, depth: int) -> tuple[str, bool, int]:
-        """One word, whether any of it was quoted, and where the text goes on."""
+        """Parse one word; return it, whether any of it was quoted, and the position after it."""
         parts: list[str] = []
         quoted, start = False, position
         while position < len(text):
@@ -389,7 +389,7 @@ class _Reader:
         return "".join(parts), position
 
     def _expansion(self, text: str, position: int, depth: int) -> tuple[str, int]:
-        """A variable or a command substitution, filled in where the line says with what."""
+        """Expand a variable or a command substitution, if the line determines it."""
         if text[position] == "`":
             close = text.find("`", position + 1)
             close = close if close >= 0 else len(text)
@@ -432,7 +432,7 @@ class _Reader:
         return posixpath.join(self.directory, word)
 
     def _command(self, draft: _Draft, depth: int) -> list[Step]:
-        """Note a command, and the commands that it runs in turn."""
+        """Add a command, and the commands that it runs."""
         words = draft.words
         if words and words[0] in LOOP_HEADS:
             if words[0] == "for" and len(words) > 3:
@@ -464,7 +464,7 @@ class _Reader:
         return self.steps[first:]
 
     def _open(self, step: Step, depth: int) -> None:
-        """Read what a command runs in turn, each in its own way."""
+        """Parse the commands that a command runs, by its own syntax."""
         name, words = step.name, step.words
         if name in self.aliases:
             line = self.aliases.pop(name)  # once: it may name itself
@@ -518,7 +518,7 @@ class _Reader:
         self.directory = self._path(directory) if known else ""
 
     def _launch(self, step: Step, depth: int) -> None:
-        """Command that a launcher runs."""
+        """Parse the command that a launcher runs."""
         words, line = launched(step.name, step.words)
         first = len(self.steps)
         if words:
@@ -533,14 +533,14 @@ class _Reader:
             each.privileged = each.privileged or step.privileged
 
     def _run(self, script: str, privileged: str, depth: int) -> None:
-        """Read a script within this one; what it runs has the privileges of its caller."""
+        """Parse a nested script; its commands have the privileges of its caller."""
         first = len(self.steps)
         self.read(script.translate(_UNQUOTED), depth + 1)
         for step in self.steps[first:]:
             step.privileged = step.privileged or privileged
 
     def _program(self, step: Step, depth: int) -> None:
-        """Text piped into an interpreter, and commands in a program given on the line."""
+        """Parse text piped into an interpreter, and commands in a program on the line."""
         from_file = len(step.words) > 1 and step.words[1].startswith("/dev/fd/")
         step.fetched = step.fetched or (from_file and DOWNLOAD in step.words[1])
         if from_file or runs_its_input(step):
@@ -563,18 +563,18 @@ class _Reader:
                 self._calls_in(word.translate(_UNQUOTED), step, depth)
 
     def _written(self, word: str) -> str:
-        """Text that this very line has written to a file."""
+        """Return text that this line has written to a file."""
         return self.files.get(posixpath.normpath(self._path(word)), "")
 
     def _calls_in(self, program: str, caller: Step, depth: int) -> None:
-        """Commands that a program in another language calls."""
+        """Parse commands that a program in another language runs."""
         for line in lines_in(program, backticks=caller.name in _BACKTICKED):
             self._run(line, caller.privileged, depth)
         for tree in trees_in(program):
             self._note(["rm", "-rf", tree], caller)
 
     def found(self, step: Step, depth: int) -> None:
-        """Command that `find` runs or implies, applied to the directories that it starts from."""
+        """Parse the command that `find` runs or implies, applied to its start directories."""
         words = step.words
         starts = _starts(words)
         if _is_narrowed(words):
@@ -606,7 +606,7 @@ _WAYS: dict[str, Callable[[_Reader, Step, int], None]] = {
     "pwsh": _Reader.powershell,
     "find": _Reader.found,
 }
-"""Readers of commands that run others, beside the table of launchers."""
+"""Parsers of commands that run others, besides the table of launchers."""
 
 
 def _downloads(steps: list[Step]) -> bool:
@@ -614,7 +614,7 @@ def _downloads(steps: list[Step]) -> bool:
 
 
 def _starts(words: list[str]) -> list[str]:
-    """Directories that a `find` starts from."""
+    """Return the start directories of a `find`."""
     starts: list[str] = []
     for word in words[1:]:
         if word[:1] in {"(", "!"} or (word.startswith("-") and word not in {"-L", "-H", "-P"}):
@@ -624,7 +624,7 @@ def _starts(words: list[str]) -> list[str]:
 
 
 def _is_narrowed(words: list[str]) -> bool:
-    """Whether a `find` leaves most of what it sees out."""
+    """Whether a `find` excludes most files."""
     return any(
         word in _NARROWING and words[at + 1 : at + 2] not in (["*"], ["\ue003"]) for at, word in enumerate(words)
     )
@@ -656,7 +656,7 @@ def _with_arguments(draft: _Draft) -> list[str]:
 
 
 def _encoded(words: list[str]) -> str:
-    """The script of `powershell -EncodedCommand …`."""
+    """Return the script of `powershell -EncodedCommand …`."""
     for at, word in enumerate(words[:-1]):
         if word[:2].lower() == "-e" and "-encodedcommand".startswith(word.lower()):
             try:
@@ -692,19 +692,19 @@ def _take_arguments(step: Step, words: list[str]) -> None:
 
 
 def _end_of_plain(special: re.Pattern[str], text: str, position: int) -> int:
-    """Position of the first special character after a position, or the end of the text."""
+    """Return the position of the first special character after a position, or the end of the text."""
     found = special.search(text, position)
     return found.start() if found else len(text)
 
 
 def _alone(text: str, position: int) -> bool:
-    """Whether a brace is a word of its own."""
+    """Whether a brace is a separate word."""
     before, after = text[position - 1 : position] if position else " ", text[position + 1 : position + 2]
     return before in " \t\n;|&()" and (not after or after in " \t\n;|&()")
 
 
 def _here_document(text: str, position: int, delimiter: str) -> tuple[str, int]:
-    """The body of a here-document, and where the commands go on."""
+    """Return the body of a here-document, and the position after it."""
     start = position
     while position < len(text):
         close = text.find("\n", position)

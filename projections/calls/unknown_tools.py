@@ -1,4 +1,4 @@
-"""Recognising the answer to a call of a tool that does not exist (docs/detection.md).
+"""Recognises answers to calls of tools that do not exist (docs/detection.md).
 
 By error type or code first, then by message. The forms, and where they come from:
 
@@ -23,7 +23,7 @@ from functools import lru_cache
 from .errors import MAX_TYPE_CHARS
 
 MAX_MESSAGE_CHARS = 600
-"""The fault is named at the start of a message; lists of the tools that do exist may follow for pages."""
+"""Number of characters of a message that are searched: the fault is named first, long lists of tools may follow."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TYPES = frozenset(

@@ -1,6 +1,6 @@
-"""Decisions of the fleet stage as wire events: a user's trust in a tool, and the profile of a model.
+"""Emits decisions of the fleet stage: a user's trust in a tool, and the profile of a model.
 
-The texts for users are in the tone of those of a workspace's.
+The texts for users match those of a workspace.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .state import ModelProfile, UserTrust
 def user_trust_changed(
     record: UserTrust, change: Change, rules: FleetRules, emit: Emitter, *, session_id: str = "", cause: str = ""
 ) -> None:
-    """Emit a transition of a user's trust, and its public state; a tombstone once the tool is trusted again.
+    """Emit a transition of a user's trust, and its public state; a tombstone if the tool is trusted again.
 
-    `session_id` and `cause` are those of the standing that moved it, if one did.
+    `session_id` and `cause` are those of the causing standing, if there is one.
     """
     why = reason(change, rules)
     key = tool_key(record.tool_name)
@@ -74,7 +74,7 @@ def user_trust_changed(
 
 
 def model_state(profile: ModelProfile, emit: Emitter) -> None:
-    """Publish a model's whole profile."""
+    """Emit a model's complete profile."""
     rate, effectiveness = stall_rate(profile), nudge_effectiveness(profile)
     common = most_common_pattern(profile)
     emit.write(
@@ -100,7 +100,7 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
 
 
 def withdraw_model(profile: ModelProfile, emit: Emitter) -> None:
-    """Take a model's profile back."""
+    """Emit the removal of a model's profile."""
     emit.tombstone("state", f"model:{profile.model}")
 
 
@@ -112,7 +112,7 @@ def _when(ms: int) -> str | None:
 
 
 def reason(change: Change, rules: FleetRules) -> str:
-    """Why a tool moved, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
+    """Return why a tool's trust changed, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
     many = "1 workspace" if change.workspaces == 1 else f"{change.workspaces} workspaces"
     match change.move:
         case Move.PROMOTION:
@@ -125,12 +125,12 @@ def reason(change: Change, rules: FleetRules) -> str:
 
 
 def recovery_hint(expires_at: int) -> str:
-    """What leads back to trust."""
+    """Return how trust can be restored, in words."""
     return f"ends at {_minute(expires_at)} UTC, or when it works again in enough workspaces"
 
 
 def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
-    """What the user is shown when a tool moves."""
+    """Return the message for the user about a change."""
     if change.move is not Move.PROMOTION:
         return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
     return (
@@ -140,12 +140,12 @@ def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
 
 
 def permission_warning(change: Change, why: str, expires_at: int) -> str | None:
-    """Warning for a permission prompt while the tool is escalated."""
+    """Return the warning for a permission prompt while the tool is escalated."""
     if change.move is not Move.PROMOTION:
         return None
     return f"This tool has been escalated in all your workspaces due to: {why}\n{recovery_hint(expires_at)}"
 
 
 def _minute(ms: int) -> str:
-    """Day and time: an escalation for a user may last into the next day."""
+    """Format day and time: an escalation for a user may last into the next day."""
     return rfc3339(ms)[:16].replace("T", " ")

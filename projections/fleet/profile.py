@@ -1,8 +1,8 @@
 """Behavioural profile of a model over all sessions (docs/design/semantics.md#models).
 
-The numbers are sums, so they do not depend on the order in which sessions are heard. The profile is published when
-something was counted for the first forty times, and from then on with every twentieth part more, of turns or of all
-else: a follower is never more than five parts in a hundred behind, and a million turns make some 250 records.
+The numbers are sums, so they do not depend on the order of sessions. The profile is published for each of the first
+forty changes, and then whenever turns or the sum of the other counts have grown by a twentieth: a follower is never
+more than five per cent behind, and a million turns give some 250 records.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ...schemas.standings import ModelBehaved
 from .state import ModelProfile
 
 PART = 20
-"""A published count is renewed when it has grown by one part in so many."""
+"""A profile is published again when a count has grown by one part in this many."""
 
 
 def count(profile: ModelProfile, behaved: ModelBehaved) -> None:
-    """Add what a session told."""
+    """Add the counts of a session's record."""
     if profile.nudges_judged < 0:
         profile.nudges_judged = profile.nudges_sent
     profile.nudges_judged += behaved.nudges_judged
@@ -37,7 +37,7 @@ def is_worth_telling(profile: ModelProfile) -> bool:
 
 
 def note_published(profile: ModelProfile) -> None:
-    """Note that the profile has been published as it is."""
+    """Store the published counts."""
     profile.told_turns, profile.told_news = profile.turns, _news(profile)
 
 
@@ -56,17 +56,17 @@ def _grown(count_now: int, told: int) -> bool:
 
 
 def stall_rate(profile: ModelProfile) -> float | None:
-    """Stalled turns by turns; None before the first turn."""
+    """Return stalled turns by turns; None before the first turn."""
     return profile.stalled_turns / profile.turns if profile.turns else None
 
 
 def nudge_effectiveness(profile: ModelProfile) -> float | None:
-    """Nudges that helped by nudges judged; None before the first."""
+    """Return nudges that helped by nudges judged; None before the first."""
     judged = profile.nudges_judged if profile.nudges_judged >= 0 else profile.nudges_sent
     return profile.nudges_effective / judged if judged else None
 
 
 def most_common_pattern(profile: ModelProfile) -> str | None:
-    """The pattern detected most often, of several the first by name; None before any."""
+    """Return the most frequent pattern, of equal ones the first by name; None without any."""
     counts = profile.pattern_counts
     return min(counts, key=lambda name: (-counts[name], name), default=None)

@@ -1,11 +1,11 @@
 """Promotion: a tool that fails in several workspaces of one user loses that user's trust everywhere.
 
-Theory of operation (docs/design/semantics.md#promotion). Each workspace in which the tool is not trusted is remembered
-with its calls and failures as last told. Enough such workspaces whose mean share of failed calls is high enough
-escalate the tool for the user. It is demoted when too few workspaces are left or the mean has fallen below a lower
-bound, and in any case when it expires; what was told before an expiry has had its effect and promotes nothing again.
+Theory of operation (docs/design/semantics.md#promotion). Each workspace in which the tool is not trusted is stored with
+its latest reported calls and failures. Enough such workspaces with a high enough mean share of failed calls escalate
+the tool for the user. It is demoted when too few workspaces are left or the mean has fallen below a lower bound, and in
+any case when it expires; reports from before an expiry promote nothing again.
 
-The transitions are the table below, and nothing else moves the state.
+The transitions are in the table below; nothing else changes the state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOLERANCE = 1e-9
 
 
 class Move(StrEnum):
-    """What can move a user's trust."""
+    """Trigger of a change of a user's trust."""
 
     PROMOTION = "promotion"
     DEMOTION = "demotion"
@@ -41,14 +41,14 @@ TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
 
 
 class Change(NamedTuple):
-    """A transition that happened.
+    """Transition of a user's trust.
 
     Attributes:
-        at: when, milliseconds.
-        workspaces: workspaces that counted.
+        at: time, milliseconds.
+        workspaces: number of workspaces that counted.
         rate: their mean share of failed calls, 0 to 1.
         calls: their calls in the window.
-        causes: ids of the input events behind it, oldest first.
+        causes: ids of the causing input events, oldest first.
     """
 
     before: TrustState
@@ -62,18 +62,18 @@ class Change(NamedTuple):
 
 
 def hear(record: UserTrust, standing: ToolStanding, at: int) -> None:
-    """Take in how the tool stands in one workspace now."""
+    """Store the tool's trust and counts in one workspace."""
     places = record.places
     places.pop(standing.workspace_id, None)
     if standing.state is _T:
         return
     places[standing.workspace_id] = Place(standing.calls, standing.failures, at, standing.cause)
     if len(places) > MAX_PLACES:
-        del places[next(iter(places))]  # the one heard of longest ago stands first
+        del places[next(iter(places))]  # the first one is the least recently updated
 
 
 def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
-    """Promote or demote by what has been heard."""
+    """Promote or demote by the stored workspaces."""
     if record.state is _T:
         counting = [
             place
@@ -90,7 +90,7 @@ def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change |
 
 
 def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
-    """End an escalation whose time is over by `at`, at its own time."""
+    """End an escalation that has expired by `at`, at its own time."""
     due = due_at(record)
     if due is None or due > at:
         return None
@@ -98,18 +98,18 @@ def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
 
 
 def due_at(record: UserTrust) -> int | None:
-    """When an escalation ends by itself."""
+    """Return when an escalation expires."""
     return record.expires_at if record.state is _E else None
 
 
 def mean_rate(places: Iterable[Place]) -> float:
-    """Mean share of failed calls over workspaces, each counting alike; 0 without one."""
+    """Return the mean share of failed calls over workspaces, equally weighted; 0 without one."""
     rates = [place.failures / place.calls if place.calls else 0.0 for place in places]
     return sum(rates) / len(rates) if rates else 0.0
 
 
 def move(record: UserTrust, trigger: Move, rules: FleetRules, at: int, counting: list[Place]) -> Change | None:
-    """Make one transition of the table; None if the table has none."""
+    """Make one transition of the table; return None if the table has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))
     if after is None:

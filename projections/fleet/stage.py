@@ -1,7 +1,7 @@
-"""The fleet stage: what only shows over many workspaces or many sessions.
+"""Fleet stage: folds over many workspaces or many sessions.
 
-One key is a user's tool (promotion) or a model (behavioural profile). Both fold from what the session and the tool
-stage tell, never from decisions.
+A key is a user's tool (promotion) or a model (behavioural profile). Both fold the `standings` records of the session
+and the tool stage, never decisions.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class FleetStage:
     late_ms = WEEK_MS
 
     def idle_ms(self, rules: Rules) -> int:
-        """Milliseconds without a standing after which a user's tool, or a model, is forgotten."""
+        """Return the milliseconds without a standing after which a user's tool, or a model, is forgotten."""
         return int(rules.idle.fleet_idle_hours * HOUR_MS)
 
     def decode(self, topic: str, value: bytes) -> Standing:
-        """Read one standing."""
+        """Decode one standing."""
         del topic
         try:
             return decode_standing(value)
@@ -47,17 +47,17 @@ class FleetStage:
             raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
     def envelope(self, event: Standing) -> tuple[str, str, int]:
-        """State key, id and time of a standing."""
+        """Return state key, id and time of a standing."""
         return event.key, event.id, event.time_ms
 
     def scopes(self, state: FleetState, event: Standing) -> tuple[str, str, str]:
-        """The user whose tool it is; what holds over many workspaces is not for one of them to say."""
+        """Return the user of the tool; a single workspace's settings do not apply to many workspaces."""
         if isinstance(event, ToolStanding):
             return "", event.user_id, ""
         return "", state.user.user_id if state.user is not None else "", ""
 
     def fold(self, state: FleetState, event: Standing, at: int, rules: Rules, emit: Emitter) -> None:
-        """Fold one standing; one that was written again after a crash changes nothing."""
+        """Fold one standing; a repeated one after a crash changes nothing."""
         if event.origin >= 0 and event.origin <= state.origins.get(event.space, -1):
             return
         if state.user is not None:
@@ -66,23 +66,23 @@ class FleetStage:
             self._tool(state, event, at, rules.fleet, emit)
         elif isinstance(event, ModelBehaved):
             self._model(state, event, emit)
-        if event.origin >= 0:  # what fell due has taken effect by its time alone
+        if event.origin >= 0:  # timer records have no origin
             state.origins[event.space] = event.origin
 
     def renews(self, event: Standing) -> bool:
-        """Whether an event is heard of the key itself; here also that its time has come."""
+        """Count every event as activity of the key, including timer records."""
         del event
         return True
 
     def rest(self, state: FleetState) -> Rest:
-        """A tool stands while it is escalated, or not trusted in some workspace; a model's profile has been told."""
+        """Keep a tool that is escalated or untrusted in some workspace; a published model profile must be withdrawn."""
         user, model = state.user, state.model
         if user is not None and (user.state is not TrustState.TRUSTED or user.places):
             return Rest.STANDS
         return Rest.TOLD if model is not None and (model.told_turns or model.told_news) else Rest.NOTHING
 
     def part_with(self, state: FleetState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
-        """Take back the profile of a model that is forgotten; False: the tool stands."""
+        """Withdraw the profile of a forgotten model; return False if a tool must be kept."""
         del key, at, rules
         rest = self.rest(state)
         if rest is Rest.TOLD and state.model is not None:
@@ -90,24 +90,24 @@ class FleetStage:
         return rest is not Rest.STANDS
 
     def due_at(self, state: FleetState) -> int | None:
-        """When a user's escalation ends."""
+        """Return when a user's escalation expires."""
         return promotion.due_at(state.user) if state.user is not None else None
 
     def due(self, state: FleetState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append that the time has come; it takes effect when it is read back."""
+        """Append a timer record; it takes effect when it is read back."""
         del now, rules
         due = self.due_at(state)
         if due is not None:
             self.pass_time(state, key, due, emit)
 
     def pass_time(self, state: FleetState, key: str, at: int, emit: Emitter) -> None:
-        """Append that a time has come; it takes effect when it is read back."""
+        """Append a timer record; it takes effect when it is read back."""
         del state
         passed = StandingDue(id=f"{key}@{at}/due", time_ms=at, key=key)
         emit.record("standings", key, passed, passed.id, own_partition=True)
 
     def _catch_up(self, record: UserTrust, key: str, at: int, rules: FleetRules, emit: Emitter) -> None:
-        """What time alone has done, told at its own time under an id that follows from it."""
+        """Emit changes by time alone at their own time, under an id derived from it."""
         change = promotion.expire(record, rules, at)
         if change is None:
             return

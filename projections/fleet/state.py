@@ -8,17 +8,17 @@ from ...schemas.vocabulary import TrustState
 from ..stage import KeyState
 
 MAX_PLACES = 64
-"""Workspaces remembered per user and tool; beyond that the one not heard of for longest is forgotten."""
+"""Workspaces kept per user and tool; beyond that the least recently updated one is dropped."""
 
 
 class Place(msgspec.Struct, array_like=True):
-    """A workspace in which the tool is not trusted.
+    """Workspace in which the tool is not trusted.
 
     Attributes:
-        calls: calls in the window, as last told.
+        calls: calls in the window, as last reported.
         failures: of these, the failed ones.
-        told_at: when that was told, milliseconds.
-        cause: id of the input event behind it.
+        told_at: time of that report, milliseconds.
+        cause: id of the causing input event.
     """
 
     calls: int
@@ -28,14 +28,14 @@ class Place(msgspec.Struct, array_like=True):
 
 
 class UserTrust(msgspec.Struct, array_like=True):
-    """A user's trust in one tool, wherever it is called.
+    """A user's trust in one tool over all workspaces.
 
     Attributes:
         state: trusted or escalated.
-        places: by workspace id; those in which the tool is trusted are not kept.
-        escalated_at: when the escalation began, milliseconds.
-        expires_at: when it ends by itself.
-        watermark: what was told up to this time counts for no further promotion: an escalation over it has expired.
+        places: untrusted workspaces, by id.
+        escalated_at: start of the escalation, milliseconds.
+        expires_at: expiry of the escalation, milliseconds.
+        watermark: reports up to this time count for no further promotion, as an escalation by them has expired.
     """
 
     user_id: str
@@ -48,14 +48,14 @@ class UserTrust(msgspec.Struct, array_like=True):
 
 
 class ModelProfile(msgspec.Struct, array_like=True):
-    """What a model does with its turns.
+    """Counts of a model's behaviour.
 
     Attributes:
         pattern_counts: streaks detected, by pattern.
-        false_alarms: nudges that somebody called wrong, by pattern.
-        nudges_judged: nudges judged at all; -1: an older snapshot, in which all that were sent count as judged.
-        told_turns: turns that the published profile knows.
-        told_news: everything else that it knows, added up.
+        false_alarms: nudges reported as false alarms, by pattern.
+        nudges_judged: nudges with a verdict; -1: an older snapshot, in which all sent ones count as judged.
+        told_turns: turns in the published profile.
+        told_news: sum of all other counts in the published profile.
     """
 
     model: str
@@ -71,10 +71,10 @@ class ModelProfile(msgspec.Struct, array_like=True):
 
 
 class FleetState(KeyState):
-    """One key of the fleet stage.
+    """State of one key of the fleet stage.
 
     Attributes:
-        origins: per source topic and partition of whoever told, the origin of the last standing folded.
+        origins: origin of the last folded standing, per source topic and partition of the writing stage.
         user: set where the key is a user's tool.
         model: set where the key is a model.
     """

@@ -1,8 +1,8 @@
-"""The durable embedded engine: the topology over one file.
+"""Durable embedded engine: the topology over one SQLite file.
 
-Everything one batch causes is committed in one transaction before the batch is acknowledged: what came in, what was
-decided, the states it touched, the positions. A kill at any point therefore loses nothing acknowledged and doubles
-nothing. Outputs are those of `Replay` over the same input, byte for byte, however the input is cut into batches.
+Everything a batch causes is committed in one transaction before the batch is acknowledged: inputs, outputs, touched
+states and positions. A kill at any point therefore loses nothing acknowledged and duplicates nothing. Outputs are those
+of `Replay` over the same input, byte for byte, however the input is split into batches.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .store_views import StoredOutput, Views
 
 LIVE_STATES = 20_000
-"""Decoded states each stage keeps between batches: some 100 MB at the size of real sessions. The rest is on disk."""
+"""Number of decoded states each stage keeps between batches: about 100 MB for real sessions. The rest is on disk."""
 
 FORGET_EVERY = 32
-"""Batches between two looks for states to drop; each look costs time with every state kept."""
+"""Batches between two evictions of decoded states; each costs time with every kept state."""
 
 INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
-"""Not kept as outputs: they follow from the log, and nobody outside may read them."""
+"""Topics that are not stored as outputs: they can be derived from the log, and only trustfold may read them."""
 
 
 _LOGGED = "rules_logged"
-"""Fact: the rules that stand in the log last."""
+"""Name of the stored fact with the rules that were logged last."""
 
 
 class Request(NamedTuple):
-    """Records of one source topic, or of `settings`, that belong together.
+    """Records of one source topic, or of `settings`, that are submitted together.
 
     Attributes:
-        token: names the request; one with the same token is answered from the first time and changes nothing.
+        token: id of the request; a repeated one returns the first answer and changes nothing.
     """
 
     topic: str
@@ -61,12 +61,12 @@ class Request(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What became of a request, once it is durable.
+    """Result of a request after its commit.
 
     Attributes:
-        outputs: everything it caused, every topic, in order; empty when the request was a repeat.
-        accepted: records that were folded.
-        dead_letters: records that could not be.
+        outputs: all outputs it caused, of every topic, in order; empty if the request was a repetition.
+        accepted: number of folded records.
+        dead_letters: number of rejected records.
         repeated: the request had been answered before.
     """
 
@@ -77,17 +77,17 @@ class Receipt(NamedTuple):
 
 
 class EmbeddedEngine:
-    """All stages over one file, in one process, for one thread at a time.
+    """All stages over one file, in one process; not thread-safe.
 
     Attributes:
-        source: what the folds go by: the rules, and what the environment and scopes override.
+        source: rules with the overrides of environment and scopes.
         views: queries over the same file.
-        counted: what the folds have counted since the start, by name: `untracked`, failures that counted in their
-            tool's key alone because the tool had its most fine keys (`trust.max_fine_keys`).
+        counted: counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key
+            because the tool had its most fine keys (`trust.max_fine_keys`).
     """
 
     def __init__(self, store: Store, source: RuleSource, *, live_states: int = LIVE_STATES) -> None:
-        """Take over an open store; `open` is the usual way."""
+        """Use an open store; usually created by `open`."""
         self.source = source
         self.views = Views(store.connection, store.path)
         self.counted: Counter[str] = Counter()
@@ -106,12 +106,12 @@ class EmbeddedEngine:
         *,
         live_states: int = LIVE_STATES,
     ) -> Self:
-        """Open or make a store and go on where it stands.
+        """Open or create a store and continue from its last commit.
 
-        Without `rules`, those it was last opened with, and what the environment overrode then.
+        Without `rules`, uses the rules and environment overrides that the store was last opened with.
 
         Raises:
-            StoreLocked: another process runs the engine over this file.
+            StoreLocked: another process runs an engine over this file.
             StoreError: the file cannot be used; the message says why.
             StateIncompatible: another version wrote its states.
         """
@@ -128,18 +128,18 @@ class EmbeddedEngine:
 
     @property
     def rules(self) -> Rules:
-        """What holds where no scope overrides anything."""
+        """Rules without any scope's overrides."""
         return self.source.rules
 
     def rebase(self, rules: Rules) -> None:
-        """Go by other rules from the next batch on; states, and what scopes override, stay as they are."""
+        """Use other rules from the next batch on; states and scope overrides are unchanged."""
         self.source.rebase(rules)
         self.note_rules()
 
     def note_rules(self) -> None:
-        """Leave word of the rules, for commands that open the store without a running engine.
+        """Store the rules, for commands that read the store without a running engine.
 
-        Where they are others than before they are also appended to the log: what follows there is folded under them.
+        If they differ from the previous ones they are also appended to the log: later records are folded under them.
         """
         kept = self.source.in_force()
         known = self.views.noted(_LOGGED)
@@ -149,31 +149,31 @@ class EmbeddedEngine:
         self._store.note("environment", msgspec.json.encode(self.source.environment or SettingsOverrides()))
 
     def note_fault(self, fault: str | None) -> None:
-        """Leave word of why the newest rules files are not used; None when they are."""
+        """Store why the newest rules files are not used; None if they are."""
         self._store.note("rules_fault", msgspec.json.encode(fault))
 
     @property
     def stream_time(self) -> int:
-        """Largest effective time seen, milliseconds; 0 before the first event."""
+        """Return the largest effective time seen, milliseconds; 0 before the first event."""
         return self._refresh().stream_time
 
     def next_due(self) -> int | None:
-        """Earliest time at which something falls due; None if nothing is."""
+        """Return the earliest deadline of all states, milliseconds; None without one."""
         return self._refresh().next_due()
 
     def ingest(self, values: Sequence[bytes], *, arrived_ms: int = -1) -> list[Output]:
-        """Fold input events in order; returns everything they caused once it is durable.
+        """Fold input events in order and commit; return all outputs they caused.
 
-        A bad event comes back as an output on `dead-letters`. `arrived_ms` is the wall clock; -1 (a recording) takes
-        the events' own times as they are.
+        A rejected event becomes an output on `dead-letters`. `arrived_ms` is the wall clock; -1 (a recording) uses the
+        events' own times.
 
         Raises:
-            StoreError: nothing of the batch was kept; send it again once the cause is gone.
+            StoreError: nothing of the batch was stored; send it again once the cause is fixed.
         """
         return self.submit([Request("events", values)], arrived_ms=arrived_ms)[0].outputs
 
     def command(self, value: bytes, *, arrived_ms: int = -1) -> list[Output]:
-        """Fold one operator's command; returns everything it caused once it is durable.
+        """Fold one operator's command and commit; return all outputs it caused.
 
         Raises:
             StoreError: it was not kept.
@@ -181,16 +181,16 @@ class EmbeddedEngine:
         return self.submit([Request("commands", [value])], arrived_ms=arrived_ms)[0].outputs
 
     def submit(self, requests: Sequence[Request], *, arrived_ms: int = -1) -> list[Receipt]:
-        """Fold several requests in order and commit them together; one receipt each.
+        """Fold several requests in order and commit them together; return one receipt each.
 
         Raises:
-            ConfigError: a request names a topic that takes no input.
-            StoreError: nothing was kept of any of them.
+            ConfigError: a request names a topic that accepts no input.
+            StoreError: nothing of them was stored.
         """
         for request in requests:
             if request.topic not in INPUT_TOPICS:
                 raise ConfigError(f"topic {request.topic!r} takes no input; use events, commands or settings")
-        # What is stored is what is folded, so that folding the log again comes to the same decisions.
+        # The stored values are the folded ones, so that folding the log again gives the same decisions.
         requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
         with _Undo(self):
             answers: dict[bytes, Answered] = {}
@@ -206,10 +206,10 @@ class EmbeddedEngine:
         return receipts
 
     def tick(self, now_ms: int, *, arrived_ms: int = -1) -> list[Output]:
-        """Append and fold everything due at or before `now_ms`; returns what that caused, once durable.
+        """Append and fold everything due at or before `now_ms` and commit; return the outputs.
 
         Raises:
-            StoreError: nothing was kept; the next tick tries again.
+            StoreError: nothing was stored; the next tick retries.
         """
         with _Undo(self):
             roots: list[Root] = []
@@ -223,7 +223,7 @@ class EmbeddedEngine:
         return outputs
 
     def republish(self, offsets: Iterable[int], *, arrived_ms: int = -1) -> list[Output]:
-        """Fold the records behind dead letters again, as new records of their topics, and mark them as done.
+        """Fold the records of dead letters again, as new records of their topics, and mark them as republished.
 
         Raises:
             ConfigError: there is no dead letter at an offset.
@@ -247,19 +247,19 @@ class EmbeddedEngine:
         return self.views.decisions([topics] if isinstance(topics, str) else topics, after=after, limit=limit)
 
     def states(self) -> dict[str, bytes]:
-        """Latest public record of every key that is away from its default."""
+        """Return the latest public record of every key that differs from its default."""
         return self.views.states()
 
     def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
-        """Dead letters beyond an offset, oldest first; those republished only if asked for."""
+        """Return dead letters after an offset, oldest first; republished ones only on request."""
         return self.views.dead_letters(after=after, limit=limit, republished=republished)
 
     def announce(self, address: str) -> None:
-        """Leave word where this process can be reached, for others that find the store taken."""
+        """Store this process's address, for other processes that find the store locked."""
         self._store.announce(address)
 
     def forget(self, kept_since_ms: dict[str, int]) -> None:
-        """Delete what arrived before the given time of its topic; states are not touched.
+        """Delete records that arrived before the given time of their topic; states are unchanged.
 
         Raises:
             StoreError: nothing was deleted.
@@ -267,7 +267,7 @@ class EmbeddedEngine:
         self._store.forget(kept_since_ms)
 
     def close(self) -> None:
-        """Close the file; everything acknowledged is in it already."""
+        """Close the file; everything acknowledged has been committed."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -336,13 +336,13 @@ class EmbeddedEngine:
                 processor.forget_clean(self._live_states)
 
     def _refresh(self) -> LocalTopology:
-        """The topology, taken up anew if a batch was interrupted."""
+        """Return the topology, restored from the store if a batch was interrupted."""
         if self._stale:
             self._restore()
         return self._topology
 
     def _restore(self) -> None:
-        """Take up the stored states, with what was due before."""
+        """Load the stored states with their deadlines."""
         positions = self._store.positions()
         self._next_output = positions.pop(OUTPUTS, FIRST_OFFSET)
         self.source.replace(self.views.scopes())
@@ -354,7 +354,7 @@ class EmbeddedEngine:
 
 
 class _Undo:
-    """Whatever interrupts a batch, the states in memory are those of the last commit before the next one begins."""
+    """If a batch is interrupted, the in-memory states are reloaded from the last commit before the next batch."""
 
     def __init__(self, engine: EmbeddedEngine) -> None:
         self._engine = engine
@@ -367,7 +367,7 @@ class _Undo:
 
 
 def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Pass on the headers of readable states; stop at the first other one, before any event is taken."""
+    """Yield the headers of readable states; raise at the first state of another version, before any event is folded."""
     for key, snapshot in headers:
         version = header(snapshot)[0]
         if version != stage.state_version and version not in stage.older_states:
@@ -379,7 +379,7 @@ def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iter
 
 
 def _rules_of(noted: object) -> RulesInForce | None:
-    """Rules as they were noted; None where another version's do not fit."""
+    """Return stored rules; None if another version wrote them."""
     try:
         return msgspec.convert(noted, RulesInForce)
     except msgspec.ValidationError:
@@ -387,7 +387,7 @@ def _rules_of(noted: object) -> RulesInForce | None:
 
 
 def source_in_force(views: Views) -> RuleSource:
-    """What a store was last folded under: rules, environment, scopes; the defaults for a new one."""
+    """Return the rules, environment and scopes a store was last folded under; the defaults for a new one."""
     rules, environment = views.noted("rules"), views.noted("environment")
     source = RuleSource(
         msgspec.convert(rules, Rules) if rules is not None else Rules(),

@@ -1,4 +1,4 @@
-"""What can be wrong with the file of the embedded engine."""
+"""Errors of the embedded engine's file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class StoreError(TrustfoldError):
 
 
 class StoreLocked(StoreError):
-    """Another process runs the engine over this file.
+    """Another process runs an engine over this file.
 
     Attributes:
-        process: its process id, as it noted it.
+        process: its process id as stored.
         address: its HTTP address; empty if it serves none.
     """
 
@@ -32,7 +32,7 @@ class StoreLocked(StoreError):
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
-    """What a fault of SQLite or of the file system means for whoever runs the engine."""
+    """Translate an error of SQLite or of the file system to a message with a remedy."""
     text = str(error)
     if "disk is full" in text or "No space left" in text:
         return StoreError(

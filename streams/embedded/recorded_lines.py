@@ -1,7 +1,7 @@
-"""Lines of recorded files as records: their topic, and an arrival for those whose own time cannot be right.
+"""Reads lines of recorded files as records: their topic, and an arrival time for those with an implausible own time.
 
-A file has no record timestamps. Event times are taken as they are, but for a line far ahead of the lines around it, so
-that one clock that runs years ahead expires nothing for others (docs/decisions/0023-when-a-line-of-a-file-arrived.md).
+Files have no record timestamps. Event times are used as they are, except for lines far ahead of their neighbours, so
+that one clock that is years ahead expires nothing for others (docs/decisions/0023-when-a-line-of-a-file-arrived.md).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ...schemas.commands import Command
 from ...schemas.events import epoch_ms
 
 UNKNOWN = -1
-"""Arrival of a line whose own time is taken as it is."""
+"""Arrival of a line whose own time is used."""
 
 AHEAD_MS = 3_600_000
-"""How far a line may be ahead of the lines around it: late records of a file are rarely farther apart."""
+"""Milliseconds a line may be ahead of its neighbours: late records of a file are rarely farther apart."""
 
 UNCONFIRMED_MS = 30 * 86_400_000
-"""How far the last line of a file, or of a part of it, may be ahead of the line before it: sessions rest for days."""
+"""Milliseconds the last line of a file or section may be ahead of the previous line: sessions may pause for days."""
 
 LOOKED_AHEAD = 4
-"""Lines read to judge one that is ahead of what came before it: a call with a wrong clock is a start and a finish."""
+"""Number of lines read ahead to judge one: a call with a wrong clock has two, a start and a finish."""
 
 MAX_SESSIONS = 4096
-"""Sessions whose latest time is remembered; the one unused for longest goes first."""
+"""Number of sessions whose latest time is kept; the least recently used is dropped first."""
 
 _COMMANDS = frozenset(kind.__struct_config__.tag for kind in get_args(Command))
 
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class _Stamp(msgspec.Struct):
-    """What is read of a line: its type, its time and its session."""
+    """Fields that are read of a line: type, time and session."""
 
     type: str = ""
     time: datetime | None = None
@@ -63,16 +63,16 @@ _decoder = msgspec.json.Decoder(_Stamp)
 
 
 class Arrivals:
-    """Reader of recorded lines, over any number of files in their order. Deterministic: lines alone decide."""
+    """Reader of recorded lines of any number of files in order. Deterministic: depends on the lines alone."""
 
     def __init__(self) -> None:
-        """Start before the first line."""
+        """Create a reader before the first line."""
         self._before = 0
         self._sessions: OrderedDict[str, int] = OrderedDict()
         self._waiting: deque[_Read] = deque()
 
     def of(self, values: Iterable[bytes]) -> Iterator[Line]:
-        """Records of lines, in their order; a line that is ahead of all before it waits for a few lines more."""
+        """Yield records of lines in order; a line ahead of all previous ones is delayed by a few lines."""
         waiting = self._waiting
         for value in values:
             waiting.append(_read(value))
@@ -80,17 +80,17 @@ class Arrivals:
                 yield self._next()
 
     def rest(self) -> Iterator[Line]:
-        """The lines that still wait, once there are no more."""
+        """Yield the delayed lines at the end of the input."""
         while self._waiting:
             yield self._next()
 
     def _can_be_judged(self) -> bool:
-        """Whether enough lines are read to judge the first that waits; the very first line waits for one only."""
+        """Whether enough lines are read to judge the first delayed line; the very first line needs only one."""
         more = len(self._waiting) - 1
         return more >= LOOKED_AHEAD or self._is_in_step(self._waiting[0]) or (not self._before and more > 0)
 
     def _is_in_step(self, line: _Read) -> bool:
-        """Whether a line is plausible by what came before it: in the file, or in its own session."""
+        """Whether a line is plausible by the previous lines of the file or of its session."""
         latest = max(self._before, self._sessions.get(line.session, 0))
         return not line.time or (latest > 0 and line.time <= latest + AHEAD_MS)
 
@@ -112,9 +112,9 @@ class Arrivals:
         return Line(line.topic, line.value, UNKNOWN)
 
     def _reference(self, line: _Read) -> tuple[int, int]:
-        """Time by which a line that is ahead of all before it is judged, and how far it may be ahead of that time.
+        """Return the time that a line ahead of all previous ones is compared with, and how far it may be ahead of it.
 
-        Decisive are the lines that follow in its session, else all that follow; lines of an older part are left out.
+        Uses the following lines of its session, else all following lines; lines of an older section are ignored.
         """
         following = [one for one in self._waiting if one.time and one.time >= self._before - AHEAD_MS]
         own = [one for one in following if line.session and one.session == line.session]

@@ -1,7 +1,7 @@
-"""File replay: fold recorded events from files, print nothing, touch no disk.
+"""File replay: folds recorded events from files; prints nothing, writes nothing to disk.
 
-Time is the events' own, but for lines with a clock that cannot be right (`arrivals`); at the end one tick with the
-largest time seen closes what is due.
+Time is the events' own, except for lines with an implausible clock (`recorded_lines`); at the end one tick at the
+largest time seen processes what is due.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def open_lines(name: str) -> Iterator[IO[bytes]]:
 
 
 class Feed(Protocol):
-    """Folds records of a topic, as `LocalTopology.feed` does."""
+    """Function that folds records of a topic, as `LocalTopology.feed` does."""
 
     def __call__(self, topic: str, values: Iterable[bytes], *, timestamp: int) -> Iterable[Output]:
-        """Everything that the records cause; `timestamp` is their arrival, or -1."""
+        """Return all outputs of the records; `timestamp` is their arrival in milliseconds, or -1."""
 
 
 class Replay:
-    """One replay over any number of files.
+    """Replay over any number of files.
 
     Attributes:
         lines: lines read so far; blank lines are not events.
-        topology: states after what was read.
+        topology: stages with their states.
     """
 
     def __init__(self, rules: Rules | RuleSource) -> None:
-        """Start with clean states."""
+        """Start with default states."""
         self.topology = LocalTopology(rules)
         self.lines = 0
 

@@ -1,4 +1,4 @@
-"""Request bodies as records: limits, compression, one object or a line each."""
+"""Parses request bodies to records: limits, compression, one object or one per line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 BODY_S = 30.0
-"""Seconds in which a body must have arrived: 16 MiB in half a minute is 4 Mbit/s."""
+"""Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s."""
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Largest body, unpacked; one body is one transaction. Larger files are sent in pieces."""
+"""Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces."""
 
 
 async def read_body(request: Request) -> bytes:
-    """The body, unpacked.
+    """Return the decompressed body.
 
     Raises:
         HTTPException: 408 too slow, 413 too large, 415 unknown compression, 400 broken compression.
@@ -49,7 +49,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def records_of(body: bytes, content_type: str) -> list[bytes]:
-    """The records of a body: one a line, or, declared as `application/json`, one object over any number of lines."""
+    """Split a body into records: one per line, or, declared as `application/json`, one object over several lines."""
     if content_type.partition(";")[0].strip().lower() == "application/json" and _is_json(body):
         return [body.strip()]
     return [line for line in map(bytes.strip, body.split(b"\n")) if line]

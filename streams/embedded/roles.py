@@ -1,10 +1,10 @@
-"""Roles over HTTP: who may publish to the embedded engine, and who may give it orders.
+"""HTTP access control: who may publish to the embedded engine, and who may send commands.
 
-Without a token it is for this machine only: the address a browser asked for must be this machine's (a foreign name
-that points here is an attack), and a page of another site may not send anything. Orders (resets, settings, rules,
-republishing) take the operator's token, which is another one than the publishers'; without tokens they are refused
-unless the server was started to take them: an agent with a shell must not be able to acquit itself. A browser signs in
-once (`sign_in`), and its cookie counts for pages alone. See docs/operating.md, Roles.
+Without a token only this machine has access: the Host header must name this machine (DNS rebinding), and pages of other
+sites may not send anything. Commands (resets, settings, rules, republishing) need the operator's token, a different one
+than the publishers'; without tokens they are refused unless the server was started to accept them: an agent with a
+shell must not be able to reset its own tools. A browser signs in once (`sign_in`), and its cookie is valid for pages
+only. See docs/operating.md, Roles.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ NO_OPERATOR = (
 SIGN_IN = "/sign-in"
 
 OPEN_PATHS = frozenset({"/healthz", SIGN_IN})
-"""Answered without a token: what watches over the process has none, and who signs in has none yet."""
+"""Paths that need no token: liveness probes have none, and the sign-in page asks for it."""
 
 STATIC = "/static/"
-"""Styles and scripts of the pages, which anybody may have."""
+"""Styles and scripts of the pages; need no token."""
 
 API = ("/v1/", "/hooks/")
-"""Paths of programs: they send a token with each request, and a browser's cookie does not count for them."""
+"""Paths of the API: programs send a token with each request; a browser's cookie is not accepted."""
 
 ORDER_PATHS = frozenset({"/v1/commands", "/v1/settings", "/v1/reload", "/v1/dead-letters/republish"})
-"""A POST to one of these is an operator's order."""
+"""Paths whose POST is an operator's command."""
 
 
 NOBODY = Roles()
-"""No tokens: this machine may publish, nobody may give orders."""
+"""Roles without tokens: programs of this machine may publish, nobody may send commands."""
 
 
 def check_exposure(host: str, token: str) -> None:
-    """Refuse to listen to a network without a token.
+    """Refuse to listen on a network address without a token.
 
     Raises:
         ConfigError: the address is not this machine's and there is no token.
@@ -64,23 +64,23 @@ def check_exposure(host: str, token: str) -> None:
 
 
 class Refusal(NamedTuple):
-    """Why a request is not passed on: status and message."""
+    """Refusal of a request: status and message."""
 
     status: int
     message: str
 
 
 class Access:
-    """ASGI middleware: checks host, origin and token of every request; `request.state.role` is what it may do."""
+    """ASGI middleware that checks host, origin and token of every request; sets `request.state.role`."""
 
     def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns | None = None) -> None:
-        """Guard an application; browsers sign in with `sign_ins`."""
+        """Protect an application; browsers sign in with `sign_ins`."""
         self._app = app
         self._roles = roles
         self._sign_ins = sign_ins or SignIns(roles)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or say why not."""
+        """Pass the request on, or answer with the refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -102,7 +102,7 @@ class Access:
         await response(scope, receive, send)
 
     def _role(self, path: str, headers: Headers) -> Role | None:
-        """What the token of a request allows, else for pages its cookie; None where neither is known."""
+        """Return the role of a request's token, else for pages of its cookie; None without a valid one."""
         given = headers.get("authorization", "")
         role = self._roles.role_of(given.removeprefix("Bearer ") if given.startswith("Bearer ") else "")
         if role is not Role.OPERATOR and not path.startswith(API):

@@ -1,4 +1,4 @@
-"""Runs the HTTP server of the embedded engine until it is told to stop."""
+"""Runs the HTTP server of the embedded engine until a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ...errors import ConfigError
 from ..http_protocol import ImpatientProtocol
 
 GRACE_S = 5
-"""Seconds that requests under way get when the server stops."""
+"""Seconds that running requests get when the server stops."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any free one.
+    """Return a listening socket; port 0 selects any free one.
 
     Raises:
-        ConfigError: the address is taken, unknown, or not ours to use.
+        ConfigError: the address is in use, unknown, or not permitted.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on {host}:{port} ({error}); choose another --port") from error
-    # Connections inherit it. Without, an answer waits 40 ms for the acknowledgement of its own headers; asyncio sets it
-    # only on sockets that name their protocol.
+    # Accepted connections inherit TCP_NODELAY. Without it an answer waits 40 ms for the acknowledgement of its own
+    # headers; asyncio sets it only on sockets that name their protocol.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> signal.Signals:
-    """Serve until SIGINT or SIGTERM; requests under way finish, streams end by `app.state.end_streams`.
+    """Serve until SIGINT or SIGTERM; running requests finish, streams end by `app.state.end_streams`.
 
     Returns the signal.
     """
@@ -48,7 +48,7 @@ def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = l
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to us: uvicorn would raise SIGTERM again when it has stopped."""
+    """Server that leaves signals to `_serve`: uvicorn would raise SIGTERM again after it has stopped."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -73,7 +73,7 @@ async def _serve(server: _Server, app: Starlette, listener: socket.socket, ready
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL under which a listening socket is reached."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"

@@ -1,4 +1,4 @@
-"""HTTP in front of the embedded engine (extra `web`).
+"""HTTP server of the embedded engine (extra `web`).
 
     POST /v1/events       NDJSON, or one JSON object  ->  {"accepted": 2, "dead_letters": 0}
     POST /v1/commands     the same, for operators; answers with the decisions too
@@ -13,8 +13,8 @@
     POST /v1/dead-letters/republish   {"offsets": [7, 9]}
     GET  /healthz
 
-An answer to a POST means: durable. A body sent again byte for byte is answered from the first time, so a publisher
-that heard nothing may simply repeat it.
+A POST is answered after the commit. A body sent again byte for byte gets the first answer, so a publisher without an
+answer may simply repeat it.
 """
 
 from __future__ import annotations
@@ -51,31 +51,31 @@ from .store_views import DEAD_LETTERS, StoredOutput, Views
 from .writer import Busy, Writer
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
-"""What may be followed; `events` are those the engine appended itself."""
+"""Topics that can be followed; `events` holds those the engine appended itself."""
 
 HEARTBEAT_S = 15.0
-"""Seconds of silence after which a follower gets a sign of life, below the idle limits of common proxies."""
+"""Seconds of silence after which a follower gets a heartbeat, below the idle limits of common proxies."""
 
 LOOKED_THROUGH = 2_000
-"""Outputs read at once to find those of one session; other readers come in between."""
+"""Outputs read at once when filtering by session; other readers run in between."""
 
 MAX_FAULTS = 10
-"""Faults told to a publisher in one answer; all of them are dead letters."""
+"""Largest number of faults in one answer; all of them are dead letters."""
 
 
 class Service:
-    """What the routes share: the writer, a reader beside it, and the wish to stop.
+    """State shared by the routes: the writer, readers of the store, and the stop flag.
 
     Attributes:
         path: file of the store.
         sign_ins: cookies of browsers.
-        ending: called once when the streams are to end, before the writer stops.
-        collectors: further metrics of this process, as prometheus-client's collectors.
-        error_page: gives the page of a fault to a browser, None to programs, which get JSON.
+        ending: called once before the streams end and the writer stops.
+        collectors: further metrics of this process, as prometheus-client collectors.
+        error_page: renders an error for browsers; None for programs, which get JSON.
     """
 
     def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None, roles: Roles = NOBODY) -> None:
-        """Serve an engine over the store at `path`; its rules are those of `files`, browsers sign in for `roles`."""
+        """Serve an engine over the store at `path`; its rules come from `files`, browsers sign in with `roles`."""
         self.sign_ins = SignIns(roles)
         self.writer = Writer(engine, files)
         self.stopping = False
@@ -87,22 +87,22 @@ class Service:
         self._searcher = _Reader(path, "trustfold-searcher")
 
     async def read(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` beside the writer."""
+        """Run a query of `Views` concurrently with the writer."""
         return await self._reader.run(query, *arguments, **options)
 
     async def search(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` that may look through the whole store; `read` does not wait for it."""
+        """Run a query of `Views` that may scan the whole store, on its own thread so that `read` does not wait."""
         return await self._searcher.run(query, *arguments, **options)
 
     def stop_following(self) -> None:
-        """End the open streams, so that the server can stop."""
+        """End the open streams so that the server can stop."""
         self.stopping = True
         while self.ending:
             self.ending.pop()()
         self.writer.wake()
 
     async def follow(self, topics: list[str], after: int, session: str = "") -> AsyncIterator[list[StoredOutput]]:
-        """Pages of outputs as they are committed, of all sessions or of one; an empty page is a heartbeat."""
+        """Yield pages of outputs as they are committed, of all sessions or of one; an empty page is a heartbeat."""
         while not self.stopping:
             signal = self.writer.signal()
             page: list[StoredOutput] = await self.read("decisions", topics, after=after, limit=500)
@@ -117,7 +117,7 @@ class Service:
                 yield []
 
     async def decisions(self, topics: list[str], after: int, limit: int, session: str) -> list[StoredOutput]:
-        """Outputs beyond an offset, oldest first, at most `limit`: those of one session, else of all."""
+        """Return outputs after an offset, oldest first, at most `limit`: those of one session, else of all."""
         found: list[StoredOutput] = []
         while len(found) < limit:
             page = await self.read("decisions", topics, after=after, limit=LOOKED_THROUGH if session else limit)
@@ -128,14 +128,14 @@ class Service:
         return found[:limit]
 
     async def close(self) -> None:
-        """Finish what waits and close the store."""
+        """Finish pending requests and close the store."""
         await self.writer.stop()
         self._reader.close()
         self._searcher.close()
 
 
 class _Reader:
-    """A thread with a connection of its own."""
+    """Thread with its own connection to the store."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
@@ -164,10 +164,10 @@ def make_app(
     files: Files | None = None,
     more: Callable[[Service], Sequence[BaseRoute]] = lambda _service: (),
 ) -> Starlette:
-    """The application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
+    """Create the application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
 
-    `files` are watched: rules that change in them take effect between two batches. `more` gives further routes, behind
-    the same checks of host, origin and token.
+    `files` are watched: changed rules take effect between two batches. `more` adds routes behind the same checks of
+    host, origin and token.
     """
     service = Service(engine, Path(path), files, roles)
 
@@ -229,7 +229,7 @@ async def _get_settings(request: HttpRequest) -> Response:
 
 
 def settings_document(base: Rules, levels: Levels) -> dict[str, Any]:
-    """Every setting with its source, what each level sets, and the rules that all of them override."""
+    """Return every setting with its source, the overrides of each level, and the overridden rules."""
     return {
         "settings": [{"setting": name, "value": value, "source": level} for name, value, level in table(base, levels)],
         "levels": {str(level): set_by(overrides) for level, overrides in levels.items()},
@@ -286,7 +286,7 @@ async def _get_decisions(request: HttpRequest) -> Response:
 
 async def _get_state(request: HttpRequest) -> Response:
     service = _service(request)
-    offset = await service.read("next_offset") - 1  # before the states: whoever follows from here misses nothing
+    offset = await service.read("next_offset") - 1  # read before the states, so that a follower misses nothing
     states = await service.read("states")
     return _json(
         {
@@ -328,7 +328,7 @@ async def _health(request: HttpRequest) -> Response:
     if counted := writer.engine.counted:
         body["counted"] = counted
     if writer.reloader.fault is not None:
-        body["rules_fault"] = writer.reloader.fault  # not a failure: the rules read before hold
+        body["rules_fault"] = writer.reloader.fault  # not a failure: the previous rules stay in force
     return _json(body, 200 if fault is None else 503)
 
 
@@ -362,13 +362,13 @@ _about = msgspec.json.Decoder(_About)
 
 
 def _is_of(one: StoredOutput, session: str) -> bool:
-    """Whether a record is about a session, or was caused in it; every record is of the session without a name."""
+    """Whether a record is about a session, or was caused in it; for an empty session always true."""
     value = one.output.value
     return not session or (value is not None and _about.decode(value).session_id == session)
 
 
 def _ndjson(page: list[StoredOutput]) -> bytes:
-    """A line each: offset, topic and key around the record as it is on the wire; null for a tombstone."""
+    """Encode one line each: offset, topic and key around the wire record; null for a tombstone."""
     return b"".join(
         b'{"offset":%d,"topic":%b,"key":%b,"value":%b}\n'
         % (offset, orjson.dumps(output.topic), orjson.dumps(output.key), output.value or b"null")
@@ -377,7 +377,7 @@ def _ndjson(page: list[StoredOutput]) -> bytes:
 
 
 def _sse(page: list[StoredOutput]) -> bytes:
-    """Server-sent events: the offset as id, so that a browser resumes by itself."""
+    """Encode as server-sent events, with the offset as id so that browsers resume automatically."""
     return b"".join(
         b"id: %d\nevent: %b\ndata: %b\n\n" % (offset, (output.type or "tombstone").encode(), line.rstrip(b"\n"))
         for (offset, output), line in ((one, _ndjson([one])) for one in page)

@@ -1,9 +1,9 @@
-"""The file of the embedded engine: SQLite, one transaction per batch, one process at a time.
+"""Store of the embedded engine: SQLite, one transaction per batch, one writing process.
 
-`synchronous=FULL`: a commit is on the disk when it returns, so what was acknowledged survives a power cut as well as a
-killed process. That is one flush per batch: under one per cent of the time of 500 events on a disk that flushes in
-0.2 ms. NORMAL would lose the last acknowledged batches in a power cut. Readers (`views`) work beside the writer, thanks
-to the write-ahead log.
+`synchronous=FULL`: a commit is on disk when it returns, so acknowledged data survives a power cut as well as a killed
+process. That is one flush per batch: under one per cent of the time of 500 events on a disk that flushes in 0.2 ms.
+NORMAL would lose the last acknowledged batches in a power cut. The write-ahead log lets readers (`store_views`) work
+concurrently with the writer.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from ...security.private_files import make_directory, make_file
 from .errors import StoreError, StoreLocked, store_error
 
 APPLICATION_ID = 0x74666C64
-"""`tfld`, in the header of the file."""
+"""SQLite application id, `tfld`, in the header of the file."""
 
 FORMAT = 1
-"""Raised when the tables change; a file of another format is refused."""
+"""Format version, raised when the tables change; files of another format are refused."""
 
 PAGE_BYTES = 16_384
-"""Events are about a kilobyte: larger pages than SQLite's 4 KiB keep them whole, a third less time per event."""
+"""Page size in bytes: events are about a kilobyte, and larger pages than SQLite's 4 KiB take a third less time."""
 
 SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, overrides BLOB NOT NULL) WITHOUT ROWID"
-"""What each scope overrides; also in store.sql, for new files."""
+"""Table of scope overrides; also in store.sql, for new files."""
 
 STORE_ID = "store_id"
-"""Fact about a store: its random name, given once (`store.sql`)."""
+"""Name of the fact with the store's random id, created once (`store.sql`)."""
 
 HEADER_BYTES = 17
-"""Enough of a snapshot for its header (`projections.snapshot`)."""
+"""Bytes of a snapshot that contain its header (`projections.snapshot`)."""
 
 MAX_REQUESTS = 10_000
-"""Answered requests remembered. A publisher repeats within seconds; this is minutes of small requests."""
+"""Number of answered requests kept. Publishers repeat within seconds; this is minutes of small requests."""
 
 OUTPUTS = "outputs"
-"""Name of the outputs' own position."""
+"""Name of the position of the outputs."""
 
 FIRST_OFFSET = 1
-"""Of the outputs, so that "after 0" means all of them."""
+"""First offset of the outputs, so that "after 0" means all of them."""
 
 
 class Root(NamedTuple):
-    """A record that came from outside the folds: everything else follows from these."""
+    """Record from outside the folds; all others are derived from these."""
 
     topic: str
     key: bytes | None
@@ -61,22 +61,22 @@ class Root(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer once given to a request."""
+    """Stored answer to a request."""
 
     accepted: int
     dead_letters: int
 
 
 class Batch(NamedTuple):
-    """All that one transaction writes.
+    """Contents of one transaction.
 
     Attributes:
-        outputs: with the offset of the first; the rest follow on.
+        outputs: outputs with the offset of the first; the rest follow on.
         snapshots: stage, key and snapshot of each touched state; None deletes.
         positions: next offset of every source topic.
         requests: token and answer of each request in the batch.
-        republished: offsets of the dead letters that the roots repeat.
-        scopes: what each scope overrides from now on; None: as before.
+        republished: offsets of the dead letters that are republished.
+        scopes: new overrides of all scopes; None: unchanged.
     """
 
     roots: Sequence[Root]
@@ -91,10 +91,10 @@ class Batch(NamedTuple):
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Open the file and check that it is ours.
+    """Open the file and check that it is a trustfold store.
 
     Raises:
-        StoreError: it cannot be opened, is something else, or has another format.
+        StoreError: it cannot be opened, is another kind of file, or has another format.
     """
     if not writable and not path.is_file():
         raise StoreError(f"{path}: no such store; `trustfold up --store {path}` makes one")
@@ -121,10 +121,10 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
 
 
 class Store:
-    """The writer's side of the file."""
+    """Writer of the file."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open or make the file.
+        """Open or create the file.
 
         Raises:
             StoreLocked: another process has it open for writing.
@@ -155,7 +155,7 @@ class Store:
             run("PRAGMA cache_size=-65536")
             version = run("PRAGMA user_version").fetchone()[0]
             if version:
-                run(SETTINGS_TABLE)  # a store of before there were settings has everything else
+                run(SETTINGS_TABLE)  # stores older than the settings lack only this table
             if version == 0:
                 schema = files(__package__).joinpath("store.sql").read_text()
                 self.connection.executescript(
@@ -173,7 +173,7 @@ class Store:
             raise store_error(self.path, error) from error
 
     def load(self, stage: str, key: bytes) -> bytes | None:
-        """Stored snapshot of a state.
+        """Return the stored snapshot of a state.
 
         Raises:
             StoreError: it cannot be read.
@@ -182,7 +182,7 @@ class Store:
         return row[0] if row is not None else None
 
     def headers(self, stage: str) -> Generator[tuple[bytes, bytes], None, None]:
-        """Key and snapshot header of every state of a stage; to be closed when it is not read to its end."""
+        """Yield key and snapshot header of every state of a stage; close the generator if it is not exhausted."""
         try:
             yield from self.connection.execute(
                 "SELECT key, substr(snapshot, 1, ?) FROM states WHERE stage = ?", (HEADER_BYTES, stage)
@@ -191,7 +191,7 @@ class Store:
             raise store_error(self.path, error) from error
 
     def answered(self, token: bytes) -> Answered | None:
-        """The answer once given to a request; None if it is new, or long ago."""
+        """Return the stored answer to a request; None if it is new or no longer stored."""
         row = self._one("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,))
         return Answered(*row) if row is not None else None
 
@@ -202,13 +202,13 @@ class Store:
             raise store_error(self.path, error) from error
 
     def note(self, name: str, value: bytes) -> None:
-        """Remember a fact about the store, such as the rules in force."""
+        """Store a fact about the store, such as the rules in force."""
         self.connection.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
         )
 
     def take_down(self, root: Root, name: str) -> None:
-        """Append a record that no fold reads to the log, and remember its value as a fact, both or neither.
+        """Append a record that no fold reads to the log and store its value as a fact, in one transaction.
 
         Raises:
             StoreError: nothing was written.
@@ -218,7 +218,7 @@ class Store:
             self.note(name, root.value or b"")
 
     def write(self, batch: Batch) -> None:
-        """Write a batch, all of it or nothing; it is durable when this returns.
+        """Write a batch in one transaction; it is durable when this returns.
 
         Raises:
             StoreError: nothing was written.
@@ -228,7 +228,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All that is done within, or nothing.
+        """Run the enclosed statements in one transaction.
 
         Raises:
             StoreError: nothing was written.
@@ -292,9 +292,9 @@ class Store:
             run("DELETE FROM requests WHERE seq <= (SELECT max(seq) FROM requests) - ?", (MAX_REQUESTS,))
 
     def forget(self, kept_since_ms: dict[str, int]) -> None:
-        """Delete records of each topic that arrived before its time; records of unknown arrival stay.
+        """Delete records that arrived before their topic's time; records of unknown arrival are kept.
 
-        The last record of the log stays, too: the next one is numbered after it, and no number is given twice.
+        The last record of the log is kept, too, so that no sequence number is given twice.
 
         Raises:
             StoreError: nothing was deleted.
@@ -314,11 +314,11 @@ class Store:
             raise store_error(self.path, error) from error
 
     def announce(self, address: str) -> None:
-        """Tell whoever finds the file taken where to reach this process."""
-        _inscribe(self._lock, address)
+        """Write this process's address to the lock file."""
+        _write_lock_file(self._lock, address)
 
     def close(self) -> None:
-        """Close the file and let another process have it."""
+        """Close the file and release its lock."""
         try:
             self.connection.close()
         finally:
@@ -326,7 +326,7 @@ class Store:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Take the file for this process until it ends, however it ends."""
+    """Lock the file for this process until it exits, even if it is killed."""
     named = path.with_name(f"{path.name}.lock")
     make_file(named)
     lock = named.open("a+")
@@ -337,11 +337,11 @@ def _lock(path: Path) -> IO[str]:
         process, _, address = lock.read().partition("\n")
         lock.close()
         raise StoreLocked(path, process.strip(), address.strip()) from None
-    _inscribe(lock)
+    _write_lock_file(lock)
     return lock
 
 
-def _inscribe(lock: IO[str], address: str = "") -> None:
+def _write_lock_file(lock: IO[str], address: str = "") -> None:
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n{address}")
     lock.flush()

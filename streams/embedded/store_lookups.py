@@ -1,7 +1,7 @@
-"""Reading a store for one session, one event or one decision, by the indexes of `lookups.sql`.
+"""Queries of a store by session, event or decision, with the indexes of `lookups.sql`.
 
-A store that only versions without these indexes have written is read through instead, which takes longer and finds the
-same. What retention has deleted (`Store.forget`) is not found.
+A store written only by versions without these indexes is scanned instead, which is slower and gives the same result.
+Records deleted by retention (`Store.forget`) are not found.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import orjson
 from .errors import store_error
 
 MAX_PAGE = 10_000
-"""Most records of one query; a follower goes on from the last offset."""
+"""Largest number of records of one query; a follower continues from the last offset."""
 
 BLOCK_BITS = 12
-"""The indexes of the log begin with `seq >> 12`: they are looked into block by block, the newest first."""
+"""The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first."""
 
 _DECIDED = "topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events')"
-"""As in `lookups.sql`, word for word: only so SQLite sees that the index fits."""
+"""Exactly as in `lookups.sql`: otherwise SQLite does not use the index."""
 
 _OUTPUT_SESSION = "json_extract(CAST(value AS TEXT), '$.session_id')"
 
@@ -32,11 +32,11 @@ def _field(name: str) -> str:
 
 
 class StoredDecision(NamedTuple):
-    """A decision as it is on the wire.
+    """Decision in its wire form.
 
     Attributes:
-        offset: rises over all outputs and starts at 1.
-        arrived_ms: wall clock of the input behind it, milliseconds; -1 when unknown.
+        offset: increases over all outputs, from 1.
+        arrived_ms: wall clock of the causing input, milliseconds; -1 if unknown.
     """
 
     offset: int
@@ -45,11 +45,11 @@ class StoredDecision(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """An input event of the log.
+    """Input event of the log.
 
     Attributes:
-        seq: its place in the log; of an event that the engine appended to its outputs alone, 0.
-        arrived_ms: wall clock, milliseconds; -1 when unknown.
+        seq: sequence number in the log; 0 for an event that the engine appended to its outputs alone.
+        arrived_ms: wall clock, milliseconds; -1 if unknown.
     """
 
     seq: int
@@ -58,15 +58,15 @@ class StoredEvent(NamedTuple):
 
 
 class Lookups:
-    """Queries over one store. Not for use from two threads at once."""
+    """Queries of one store. Not thread-safe."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Read through a connection."""
+        """Use an open connection."""
         self._connection = connection
         self._path = path
 
     def session_events(self, session_id: str, *, before: int | None = None, limit: int = MAX_PAGE) -> list[StoredEvent]:
-        """Latest events of a session in front of the `seq` `before`, oldest first, at most `limit`."""
+        """Return the latest events of a session before `seq` `before`, oldest first, at most `limit`."""
         found: list[StoredEvent] = []
         for where, arguments in self._places("log_by_session"):
             statement = (
@@ -80,7 +80,7 @@ class Lookups:
         return found[::-1]
 
     def appended_events(self, session_id: str) -> list[StoredEvent]:
-        """Events of a session that the engine wrote itself (calls that did not end in time), oldest first."""
+        """Return events of a session that the engine appended itself (overdue calls), oldest first."""
         return [
             StoredEvent(0, one.value, one.arrived_ms)
             for one in self._decided(f"{_DECIDED} AND {_OUTPUT_SESSION} = ? AND +topic = 'events'", (session_id,))
@@ -89,7 +89,7 @@ class Lookups:
     def session_decisions(
         self, session_id: str, *, before: int | None = None, limit: int = MAX_PAGE
     ) -> list[StoredDecision]:
-        """Latest decisions about a session, or caused in it, in front of an offset, oldest first.
+        """Return the latest decisions about a session, or caused in it, before an offset, oldest first.
 
         Changes of circuits name no session: `circuit_changes`.
         """
@@ -97,16 +97,16 @@ class Lookups:
         return self._decided(where, (session_id, _end(before)), limit, latest=True)
 
     def circuit_changes(self, since_ms: int, until_ms: int, *, limit: int = MAX_PAGE) -> list[StoredDecision]:
-        """Decisions about circuits within a time (milliseconds, both ends included), oldest first."""
+        """Return decisions about circuits in a time interval (milliseconds, both ends included), oldest first."""
         return self._decided("topic = 'breakers' AND time_ms BETWEEN ? AND ?", (since_ms, until_ms), limit)
 
     def decision(self, decision_id: str) -> StoredDecision | None:
-        """The decision of an id; None where there is none, or none any more."""
+        """Return the decision with an id; None if it does not exist or was deleted."""
         found = self._decided(f"{_DECIDED} AND id = ? AND +topic <> 'events'", (decision_id,), 1)
         return found[0] if found else None
 
     def events_up_to(self, seq: int, *, limit: int = 2000) -> list[StoredEvent]:
-        """Latest events of all sessions up to a `seq`, that one included, oldest first."""
+        """Return the latest events of all sessions up to and including a `seq`, oldest first."""
         rows = self._all(
             "SELECT seq, value, arrived_ms FROM log WHERE seq <= ? AND topic = 'events' AND value IS NOT NULL "
             "ORDER BY seq DESC LIMIT ?",
@@ -115,7 +115,7 @@ class Lookups:
         return [StoredEvent(*row) for row in rows[::-1]]
 
     def patterns_by_session(self, *, limit: int = MAX_PAGE) -> dict[str, int]:
-        """Severities that patterns have reached, by session, among the latest `limit` outputs about behaviour."""
+        """Return the number of detected patterns by session, among the latest `limit` outputs about behaviour."""
         statement = (
             f"SELECT {_OUTPUT_SESSION}, count(*) FILTER (WHERE type = 'pattern.detected') FROM "  # noqa: S608 - our own words
             "(SELECT type, value FROM outputs WHERE topic = 'nudges' AND value IS NOT NULL "
@@ -124,7 +124,7 @@ class Lookups:
         return dict(self._all(statement, (limit,)))
 
     def events_of(self, ids: Collection[str], *, before: int | None = None) -> list[StoredEvent]:
-        """Events of the given ids, in front of a `seq`, in the order of the log; then those the engine appended."""
+        """Return events by id before a `seq`, in the order of the log; then those the engine appended."""
         missing, found = set(ids), list[StoredEvent]()
         for where, arguments in self._places("log_by_id"):
             if not missing:
@@ -148,7 +148,7 @@ class Lookups:
         self._connection.close()
 
     def _places(self, index: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Conditions that lead through the log, the newest block first; an empty one where the index is missing."""
+        """Yield conditions for each block of the log, newest first; one empty condition if the index is missing."""
         if not self._all("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?", (index,)):
             yield "", ()
             return

@@ -1,7 +1,7 @@
-"""Reading a store as it grows, for whoever copies it: the log and the outputs, each by its own position.
+"""Incremental reads of a store for copying: the log and the outputs, each by its own position.
 
-Opened read-only, beside a running engine or without one. A page is one transaction's view, so it never splits a batch's
-order; positions only rise.
+Opened read-only, with or without a running engine. A page is the view of one transaction, so batches keep their order;
+positions only increase.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from .errors import store_error
 from .store import FIRST_OFFSET, OUTPUTS, connect
 
 PAGE_BYTES = 16 * 1024 * 1024
-"""Records of a page, together; the last one may go beyond it."""
+"""Bytes of records in a page; the last record may exceed it."""
 
 
 class Copied(NamedTuple):
-    """A record of the log or of the outputs.
+    """Record of the log or of the outputs.
 
     Attributes:
         offset: its `seq` in the log, or its offset in the outputs.
-        arrived_ms: wall clock, milliseconds; -1 when unknown.
+        arrived_ms: wall clock, milliseconds; -1 if unknown.
     """
 
     topic: str
@@ -34,10 +34,10 @@ class Copied(NamedTuple):
 
 
 class Tail:
-    """Both tables of one store, from any position on. Not for use from two threads at once."""
+    """Reader of both tables of one store from any position. Not thread-safe."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Read through a connection; `open` makes one."""
+        """Use an open connection; usually created by `open`."""
         self._connection = connection
         self._path = path
 
@@ -51,15 +51,15 @@ class Tail:
         return cls(connect(Path(path), writable=False), Path(path))
 
     def log(self, after: int, limit: int) -> list[Copied]:
-        """What came in beyond a `seq`, every source topic, in the order it was folded; at most `PAGE_BYTES` of it."""
+        """Return inputs after a `seq`, of every source topic, in folding order; at most `PAGE_BYTES`."""
         return list(
             self._rows("SELECT topic, seq, arrived_ms, key, value FROM log WHERE seq > ? ORDER BY seq", after, limit)
         )
 
     def outputs(self, after: int, limit: int) -> list[Copied]:
-        """What was decided beyond an offset, every topic, in order; among it the events that the engine appended.
+        """Return outputs after an offset, of every topic, in order, including the events that the engine appended.
 
-        At most `PAGE_BYTES` of it.
+        At most `PAGE_BYTES`.
         """
         statement = (
             "SELECT topic, offset, arrived_ms, CAST(key AS BLOB), value FROM outputs WHERE offset > ? ORDER BY offset"
@@ -67,7 +67,7 @@ class Tail:
         return list(self._rows(statement, after, limit))
 
     def ends(self) -> tuple[int, int]:
-        """Last `seq` of the log and last offset of the outputs; 0 where there is none."""
+        """Return the last `seq` of the log and the last offset of the outputs; 0 for an empty table."""
         statement = "SELECT coalesce((SELECT max(seq) FROM log), 0), (SELECT next FROM positions WHERE name = ?)"
         try:
             log, following = self._connection.execute(statement, (OUTPUTS,)).fetchone()

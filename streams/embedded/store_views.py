@@ -1,6 +1,6 @@
-"""Reading a store: decisions, public states and dead letters, without disturbing whoever writes it.
+"""Queries of a store: decisions, public states and dead letters, concurrently with its writer.
 
-Opened read-only, beside a running engine or without one. Each query sees the last committed batch whole.
+Opened read-only, with or without a running engine. Each query sees the last committed batch as a whole.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
 DEAD_LETTERS = "dead-letters"
 
 _END = 1 << 62
-"""Beyond every offset."""
+"""Offset greater than every other."""
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
 
 class StoredOutput(NamedTuple):
-    """An output and its place; `offset` rises over all topics and starts at 1."""
+    """Output with its offset; `offset` increases over all topics, from 1."""
 
     offset: int
     output: Output
 
 
 class Views(Lookups):
-    """Queries over one store. Not for use from two threads at once; `open` connects."""
+    """Queries of one store. Not thread-safe; created by `open`."""
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -52,9 +52,9 @@ class Views(Lookups):
     def decisions(
         self, topics: Iterable[str] = DECISION_TOPICS, *, after: int = 0, limit: int = 1000
     ) -> list[StoredOutput]:
-        """Outputs of the topics beyond the offset `after`, oldest first, at most `limit`."""
+        """Return outputs of the topics after the offset `after`, oldest first, at most `limit`."""
         wanted = list(topics)
-        # The plus keeps SQLite from collecting every record of several topics before it sorts them.
+        # The plus prevents SQLite from collecting every record of several topics before it sorts them.
         column = "topic" if len(wanted) == 1 else "+topic"
         marks = ", ".join("?" * len(wanted))
         where = f"offset > ? AND {column} IN ({marks})"
@@ -63,7 +63,7 @@ class Views(Lookups):
     def latest(
         self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200
     ) -> list[StoredOutput]:
-        """Latest outputs of the topics in front of the offset `before`, oldest first."""
+        """Return the latest outputs of the topics before the offset `before`, oldest first."""
         marks = ", ".join("?" * len(wanted := list(topics)))
         statement = (
             f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) "  # noqa: S608 - our own words
@@ -73,16 +73,16 @@ class Views(Lookups):
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
 
     def newest_ms(self) -> int | None:
-        """When the newest input record arrived, milliseconds since 1970; None where that is not known."""
+        """Return the arrival of the newest input record, milliseconds since 1970; None if unknown."""
         rows = self._all("SELECT arrived_ms FROM log WHERE topic = 'events' ORDER BY seq DESC LIMIT 1")
         return int(rows[0][0]) if rows and rows[0][0] >= 0 else None
 
     def states(self) -> dict[str, bytes]:
-        """Latest public record of every key that is away from its default, by key of the `state` topic."""
+        """Return the latest public record of every key that differs from its default, by key of the `state` topic."""
         return dict(self._all("SELECT key, value FROM public ORDER BY key"))
 
     def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
-        """Dead letters beyond an offset, oldest first; those published again only if asked for."""
+        """Return dead letters after an offset, oldest first; republished ones only on request."""
         where = "topic = ? AND offset > ? AND (? OR offset NOT IN (SELECT offset FROM republished))"
         return self._outputs(where, (DEAD_LETTERS, after, republished), limit)
 
@@ -92,34 +92,34 @@ class Views(Lookups):
         return found[0].output if found else None
 
     def next_offset(self) -> int:
-        """Offset that the next output will have."""
+        """Return the offset of the next output."""
         rows = self._all("SELECT next FROM positions WHERE name = ?", (OUTPUTS,))
         return int(rows[0][0]) if rows else FIRST_OFFSET
 
     def noted(self, name: str) -> object | None:
-        """A fact about the store that the engine noted, such as the rules in force."""
+        """Return a stored fact, such as the rules in force."""
         rows = self._all("SELECT value FROM meta WHERE name = ?", (name,))
         return orjson.loads(rows[0][0]) if rows else None
 
     def scopes(self) -> dict[str, SettingsOverrides]:
-        """What each user and workspace overrides."""
+        """Return the overrides of each user and workspace."""
         if not self._all("SELECT 1 FROM sqlite_schema WHERE name = 'settings'"):
-            return {}  # a store that nobody has written since there are settings
+            return {}  # a store older than the settings, not yet written by this version
         rows = self._all("SELECT scope, overrides FROM settings ORDER BY scope")
         return {scope: msgspec.json.decode(overrides, type=SettingsOverrides) for scope, overrides in rows}
 
     def session(self, session_id: str) -> str:
-        """What a session overrides, as its state keeps it; empty when nothing, or when there is no such session."""
+        """Return a session's overrides in the form of its state; empty without any, or without the session."""
         state = self._session(session_id)
         return state.overrides if state is not None else ""
 
     def owner(self, session_id: str) -> tuple[str, str]:
-        """Workspace and user of a session; empty where it has said nothing of them, or is not known."""
+        """Return workspace and user of a session; empty if unknown."""
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
     def sessions(self) -> list[tuple[str, SessionState]]:
-        """Id and state of every session that is not over (docs/events.md)."""
+        """Return id and state of every open session (docs/events.md)."""
         stage = STAGE_OF_TOPIC["events"]
         codec = codec_of(stage)
         rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
@@ -145,7 +145,7 @@ _about = msgspec.json.Decoder(_About)
 
 
 def session_of(value: bytes | None) -> str | None:
-    """The session that a record names; None where it names none, or is no record at all."""
+    """Return the session that a record names; None without one, or if the record cannot be parsed."""
     try:
         return _about.decode(value or b"").session_id
     except msgspec.MsgspecError:

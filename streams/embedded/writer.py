@@ -1,7 +1,7 @@
-"""The one writer of a served store: many requests, one transaction.
+"""Writer of a served store: combines many requests in one transaction (group commit).
 
-Requests that arrive while a commit is under way are folded and committed together, so a hundred small publishers cost
-one flush, not a hundred. The engine runs in a thread of its own; the event loop only waits.
+Requests that arrive during a commit are folded and committed together, so a hundred small publishers cost one flush,
+not a hundred. The engine runs in its own thread; the event loop only waits.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .engine import EmbeddedEngine, Receipt, Request
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-"""Seconds between two looks at what is due (docs/design/contracts.md#time-and-order)."""
+"""Seconds between two ticks (docs/design/contracts.md#time-and-order)."""
 
 FORGET_S = 3600.0
-"""Seconds between two looks at what has been kept long enough."""
+"""Seconds between two runs of retention."""
 
 STATE_KEPT_MS = 86_400_000
-"""Records of a compacted topic are kept this long as history; the latest of each key is kept apart, for ever."""
+"""Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Most bytes of requests that may wait; beyond that publishers are told to slow down."""
+"""Bytes of requests that may wait; further ones are rejected as `Busy`."""
 
 MAX_BATCH_VALUES = 5_000
-"""Values after which a transaction takes no further request: about a tenth of a second of folding."""
+"""Number of values after which a transaction takes no further request: about a tenth of a second of folding."""
 
 T = TypeVar("T")
 
 
 class Busy(TrustfoldError):
-    """More is waiting than memory allows; the publisher should try again in a second."""
+    """Too many requests are waiting; the publisher should retry in a second."""
 
 
 class _Waiting(NamedTuple):
@@ -51,18 +51,18 @@ class _Waiting(NamedTuple):
 
 
 class Writer:
-    """Owns the engine while it is served.
+    """Owner of the engine while it is served.
 
     Attributes:
-        reloader: takes changed rules.
-        committed: rises with each commit; followers wait for it (`signal`).
-        fault: why the last commit failed; None when it did not.
-        heard: get the new requests of each commit that came from outside, before the listeners get what they caused.
-        listeners: get the outputs of each commit, in order, before whoever sent the input gets its receipt.
+        reloader: reloads changed rules.
+        committed: number of commits; followers wait for it (`signal`).
+        fault: why the last commit failed; None after a success.
+        heard: callbacks with the new external requests of each commit, called before the listeners.
+        listeners: callbacks with the outputs of each commit, in order, called before the sender gets its receipt.
     """
 
     def __init__(self, engine: EmbeddedEngine, files: Files | None = None) -> None:
-        """Serve an open engine, which takes its rules from `files`; `start` begins."""
+        """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
         self.reloader = Reloader(files, engine.rebase, engine.note_fault)
         self.committed = 0
@@ -78,15 +78,15 @@ class Writer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of requests that wait or are being folded."""
+        """Return the bytes of requests that wait or are being folded."""
         return self._bytes
 
     def start(self) -> None:
-        """Begin to write and to tick."""
+        """Start the write and tick tasks."""
         self._tasks = [asyncio.create_task(work) for work in (self._write(), self._tick(), self._look())]
 
     async def stop(self) -> None:
-        """Finish what waits, then close the engine."""
+        """Finish pending requests, then close the engine."""
         await self._waiting.join()
         for task in self._tasks:
             task.cancel()
@@ -96,11 +96,11 @@ class Writer:
         self._thread.shutdown()
 
     async def submit(self, request: Request) -> Receipt:
-        """Have a request folded and committed; returns once it is durable.
+        """Fold and commit a request; returns after the commit.
 
         Raises:
-            Busy: too much is waiting.
-            StoreError: it was not kept.
+            Busy: too many bytes are waiting.
+            StoreError: it was not stored.
         """
         size = sum(map(len, request.values))
         if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
@@ -111,11 +111,11 @@ class Writer:
         return await answer
 
     async def republish(self, offsets: list[int]) -> list[Output]:
-        """Have dead letters folded again; returns what that caused, once it is durable.
+        """Fold dead letters again; return the outputs after the commit.
 
         Raises:
             ConfigError: there is no dead letter at an offset.
-            StoreError: nothing was kept.
+            StoreError: nothing was stored.
         """
         arrived_ms = time.time_ns() // 1_000_000
         outputs = await self.call(lambda: self.engine.republish(offsets, arrived_ms=arrived_ms))
@@ -123,15 +123,15 @@ class Writer:
         return outputs
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run something of the engine in its thread, between two batches."""
+        """Run a function of the engine in its thread, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def signal(self) -> asyncio.Event:
-        """Set at the next commit. Take it before reading, wait for it after: no commit can slip between."""
+        """Return an event that is set at the next commit. Get it before reading so that no commit is missed."""
         return self._changed
 
     def wake(self) -> None:
-        """Let everyone who waits for a commit look again."""
+        """Wake everyone who waits for a commit."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -168,7 +168,7 @@ class Writer:
         return receipts
 
     async def _tick(self) -> None:
-        """Now is the largest event time seen plus the time since: recorded events keep their own time."""
+        """Tick; now is the largest event time seen plus the time since, as recorded events keep their own time."""
         forgotten = float("-inf")
         while True:
             await asyncio.sleep(TICK_S)
@@ -182,7 +182,7 @@ class Writer:
                 self._failed(error)
 
     async def _look(self) -> None:
-        """Take changed rules between two batches."""
+        """Reload changed rules between two batches."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -210,5 +210,5 @@ class Writer:
 
 
 def _kept_since(now_ms: int) -> dict[str, int]:
-    """Since when the records of each topic are kept, by the catalogue."""
+    """Return the start of each topic's retention, by the catalogue."""
     return {name: now_ms - (topic.retention_ms or STATE_KEPT_MS) for name, topic in TOPICS.items()}

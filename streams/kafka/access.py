@@ -1,7 +1,6 @@
-"""Reasons why brokers do not let us in: addresses, TLS, credentials, rights; each with what to do about it.
+"""Diagnosis of failed connections to brokers: addresses, TLS, credentials, rights; each with a remedy.
 
-aiokafka reports every failed start as brokers that cannot be reached. Asking once more on a plain connection tells
-which of the reasons it was.
+aiokafka reports every failed start as unreachable brokers. A second attempt on a plain connection finds the reason.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
     from .settings import KafkaSettings
 
 PATIENCE_S = 5.0
-"""Seconds for a broker to take a connection and answer."""
+"""Seconds for a broker to accept a connection and answer."""
 
 SHOWN = 3
-"""Topics that an error names."""
+"""Number of topics named in an error."""
 
 CONNECTION_FAULTS = (OSError, errors.KafkaError, TimeoutError, asyncio.IncompleteReadError)
-"""What a connection may fail with."""
+"""Exceptions of a failed connection."""
 
 RIGHTS = "`trustfold topics acls` prints the commands (docs/operating.md, Rights)"
 
 WANTS_SASL = "it may want SASL (TRUSTFOLD_SECURITY_PROTOCOL), or be starting; look at its log"
-"""What to do about a broker that takes a connection and closes it at the first question."""
+"""Remedy for a broker that accepts a connection and closes it at the first request."""
 
 LACKING = (
     errors.TopicAuthorizationFailedError,
@@ -40,18 +39,18 @@ LACKING = (
     errors.ClusterAuthorizationFailedError,
     errors.TransactionalIdAuthorizationFailed,
 )
-"""Errors that say that a right is missing."""
+"""Errors for a missing right."""
 
 
 T = TypeVar("T")
 
 
 class Denied(ConfigError):
-    """A broker answered and does not let this user in, or this user does not trust it."""
+    """A broker answered and rejected this user, or this user does not trust its certificate."""
 
 
 def reason(error: BaseException) -> tuple[str, str]:
-    """What a connection failed with, and what to do, in words that follow the broker's address."""
+    """Return what failed on a connection, and the remedy, as text that follows the broker's address."""
     if isinstance(error, TimeoutError):
         way = "a firewall, or TLS on one side only: is TRUSTFOLD_SECURITY_PROTOCOL right?"
         return f"no answer within {PATIENCE_S:g} s", f"look for {way}"
@@ -74,7 +73,7 @@ def reason(error: BaseException) -> tuple[str, str]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Event loop that knows the connections that were made on it."""
+    """Event loop that tracks the connections made on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,18 +85,18 @@ class _Loop(asyncio.SelectorEventLoop):
         return made
 
     async def abort_connections(self) -> None:
-        """Abort what is still open."""
+        """Abort open connections."""
         for transport in list(self._made):
             assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - connections of TCP can be written to
             transport.abort()
-        for _ in range(3):  # the transport below that of TLS closes a turn of the loop later
+        for _ in range(3):  # the transport below TLS closes one loop turn later
             await asyncio.sleep(0)
 
 
 def run_client(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that speaks to Kafka on a new event loop, and leave no connection open behind it.
+    """Run a coroutine that uses Kafka on a new event loop, and leave no connection open.
 
-    aiokafka does not wait for a connection that was refused to close; over TLS that takes an answer of the broker.
+    aiokafka does not wait until a refused connection is closed; over TLS closing needs an answer of the broker.
     """
     with asyncio.Runner(loop_factory=_Loop) as runner:
         try:
@@ -109,7 +108,7 @@ def run_client(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def unreachable(settings: KafkaSettings) -> ConfigError:
-    """Error for a start that reached no broker: Denied where one answers, else that nobody does."""
+    """Return the error of a start that reached no broker: `Denied` if one answers, else unreachable."""
     arguments = settings.client_arguments()
     for host, port, _ in collect_hosts(arguments.pop("bootstrap_servers"), randomize=False):
         try:
@@ -132,19 +131,19 @@ def _answered(error: BaseException) -> bool:
 
 
 def unseen(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
-    """Error for topics that this user may not even describe."""
+    """Return the error for topics that this user may not describe."""
     rest = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
     told = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
     return Denied(f"{user_of(settings)} may not see {told}: give it the rights of its role; {RIGHTS}")
 
 
 def user_of(settings: KafkaSettings) -> str:
-    """The user, for messages."""
+    """Return the user, for messages."""
     return f"user {settings.security.username}" if settings.security.username else "this user"
 
 
 def lacking(settings: KafkaSettings, error: BaseException) -> Denied:
-    """Error for a right that is missing."""
+    """Return the error for a missing right."""
     return Denied(
         f"the brokers deny {user_of(settings)} a right: {_told(error)}; give it the rights of its role: {RIGHTS}"
     )

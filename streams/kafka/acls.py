@@ -1,7 +1,7 @@
-"""Access control lists for Kafka: who may read and write which topic, as commands for `kafka-acls.sh`.
+"""Access control lists for Kafka as commands for `kafka-acls.sh`.
 
-They follow the catalogue: publishers write `events` and read decisions; only operators write `commands` and
-`settings`; workers, recorders and dashboards have what they need. See docs/operating.md, Rights.
+They follow the catalogue: publishers write `events` and read decisions; only operators write `commands` and `settings`;
+workers, recorders and dashboards get what they need. See docs/operating.md, Rights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .topics import plan
 
 
 class Principals(NamedTuple):
-    """Who is who, as Kafka names them: `User:NAME`."""
+    """Principals of the roles in Kafka's form, `User:NAME`."""
 
     publisher: str = "User:agents"
     operator: str = "User:operators"
@@ -25,7 +25,7 @@ class Principals(NamedTuple):
 
 
 def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
-    """One command a line; topics carry the deployment's prefix."""
+    """Yield one command per line; topics carry the deployment's prefix."""
     base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add --allow-principal"
     for principal, kind, name, operations in _grants(settings, who):
         told = " ".join(f"--operation {operation}" for operation in operations)
@@ -33,7 +33,7 @@ def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
 
 
 def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Principal, kind of resource, its name, operations."""
+    """Yield principal, kind of resource, its name, operations."""
     holders = {
         Role.PLATFORM: who.publisher,
         Role.OPERATOR: who.operator,
@@ -49,13 +49,13 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
             if topic is None:  # a changelog
                 operations = ["Read", "Write"] if role is Role.WORKER else []
             else:
-                # What operators publish again goes to the topic it came from; `lag` reads what workers read.
+                # Operators republish to the original topic; `lag` reads what workers read.
                 again = role is Role.OPERATOR and topic.name == "events"
                 operations += ["Read"] if role in topic.readers or role is Role.OPERATOR else []
                 operations += ["Write"] if role in topic.writers or again else []
             if role is Role.OPERATOR:
                 operations += ["Create"]
-            # A page says how far the workers are on every topic that they read.
+            # The dashboard shows the workers' lag on every topic they read.
             measured = role is Role.DASHBOARD and topic is not None and Role.WORKER in topic.readers
             if operations or role is Role.OPERATOR or measured:
                 more = ["Describe", "DescribeConfigs"] if role in {Role.OPERATOR, Role.WORKER} else ["Describe"]
@@ -66,7 +66,7 @@ def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str
     for group in (settings.app_id, recorders):
         yield who.operator, "group", group, ["Describe"]
     yield who.dashboard, "group", settings.app_id, ["Describe"]
-    # Groups of their own: with a right on every group, a publisher could take the workers' partitions.
+    # Separate groups: with rights on every group, a publisher could take the workers' partitions.
     own = who.publisher.partition(":")[2]
     yield who.publisher, "resource-pattern-type prefixed --group", f"{own}-", ["Read"]
     yield who.operator, "cluster", "", ["Describe"]

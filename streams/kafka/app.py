@@ -1,7 +1,7 @@
-"""The Faust app: one worker's engine as agents, tables and tasks.
+"""Faust app: one worker's engine as agents, tables and tasks.
 
-`make_app` builds it from settings. `faust -A trustfold.streams.kafka.app worker` finds an app built from the
-environment in the attribute `app`, which is made at its first use.
+`make_app` builds it from settings. `faust -A trustfold.streams.kafka.app worker` uses an app built from the environment
+in the attribute `app`, which is created at its first use.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
 
 
 METADATA_AGE_MS = 30_000
-"""Age after which clients ask again where partitions are; also what finds new addresses of brokers."""
+"""Milliseconds after which clients refresh partition metadata; this also finds new addresses of brokers."""
 
 
 class TrustfoldApp(faust.App):
-    """A Faust app with an engine.
+    """Faust app with an engine.
 
     Attributes:
-        engine: owns partitions and does the work.
+        engine: owner of the partitions.
     """
 
     engine: Engine
     mundane_level = "debug"
 
     def _create_directories(self) -> None:
-        """Make none: only RocksDB needs one, and makes it itself."""
+        """Create no directory: only RocksDB needs one, and creates it itself."""
 
     async def _producer_flush(self, logger: Any) -> None:
-        """Flush nothing: checkpoints wait for what must be acknowledged."""
+        """Do nothing: checkpoints wait for all acknowledgements."""
 
     async def on_start(self) -> None:
-        """Watch over the brokers and the worker from the beginning; Faust starts its tasks after the first recovery."""
+        """Start monitoring brokers and worker at once; Faust starts its tasks after the first recovery."""
         self.add_future(self.engine.watch.run())
         self.add_future(Monitor(self.engine, self).run())
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Take the last checkpoint while everything still runs, leave the group, then stop as Faust does."""
+        """Take the last checkpoint while everything runs, leave the group, then stop as Faust does."""
         await self.engine.stop()
-        if self._consumer is not None:  # not `consumer`, which would make one
+        if self._consumer is not None:  # `consumer` would create one
             await bounded(cast("BatchConsumer", self._consumer).leave(), 2 * LEAVE_S, "leaving the group")
         if self.engine.follower is not None:
             await cast("Any", self.tables).recovery.cancel()  # it may be reading the settings
@@ -75,13 +75,13 @@ def make_app(
     *,
     files: Files | None = None,
 ) -> TrustfoldApp:
-    """Build the app; nothing connects before it is started.
+    """Build the app; connects only when it is started.
 
     Args:
         settings: see KafkaSettings.
         rules: rules of the folds, or a source of them; the defaults when None.
-        topology: stages to run; trustfold's own when None. Stages of others are handed `rules` as they are.
-        files: the files behind the rules, to be read again when they change.
+        topology: stages to run; trustfold's own if None. Foreign stages get `rules` unchanged.
+        files: files of the rules, reloaded when they change.
 
     Raises:
         ConfigError: TLS files do not load.
@@ -116,7 +116,7 @@ def make_app(
 
 
 def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None) -> None:
-    """Have the source follow the `settings` topic and the files behind its rules."""
+    """Update the source from the `settings` topic and the files of its rules."""
     from ..reload import LOOK_S, Reloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
@@ -159,7 +159,7 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "consumer_auto_offset_reset": "earliest",
         "consumer_max_fetch_size": settings.fetch_bytes,
         "broker_max_poll_records": settings.poll_records,
-        "broker_max_poll_interval": 24 * 3600.0,  # a long recovery polls nothing
+        "broker_max_poll_interval": 24 * 3600.0,  # a long recovery does not poll
         "broker_session_timeout": settings.session_timeout,
         "broker_heartbeat_interval": settings.session_timeout / 10,
         "broker_rebalance_timeout": settings.rebalance_timeout,
@@ -171,19 +171,19 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "broker_commit_interval": settings.commit_interval,
         "broker_commit_every": None,
         "producer_acks": -1,
-        "producer_linger": 0.0,  # outputs are batched before they come to the producer
+        "producer_linger": 0.0,  # outputs are batched before they reach the producer
         "producer_max_batch_size": 900_000,
         "producer_request_timeout": 30.0,
         "stream_wait_empty": False,
         "stream_recovery_delay": 0.0,
         "stream_buffer_maxsize": 4096,
-        "web_enabled": False,  # `health` serves the web port, from a thread that does not depend on this loop
+        "web_enabled": False,  # `health` serves the web port, from a thread independent of this loop
         "worker_redirect_stdouts": False,
     }
 
 
 def __getattr__(name: str) -> Any:
-    """Build `app` from the environment when somebody asks for it (PEP 562)."""
+    """Build `app` from the environment at its first use (PEP 562)."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = make_app(KafkaSettings.from_env())
@@ -192,11 +192,11 @@ def __getattr__(name: str) -> Any:
 
 
 EXCHANGE_S = 1.0
-"""How often the others' commits are read."""
+"""Seconds between two reads of the other workers' commits."""
 
 
 async def run_exchange(engine: Engine) -> None:
-    """Read what the other workers have committed until cancelled; a fault fails the worker."""
+    """Read the other workers' commits until cancelled; a fault fails the worker."""
     try:
         while True:
             await asyncio.sleep(EXCHANGE_S)
@@ -206,10 +206,10 @@ async def run_exchange(engine: Engine) -> None:
 
 
 def _add_agent(app: Any, engine: Engine) -> None:
-    """Make the agent that hands what the lane delivers to the engine.
+    """Add the agent that passes polls of the lane to the engine.
 
-    One for all source topics, for they are folded in one order. What it takes moves no offset: Faust acks an event
-    whose agent raised, which would lose it. Here a fault fails the worker instead and the records are read again.
+    One agent for all source topics, as they are folded in one order. It moves no offsets: Faust acks an event whose
+    agent raised, which would lose it. Here a fault fails the worker instead and the records are read again.
     """
     topic = app.topic(*engine.sources, schema=PollSchema(), partitions=engine.settings.partitions, maxsize=2 * POLLS)
 
@@ -226,7 +226,7 @@ def _add_agent(app: Any, engine: Engine) -> None:
 
 
 def _tune_collector() -> None:
-    """Collect garbage rarely: states are long-lived and hold no cycles, and a full pass over a million of them stalls.
+    """Run the garbage collector rarely: states are long-lived without cycles, and a full pass over a million stalls.
 
     Measured with 100,000 keys: 64,000 events/s instead of 50,000.
     """

@@ -1,7 +1,7 @@
-"""What flows through the lane, and the gate that lets it flow.
+"""Batches and polls of the lane, and the gate that controls their flow.
 
-The gate is closed while partitions change hands. Between closing and opening it every source partition is put to its
-offset, with no poll in flight, so nothing can be lost on the way.
+The gate is closed during rebalances. Between closing and opening, the consumer seeks every source partition to its
+offset with no poll in flight, so no record is lost.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 from faust.types import TP
 
 POLL_S = 0.25
-"""Longest wait for records. A closing gate must wait for the poll in flight, so it is short."""
+"""Seconds of the longest poll; short, because a closing gate waits for the poll in flight."""
 
 POLLS = 2
-"""Polls on their way to the agent: one it folds, one that waits. The order is chosen as late as possible."""
+"""Polls on their way to the agent: one being folded, one waiting, so that the order is chosen late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One uninterrupted time of owning partitions.
+    """Uninterrupted period in which the worker owns partitions.
 
     Attributes:
-        number: counts the tenures of this process; also a reclaim within one generation begins a new one.
-        generation: group generation it falls into.
+        number: counts the tenures of this process; a reclaim within one generation begins a new one.
+        generation: generation of the group.
     """
 
     number: int
@@ -41,16 +41,16 @@ class Batch:
     Attributes:
         tp: topic (real name) and partition.
         records: aiokafka's records, at least one.
-        start: offset expected first; the first record may come later where the log has holes.
+        start: expected first offset; the first record may come later if the log has gaps.
         next_offset: offset after the last record.
         first: order time of the first record, milliseconds (see `order`).
-        reached: order time of the last one.
+        reached: order time of the last record, milliseconds.
     """
 
     __slots__ = ("first", "next_offset", "reached", "records", "start", "tp")
 
     def __init__(self, tp: TP, records: list[Any], start: int, first: int = 0, reached: int = 0) -> None:
-        """Wrap records that follow each other."""
+        """Wrap consecutive records."""
         self.tp = tp
         self.records = records
         self.start = start
@@ -60,11 +60,11 @@ class Batch:
 
 
 class Poll:
-    """What is folded in one go: batches of any partitions, in the order in which they are folded.
+    """Unit of folding: batches of any partitions, in folding order.
 
     Attributes:
-        batches: at least one.
-        tenure: in which they were delivered.
+        batches: batches, at least one.
+        tenure: tenure in which they were delivered.
         first: smallest order time of their records.
         count: number of their records.
     """
@@ -72,7 +72,7 @@ class Poll:
     __slots__ = ("batches", "count", "first", "tenure")
 
     def __init__(self, tenure: Tenure, batches: list[Batch]) -> None:
-        """Put batches together."""
+        """Combine batches."""
         self.tenure = tenure
         self.batches = batches
         self.first = min(batch.first for batch in batches)
@@ -80,16 +80,16 @@ class Poll:
 
 
 class Gate:
-    """Whether source records may flow, and from where.
+    """Gate of the lane: whether source records may flow, and from which offsets.
 
     Attributes:
-        tenure: the tenure it is open for; None while closed.
+        tenure: current tenure; None while closed.
         expected: next offset of each partition that the lane takes, while open.
         in_flight: polls on their way to the agent.
     """
 
     def __init__(self) -> None:
-        """Start closed."""
+        """Create a closed gate."""
         self.tenure: Tenure | None = None
         self.expected: dict[TP, int] = {}
         self.in_flight: deque[Poll] = deque()
@@ -99,50 +99,50 @@ class Gate:
         self._quiet.set()
 
     def open(self, tenure: Tenure, offsets: Mapping[TP, int]) -> None:
-        """Let records flow from these offsets; the consumer must have been put there."""
+        """Let records flow from these offsets; the consumer must have been positioned there."""
         self.expected = dict(offsets)
         self.tenure = tenure
         self.in_flight.clear()
         self._opened.set()
 
     def close(self) -> None:
-        """Deliver nothing more; what was polled and not delivered is polled again after the next opening."""
+        """Stop delivery; undelivered records are polled again after the next opening."""
         self.tenure = None
         self._opened.clear()
 
     async def wait_open(self) -> None:
-        """Wait until it opens, at most POLL_S seconds."""
+        """Wait until it opens, at most `POLL_S` seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._opened.wait(), POLL_S)
 
     @property
     def full(self) -> bool:
-        """Whether the agent has enough to do."""
+        """Whether the agent has its full number of polls."""
         return len(self.in_flight) >= POLLS
 
     def delivered(self, poll: Poll) -> None:
-        """A poll is on its way to the agent."""
+        """Record that a poll is on its way to the agent."""
         self.in_flight.append(poll)
 
     def taken(self, poll: Poll) -> None:
-        """The agent is done with a poll."""
+        """Record that the agent has folded a poll."""
         if poll.tenure == self.tenure and self.in_flight:
             self.in_flight.popleft()
             self._room.set()
 
     async def wait_room(self) -> None:
-        """Wait until the agent is done with a poll, at most POLL_S seconds."""
+        """Wait until the agent has folded a poll, at most `POLL_S` seconds."""
         self._room.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._room.wait(), POLL_S)
 
     async def wait_quiet(self) -> None:
-        """Wait until no poll is in flight. A poll that ends after a seek would take records nobody gets."""
+        """Wait until no poll is in flight. A poll that ends after a seek would return records that nobody receives."""
         await self._quiet.wait()
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Marks a poll in flight."""
+        """Mark a poll in flight."""
         self._quiet.clear()
         try:
             yield

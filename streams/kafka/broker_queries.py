@@ -1,7 +1,7 @@
-"""Questions to the brokers that aiokafka does not ask: what this user may do, and what time it is there.
+"""Broker requests that aiokafka does not implement: rights of this user, and the brokers' clock.
 
-Both change nothing in the cluster. Rights come with the metadata of topics and groups, the time with the state of the
-metadata quorum: its leader tells when it last heard of itself, which is now.
+Both are read-only. Rights come with the metadata of topics and groups, the time with the state of the metadata quorum:
+its leader reports its own last contact, which is now.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from aiokafka.protocol.types import (
 from .topic_metadata import describe
 
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
-"""Kafka's numbers of operations; each is a bit of the sets that brokers answer with."""
+"""Kafka's operation codes; each is a bit of the sets in broker answers."""
 
 COORDINATOR_S = 4.0
-"""How long a cluster may take to find the broker that has a group."""
+"""Seconds that a cluster may take to find a group's coordinator."""
 
 _METADATA_TOPIC = "__cluster_metadata"
 _TEXT, _COMPACT = String("utf-8"), CompactString("utf-8")
@@ -154,11 +154,11 @@ class _DescribeQuorum(Request[_QuorumRequest]):  # type: ignore[misc]
 
 
 class Clock(NamedTuple):
-    """What a broker's clock showed.
+    """Reading of a broker's clock.
 
     Attributes:
-        ahead_s: seconds by which it is ahead of ours; negative where it is behind.
-        uncertain_s: by how much that may be wrong: half of the time that the question took.
+        ahead_s: seconds by which it is ahead of ours; negative if behind.
+        uncertain_s: uncertainty in seconds: half of the request's round trip.
     """
 
     ahead_s: float
@@ -169,9 +169,9 @@ class Group(NamedTuple):
     """A consumer group.
 
     Attributes:
-        state: `Stable`, `Empty`, `Dead` where it does not exist, or what it is doing.
+        state: `Stable`, `Empty`, `Dead` if it does not exist, or a rebalance state.
         members: client id and address of each.
-        rights: operations of `OPERATIONS` that this user may do; None where the brokers do not tell.
+        rights: operations of `OPERATIONS` that this user may do; None if the brokers do not report them.
     """
 
     state: str
@@ -180,16 +180,16 @@ class Group(NamedTuple):
 
 
 async def rights_on(admin: Any, topics: Sequence[str]) -> dict[str, frozenset[str] | None]:
-    """Operations that this user may do on topics; empty where not even Describe, None where it is not told.
+    """Return the operations this user may do on topics; empty without Describe, None if not reported.
 
-    A topic that does not exist looks like one that may not be seen. Brokers before 2.8 do not tell.
+    A missing topic looks like one without Describe. Brokers before 2.8 do not report operations.
     """
     found = (await describe(admin._client, topics)).topics
     return {name: frozenset() if topic.error else _named(topic.operations) for name, topic in found.items()}
 
 
 async def hidden(client: Any, topics: Sequence[str]) -> list[str]:
-    """Topics that this user may not even describe, whether they exist or not."""
+    """Return the topics that this user may not describe, whether they exist or not."""
     if not topics:
         return []
     found = (await describe(client, topics)).topics
@@ -197,10 +197,10 @@ async def hidden(client: Any, topics: Sequence[str]) -> list[str]:
 
 
 async def group_of(admin: Any, name: str) -> Group:
-    """A consumer group, its members, and what this user may do with it.
+    """Return a consumer group, its members, and this user's rights on it.
 
     Raises:
-        KafkaError: the brokers refuse to tell.
+        KafkaError: the brokers refuse the request.
     """
 
     async def ask() -> Any:
@@ -214,10 +214,10 @@ async def group_of(admin: Any, name: str) -> Group:
 
 
 async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
-    """Every offset that a group has committed; empty where there is no such group.
+    """Return all committed offsets of a group; empty if it does not exist.
 
     Raises:
-        KafkaError: the brokers refuse to tell.
+        KafkaError: the brokers refuse the request.
     """
 
     async def ask() -> Any:
@@ -234,7 +234,7 @@ async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
 
 
 async def _of_coordinator(group: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """The answer of the broker that has a group, waited for: a new cluster has none before it is first asked."""
+    """Return the answer of a group's coordinator; retries, as a new cluster has none before the first request."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + COORDINATOR_S
     while True:
@@ -250,12 +250,12 @@ async def _of_coordinator(group: str, ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def clock_of(admin: Any) -> Clock:
-    """The wall clock of the leader of the metadata quorum, against ours.
+    """Compare the wall clock of the metadata quorum's leader with ours.
 
     Raises:
-        KafkaError: this user may not ask (Describe on the cluster).
-        IncompatibleBrokerVersion: the brokers have no such quorum, or are too old to tell.
-        ValueError: the answer names no time.
+        KafkaError: this user lacks Describe on the cluster.
+        IncompatibleBrokerVersion: the brokers have no such quorum, or are too old.
+        ValueError: the answer contains no time.
     """
     node = admin._client.get_random_node()
     asked = time.time()

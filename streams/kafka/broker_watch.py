@@ -1,9 +1,9 @@
-"""Watch over the brokers and topics of a worker, on a connection of its own.
+"""Monitor of a worker's brokers and topics, on its own connection.
 
-The clients of the consumer and the producer retry in silence and for ever, whatever the reason. The watch asks for the
-metadata of every topic the worker needs, every two seconds, and knows the reason: no broker answers, a partition has no
-leader (both pass, the worker waits), a topic is gone, was created anew or has other partitions, the credentials or
-rights are gone (none passes, the worker ends). It reports an outage once, then every minute, and its end.
+The consumer's and the producer's clients retry silently and without end, whatever the reason. This monitor requests the
+metadata of every needed topic every two seconds and finds the reason: no broker answers, or a partition has no leader
+(temporary, the worker waits); a topic was deleted, recreated or repartitioned, or credentials or rights were revoked
+(permanent, the worker ends). It reports an outage once, then every minute, and its end.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from .topic_metadata import Found, TopicMetadata, described
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 2.0
-"""Seconds between two looks at the cluster; one small request."""
+"""Seconds between two checks of the cluster; one small request each."""
 
 AGAIN_S = 0.7
-"""Seconds until a second look after something was found wrong; only what two looks find is true."""
+"""Seconds until a fault is checked again; only faults found twice count."""
 
 ANSWER_S = 5.0
-"""Longest wait for an answer, and for a connection."""
+"""Timeout in seconds of an answer, and of a connection."""
 
 REPEAT_S = 60.0
-"""Seconds after which a trouble that lasts is reported again."""
+"""Seconds after which a lasting fault is reported again."""
 
 READ, WRITE = 3, 4
-"""Numbers of Kafka's operations in the bits of what a user may do to a topic."""
+"""Bits of Kafka's operations in a user's rights on a topic."""
 
 
 class BrokerWatch:
-    """The watch of one process, by default of a worker.
+    """Broker monitor of one process, by default of a worker.
 
     Attributes:
-        who: what the process is, for its reports.
+        who: kind of the process, for reports.
         answered_at: monotonic time of the last answer of a broker; 0 before the first.
-        lost_since: monotonic time since when no broker has answered; None while one does.
+        lost_since: monotonic time of the start of an outage; None while a broker answers.
         leaderless: partitions without a leader, by topic.
-        said: trouble that is being reported, by kind: since when, and when it was reported last.
+        said: faults being reported, by kind: start, and time of the last report.
     """
 
     who = "worker"
@@ -60,7 +60,7 @@ class BrokerWatch:
         needs: Mapping[str, tuple[int, ...]],
         fail: Callable[[BaseException], Awaitable[None]],
     ) -> None:
-        """Prepare.
+        """Create a monitor.
 
         Args:
             settings: addresses and credentials.
@@ -81,17 +81,17 @@ class BrokerWatch:
         self.said: dict[str, tuple[float, float]] = {}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """Ids of topics as they were found first; those of an old broker, or not yet seen, are left out."""
+        """Return topic ids as first seen; without those of old brokers or unseen topics."""
         found = {name: self._first[name].topic_id for name in names if name in self._first}
         return {name: made.hex() for name, made in found.items() if made is not None}
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a reason in the cluster for the worker to stand still."""
+        """Whether a fault of the cluster makes the worker wait."""
         return self.lost_since is not None or bool(self.leaderless)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Check until cancelled."""
         try:
             while True:
                 soon = await self.look()
@@ -102,7 +102,7 @@ class BrokerWatch:
             self._disconnect()
 
     async def look(self) -> bool:
-        """Look at the cluster once; returns whether the next look should come soon."""
+        """Check the cluster once; return whether the next check should come soon."""
         try:
             found = await asyncio.wait_for(self._ask(), 2 * ANSWER_S)
         except (errors.KafkaError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
@@ -115,7 +115,7 @@ class BrokerWatch:
         """Wait until a broker answers."""
         await self._answer.wait()
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _ask(self) -> dict[str, Found]:
         if self._connection is None or not self._connection.connected():
@@ -146,7 +146,7 @@ class BrokerWatch:
             with contextlib.suppress(Exception):
                 connection.close()
 
-    # --- judging ----------------------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     async def _missed(self, error: Exception) -> bool:
         if is_refusal(error) or isinstance(error, ssl.SSLCertVerificationError):
@@ -191,7 +191,7 @@ class BrokerWatch:
         return bool(self.leaderless)
 
     def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
-        """Permanent fault of a topic, in words; empty if there is none."""
+        """Return the permanent fault of a topic in words; empty without one."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
             return self.deleted(name)
         if topic.error == errors.TopicAuthorizationFailedError.errno:
@@ -214,7 +214,7 @@ class BrokerWatch:
         return ""
 
     def deleted(self, name: str) -> str:
-        """Fault of a topic that is gone, with its remedy."""
+        """Return the fault of a deleted topic, with its remedy."""
         return (
             f"topic {name} was deleted under the running worker: create it with `trustfold topics create`, and as "
             "its positions are gone, delete the consumer group and the changelog topics too, or use another "
@@ -222,7 +222,7 @@ class BrokerWatch:
         )
 
     def made_anew(self, name: str) -> str:
-        """Fault of a topic whose id has changed, with its remedy."""
+        """Return the fault of a topic whose id has changed, with its remedy."""
         return (
             f"topic {name} was deleted and created again under the running worker: positions kept in the state "
             "would hide its new records. Delete the consumer group and the changelog topics too, or use another "
@@ -230,14 +230,14 @@ class BrokerWatch:
         )
 
     def repartitioned(self, name: str, before: Found, now: Found) -> str:
-        """Fault of a topic that got more partitions, with its remedy; empty where it does no harm."""
+        """Return the fault of a topic with more partitions, with its remedy; empty if it is harmless."""
         return (
             f"topic {name} has {now.partitions} partitions now, it had {before.partitions}: keys have moved away "
             "from their state. Use a new topic prefix and TRUSTFOLD_APP_ID, and publish the events again"
         )
 
     def _confirm(self, suspicion: str) -> bool:
-        """Whether two looks in a row have found the same."""
+        """Whether two consecutive checks found the same fault."""
         if self._suspicion == suspicion:
             return True
         self._suspicion = suspicion

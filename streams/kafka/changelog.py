@@ -1,8 +1,8 @@
-"""Reads and writes stretches of changelog partitions, many records at a time.
+"""Reads and writes ranges of changelog partitions in bulk.
 
-Faust reads a changelog record by record through its streams (6,700 records/s measured); reading whole fetches does
-forty times that. The reader is a plain consumer outside the group, so a rebalance cannot take its partitions away in
-the middle, and the group's consumer never fetches changelogs at all.
+Faust reads a changelog record by record through its streams (6,700 records/s measured); reading whole fetches is forty
+times as fast. The reader is a plain consumer outside the group, so a rebalance cannot revoke its partitions during a
+read, and the group's consumer never fetches changelogs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .settings import KafkaSettings
 
 
 class ChangelogReader:
-    """A consumer that reads given stretches of given partitions; use as an async context manager."""
+    """Consumer that reads ranges of given partitions; use as an async context manager."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        """Prepare; the connection is made on entering."""
+        """Create a reader; it connects when entered."""
         self._settings = settings
         self._consumer: Any = None
 
@@ -52,25 +52,25 @@ class ChangelogReader:
         await bounded(self._consumer.stop(), LEAVE_S, "closing a reader")
 
     async def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Offset after the last record of each partition."""
+        """Return the end offset of each partition."""
         found: dict[TopicPartition, int] = await self._consumer.end_offsets(list(places))
         return found
 
     def read(self, spans: Mapping[TopicPartition, Span]) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
-        """Read every span to its end, as `read_spans` does."""
+        """Read every range to its end, as `read_spans` does."""
         return read_spans(self._consumer, spans)
 
 
 async def write_states(
     producer: Any, topic: str, partition: int, items: Sequence[tuple[bytes, bytes | None]], epoch: int
 ) -> list[tuple[int, int]]:
-    """Append states to a changelog partition as whole batches and wait until the brokers have them.
+    """Append states to a changelog partition in whole batches and wait for the acknowledgements.
 
     Returns:
-        Base offset and record count of each batch, in order; an offset of -1 means the broker did not say.
+        Base offset and record count of each batch, in order; an offset of -1 is unknown.
 
     Raises:
-        Exception: a batch was not acknowledged; how many were is unknown.
+        Exception: a batch was not acknowledged; the number of written ones is unknown.
     """
     headers = epoch_headers(epoch)
     now = int(time.time() * 1000)

@@ -1,14 +1,14 @@
-"""Checkpoints: the one place where work becomes durable, in an order that a crash cannot turn against us.
+"""Checkpoints: make work durable in an order that is safe against crashes.
 
-1. Snapshot: each partition's touched states and the offsets they stand for are taken together.
+1. Snapshot: each partition's touched states and their offsets are taken together.
 2. Outputs queued until then are acknowledged by the brokers.
 3. States are appended to the changelog, one record per touched key, and acknowledged.
-4. The offsets of those appends prove that nobody else owns the partition (see `fencing`).
+4. The offsets of those appends prove that no other worker owns the partition (see `fencing`).
 5. Only then the local store is written and the offsets are marked as done; Faust's commit timer commits them.
 
-A crash between any two steps replays events whose outputs and perhaps states are already there: the position in each
-key's state makes folding them again a no-op, and their outputs carry the same ids. Any failure stops the worker with
-nothing marked.
+A crash between any two steps replays events whose outputs and perhaps states are already written: the position in each
+key's state makes folding them again a no-op, and their outputs carry the same ids. Any failure stops the worker without
+marking offsets.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ log = logging.getLogger(__name__)
 
 
 class LostGroup(Exception):
-    """This worker is no longer the member it was; its partitions are being taken away."""
+    """This worker is no longer a group member of its generation; its partitions are being revoked."""
 
 
 class Superseded(Exception):
-    """The tenure of a checkpoint ended while it was under way; there is nothing left to do for it."""
+    """The tenure of a checkpoint ended during it; the checkpoint is abandoned."""
 
 
 class Ownership(Protocol):
-    """What a checkpoint asks about the group."""
+    """Queries of a checkpoint about the group."""
 
     def tenure(self) -> Tenure | None:
-        """The tenure under way; None while this worker has no partitions."""
+        """Return the current tenure; None while this worker has no partitions."""
 
     def is_member(self, generation: int) -> bool:
-        """Whether the group still knows it in that generation."""
+        """Whether this worker is a member of the group in that generation."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """One partition's share of a checkpoint."""
+    """One partition's part of a checkpoint."""
 
     task: PartitionTask
     items: list[tuple[bytes, bytes | None]]
@@ -63,8 +63,8 @@ class Checkpointer:
     """Takes checkpoints, one at a time.
 
     Attributes:
-        lock: held while one is under way.
-        began_at: monotonic time since which one waits for the brokers; None while none does.
+        lock: held during a checkpoint.
+        began_at: monotonic time since when a checkpoint waits for the brokers; None while none does.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Checkpointer:
         mark_done: Callable[[TP, int], None],
         metrics: LaneMetrics,
     ) -> None:
-        """Wire it.
+        """Connect its dependencies.
 
         Args:
             settings: changelog names, timeouts.
@@ -89,7 +89,7 @@ class Checkpointer:
             drain: waits until all outputs queued so far are acknowledged.
             inspect: reads foreign changelog records between two offsets (None: to the end) of a task and returns the
                 offset it read to; raises Fenced.
-            mark_done: tells the consumer that a partition is durable up to an offset.
+            mark_done: marks a partition's offset as durable in the consumer.
             metrics: counts.
         """
         self._settings = settings
@@ -105,22 +105,22 @@ class Checkpointer:
         self._limit: asyncio.Timeout | None = None
 
     def extend(self) -> None:
-        """Start the checkpoint timeout afresh: no broker can acknowledge anything now."""
+        """Restart the checkpoint timeout, while no broker can acknowledge."""
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._settings.checkpoint_timeout)
 
     async def checkpoint(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Make everything processed so far durable, and let its offsets be committed.
+        """Make all processed records durable and their offsets committable.
 
         Args:
             prepare: called before the snapshot, when no other checkpoint is under way.
 
         Raises:
             LostGroup: the worker lost its membership; nothing was marked, its states must be dropped.
-            Superseded: the tenure ended meanwhile; nothing was marked.
+            Superseded: the tenure ended during the checkpoint; nothing was marked.
             Fenced: another worker owns a partition.
             TimeoutError: the brokers did not acknowledge within the checkpoint timeout.
-            Exception: an output or a state was refused.
+            Exception: an output or a state was rejected.
         """
         async with self.lock:
             tenure = self._ownership.tenure()
@@ -165,7 +165,7 @@ class Checkpointer:
             if items:
                 called, task.when_durable = task.when_durable, []
                 parts.append(_Part(task, items, dict(task.next), called))
-                await asyncio.sleep(0)  # one partition at a time: its offsets and states belong together
+                await asyncio.sleep(0)  # yields between partitions: a partition's offsets and states belong together
         return parts
 
     async def _write(self, part: _Part) -> None:

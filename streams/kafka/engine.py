@@ -1,8 +1,8 @@
-"""The engine of one worker: what it owns, and the steps of its life between two rebalances.
+"""Engine of one worker: its partitions, and the steps between two rebalances.
 
     revoked: close the gate, checkpoint within a bound, commit, drop the processors
-    assigned: claim the changelogs, read them back, make processors, put the sources to their offsets, open the gate
-    in between: agents hand batches to processors, outputs leave at once, checkpoints make the rest durable
+    assigned: claim the changelogs, read them back, create processors, seek the sources, open the gate
+    in between: agents pass batches to processors, outputs are sent at once, checkpoints make the rest durable
 
 Everything runs on Faust's main loop; only the consumer's own I/O has a thread.
 """
@@ -42,56 +42,56 @@ from .task import PartitionTask
 log = logging.getLogger(__name__)
 
 STRANGERS_S = 30.0
-"""How often idle changelogs are compared with what this worker wrote; far below their compaction lag."""
+"""Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag."""
 
 
 START_OVERS = 12
-"""Times in a row that the worker starts over, with brokers that answer, before it gives up."""
+"""Consecutive restarts from the last checkpoint, with brokers that answer, before the worker gives up."""
 
 BACK_OFF_S = 8.0
-"""Longest wait between two of them; the first waits half a second."""
+"""Longest wait in seconds between two of them; the first waits half a second."""
 
 
 DEAD_LETTERS = "dead-letters"
 
 REASONS = frozenset(RejectReason)
-"""Labels of dead letters; what else a topology of others may say counts as `other`."""
+"""Labels of dead letters; reason codes of foreign topologies count as `other`."""
 
 
 class LostBatch(Exception):
-    """A batch did not begin where the one before it ended; going on would lose records."""
+    """A batch did not begin where the previous one ended; continuing would lose records."""
 
 
 class Engine:
-    """What a worker owns and does.
+    """Engine of one worker.
 
     Attributes:
-        settings: of the worker.
-        rules: handed to every processor.
+        settings: settings of the worker.
+        rules: rules, passed to every processor.
         topology: the stages it runs.
         metrics: counters.
         gate: whether records flow.
-        order: which of them is next.
-        tasks: stage partitions owned now.
+        order: selects the next records.
+        tasks: currently owned stage partitions.
         writer: sends outputs.
         changelogs: claims and reads them.
         checkpointer: takes checkpoints.
-        follower: reads the `settings` topic; None where the stages know no settings.
-        rulebook: which rules each task is folded by; None where the stages know no rules.
-        watch: watches over the brokers and topics.
-        turned_at: monotonic time of the last turn of the event loop, within a second.
-        durable_at: monotonic time at which everything that had been folded was durable last.
+        follower: reads the `settings` topic; None if the stages use no settings.
+        rulebook: rules of each task; None if the stages use no rules.
+        watch: monitor of the brokers and topics.
+        turned_at: monotonic time of the event loop's last turn, within a second.
+        durable_at: monotonic time at which all folded records were last durable.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovering: whether a recovery is under way.
         stopping: whether the worker was asked to stop.
         failed: whether the worker is stopping because of a fault.
         reason: that fault and its remedy, one line.
-        on_failure: asks whoever runs the app to stop it in order, so that the group is told; without it the app crashes
-            and the group waits for the session timeout.
+        on_failure: requests an orderly stop of the app, so that it leaves the group; without it the app crashes and the
+            group waits for the session timeout.
     """
 
     def __init__(self, settings: KafkaSettings, rules: Any, topology: Topology, metrics: LaneMetrics) -> None:
-        """Hold still until `bind` and the first assignment."""
+        """Create the engine; it starts with `bind` and the first assignment."""
         self.settings = settings
         self.rules = rules
         self.topology = topology
@@ -153,7 +153,7 @@ class Engine:
         )
 
     def bind(self, app: Any, tables: dict[str, StateTable]) -> None:
-        """Join the engine to its Faust app and the tables, by stage name."""
+        """Connect the engine with its Faust app and the tables, by stage name."""
         self._app = app
         self._tables = tables
 
@@ -164,7 +164,7 @@ class Engine:
     # --- processing -------------------------------------------------------------------------------------------------
 
     async def on_poll(self, poll: Poll) -> None:
-        """Fold a poll and send what that causes. Called by the agent, in order.
+        """Fold a poll and send its outputs. Called by the agent, in order.
 
         Raises:
             LostBatch: a batch does not continue the one before it.
@@ -172,7 +172,7 @@ class Engine:
         while not self._steady.is_set():
             await self._steady.wait()
         if poll.tenure != self.gate.tenure:
-            return  # from before a rebalance; it is read again
+            return  # delivered before a rebalance; it is read again
         for batch in poll.batches:
             topic, stage = self.sources[batch.tp.topic]
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
@@ -206,28 +206,28 @@ class Engine:
             self.writer.put(outputs, task.partition, batch.reached)
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
-        """The log continues beyond the expected offset: retention or compaction removed what was between."""
+        """Record that the log continues after the expected offset: retention or compaction removed records."""
         self.metrics.offset_jumps += 1
         log.warning("%s/%d continues at offset %d, expected %d", tp.topic, tp.partition, found, expected)
 
     def note_held(self, reason: str, seconds: float) -> None:
-        """Note that records waited for their turn: it is not silence that ticks may count."""
+        """Record that records were held back; this time does not count as silence for ticks."""
         held = self.metrics.held_seconds
         held[reason] = held.get(reason, 0.0) + seconds
         self.last_record_at = time.monotonic()
 
     def _note_lag(self, stage: str, batch: Batch) -> None:
-        """Note how far a batch was behind the newest record folded."""
+        """Record how far a batch was behind the newest folded record."""
         self.reached = max(self.reached, batch.reached)
         most = self.metrics.stream_lag_most
         most[stage] = max(most.get(stage, 0.0), (self.reached - batch.first) / 1000)
 
     def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
-        """What a commit says of each partition (see `skew`)."""
+        """Return the note that a commit carries for each partition (see `skew`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
     async def learn_skew(self) -> None:
-        """Ask the group what the other workers have come to; nothing where this worker has everything."""
+        """Read how far the other workers have come; does nothing if this worker owns all partitions."""
         tenure = self._tenure
         if tenure is None or self.watch.waiting:
             return
@@ -250,7 +250,7 @@ class Engine:
         return True
 
     def measure_lag(self) -> None:
-        """Refresh the lag counters."""
+        """Update the lag counters."""
         lag = {}
         for task in self.tasks.values():
             for tp, processed in task.next.items():
@@ -271,14 +271,14 @@ class Engine:
     # --- membership -------------------------------------------------------------------------------------------------
 
     def tenure(self) -> Tenure | None:
-        """The tenure under way; None while this worker has no partitions."""
+        """Return the current tenure; None while this worker has no partitions."""
         return self._tenure
 
     @property
     def state(self) -> str:
-        """State of the worker: starting, recovering, running, rebalancing, stopping or failed.
+        """Return the worker's state: starting, recovering, running, rebalancing, stopping or failed.
 
-        Asked in other threads too, so it reads only what is there: Faust would make a service for the thread that asks.
+        Called in other threads, too, so it only reads attributes: Faust would create services for the calling thread.
         """
         if self.failed or self.stopping:
             return "failed" if self.failed else "stopping"
@@ -289,19 +289,19 @@ class Engine:
         return "rebalancing" if self._tenures else "starting"
 
     def is_member(self, generation: int) -> bool:
-        """Whether the group still knows this worker in that generation."""
+        """Whether this worker is a group member in that generation."""
         app = self._app
         return bool(app.consumer_generation_id == generation == app.consumer.member_generation)
 
     async def on_revoked(self) -> None:
-        """Give up all partitions: save within the bound what can be saved; the rest is redone by the next owner."""
+        """Give up all partitions: checkpoint within the time limit; the next owner repeats the rest."""
         self.gate.close()
         await self._app.tables.recovery.cancel()
         await self._save(self.settings.revoke_timeout)
         self.drop()
 
     async def _save(self, seconds: float) -> None:
-        """Take a last checkpoint of the tenure and commit, within a bound."""
+        """Take a last checkpoint of the tenure and commit, within a time limit."""
         if self._tenure is None or self.failed:
             return
         if self.watch.lost_since is not None:
@@ -323,7 +323,7 @@ class Engine:
                 await self.fail(error)
 
     def drop(self) -> None:
-        """Forget the processors; the stores stay for the case that their partitions come back."""
+        """Drop the processors; the stores are kept in case their partitions return."""
         self.gate.close()
         self._tenure = None
         self.tasks.clear()
@@ -333,7 +333,7 @@ class Engine:
             self._app._consumer.forget_done()
 
     def start_over(self, error: BaseException) -> None:
-        """Go back to the last checkpoint, in the same generation, with a new producer."""
+        """Return to the last checkpoint in the same generation, with a new producer."""
         self._renewal_due = True
         tenure = self._tenure
         if tenure is None or self.failed or self.stopping:
@@ -343,7 +343,7 @@ class Engine:
         self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
 
     async def back_off(self, error: BaseException) -> None:
-        """Wait before the next attempt at a recovery; a fault that keeps coming back fails the worker."""
+        """Wait before the next attempt at a recovery; repeated faults fail the worker."""
         self._renewal_due = True
         if self.watch.waiting:
             log.debug("the recovery waits for the brokers: %r", error)
@@ -358,7 +358,7 @@ class Engine:
         await asyncio.sleep(min(2.0 ** (self._start_overs - 2), BACK_OFF_S))
 
     async def recover(self, assigned: Iterable[TP]) -> None:
-        """Read the settings, claim the changelogs of an assignment, read them back and make the processors.
+        """Read the settings, claim the changelogs of an assignment, read them back and create the processors.
 
         Raises:
             ConfigError: the topics are not co-partitioned, or a local store does not belong to the changelog.
@@ -402,20 +402,20 @@ class Engine:
             task.check_topics(self.watch.topic_ids(map(self.settings.topic, stage.sources)))
 
     async def _recall(self, stores: Sequence[PartitionStore]) -> Sequence[TaskRules | None]:
-        """What the tasks of some stores were folded by."""
+        """Return the rules that the tasks of some stores were folded by."""
         if self.rulebook is None:
             return [None] * len(stores)
         return await self.rulebook.recall([store.get(RULES_KEY) for store in stores])
 
-    def _turn_rules(self) -> None:
-        """Have the checkpoint that begins now change rules where they are to change; nothing folds until it is done."""
+    def _change_rules(self) -> None:
+        """Change rules in the checkpoint that begins now; nothing is folded until it is durable."""
         if self.rulebook is not None:
             self.rulebook.turn(self.tasks.values())
             if self.rulebook.holds(self.tasks.values()):
                 self._steady.clear()
 
-    def _tell_rules(self) -> None:
-        """Report the rules of files and environment once all tasks go by them."""
+    def _log_rules(self) -> None:
+        """Log the rules of files and environment once all tasks use them."""
         if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
             newest = self.rulebook.edition()
             if all(task.rules.edition is newest for task in self.tasks.values()):
@@ -427,11 +427,11 @@ class Engine:
             self.rulebook.end(self.tasks.values())
 
     def progress(self) -> dict[TP, int]:
-        """How far the last checkpoints of the recovered tasks have come in the sources."""
+        """Return the source offsets of the last checkpoints of the recovered tasks."""
         return {tp: offset for task in self.tasks.values() for tp, offset in task.progress().items()}
 
     def begin(self, generation: int, offsets: dict[TP, int]) -> None:
-        """Let records flow into the recovered tasks."""
+        """Open the gate for the recovered tasks."""
         for tp, offset in offsets.items():
             _, stage = self.sources[tp.topic]
             self.tasks[stage.name, tp.partition].next[tp] = offset
@@ -479,10 +479,10 @@ class Engine:
 
     async def _keep_durable(self) -> None:
         try:
-            await self.checkpointer.checkpoint(self._turn_rules)
+            await self.checkpointer.checkpoint(self._change_rules)
             if self.rulebook is None or not self.rulebook.holds(self.tasks.values()):
                 self._steady.set()
-                self._tell_rules()
+                self._log_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
             if time.monotonic() - self._looked_at > STRANGERS_S:
@@ -493,7 +493,7 @@ class Engine:
         except Superseded as end:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
-            # The group has noticed, or is about to tell: a revocation and a new assignment follow.
+            # The group has noticed, or will report it: a revocation and a new assignment follow.
             self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
             self._give_way()
@@ -508,7 +508,7 @@ class Engine:
             self.start_over(error)
 
     def _reclaim(self, claim: Fenced) -> None:
-        """Answer a claim by somebody else: give way to it, or, as the group's choice, claim again and start over."""
+        """Handle another worker's claim: yield to it, or, if the group confirms this worker, claim again."""
         tenure = self._tenure
         if tenure is None or not self.is_member(tenure.generation):
             log.warning("checkpoint abandoned: %s", claim)
@@ -519,7 +519,7 @@ class Engine:
         self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
 
     def _give_way(self) -> None:
-        """Drop the tasks of the tenure; without one they are those of a recovery under way, which needs them."""
+        """Drop the tasks of the tenure; without a tenure they belong to the current recovery, which needs them."""
         if self._tenure is not None:
             self.drop()
 
@@ -536,7 +536,7 @@ class Engine:
                 await self.writer.wait_sound()
 
     async def run_settings(self) -> None:
-        """Follow the settings until cancelled; a failure fails the worker."""
+        """Read the settings until cancelled; a failure fails the worker."""
         while True:
             try:
                 await self.follower.follow()
@@ -550,7 +550,7 @@ class Engine:
                 return
 
     async def stop(self) -> None:
-        """Last checkpoint and commit; after this nothing flows, and no partition is taken."""
+        """Take the last checkpoint and commit; afterwards no records flow and no partition is accepted."""
         self.stopping = True
         self.gate.close()
         await self._app.tables.recovery.cancel()
@@ -558,7 +558,7 @@ class Engine:
         self.drop()
 
     async def fail(self, error: BaseException) -> None:
-        """Stop the worker, loudly, with nothing acknowledged that is not durable."""
+        """Stop the worker with an error in the log; everything acknowledged is durable."""
         self.gate.close()
         if self.failed:
             return
@@ -575,14 +575,14 @@ class Engine:
 
 
 def _reason(letter: bytes | None) -> str:
-    """Reason code of a dead letter."""
+    """Return the reason code of a dead letter."""
     body = orjson.loads(letter) if letter else {}
     reason = body.get("reason") if isinstance(body, dict) else None
     return str(reason) if reason in REASONS else "other"
 
 
 def _needs(settings: KafkaSettings, topology: Topology) -> dict[str, tuple[int, ...]]:
-    """Operations of a worker on each topic."""
+    """Return the operations that a worker needs on each topic."""
     needs = {}
     for topic in TOPICS.values():
         reads, writes = Role.WORKER in topic.readers, Role.WORKER in topic.writers

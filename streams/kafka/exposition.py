@@ -23,19 +23,19 @@ STATES = ("starting", "recovering", "running", "rebalancing", "stopping", "faile
 
 
 def exposition_of(engine: Engine) -> Callable[[], bytes]:
-    """A function that gives the text of all metrics as they are now; safe in any thread."""
+    """Return a function that renders the current metrics as text; thread-safe."""
     return exposition(WorkerCollector(engine))
 
 
 class WorkerCollector(Collector):
-    """Reads an engine's counters when somebody asks."""
+    """Collector of an engine's counters."""
 
     def __init__(self, engine: Engine) -> None:
-        """Prepare."""
+        """Create a collector of `engine`."""
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family."""
+        """Yield every metric family."""
         yield from self._work()
         yield from self._durability()
         yield from self._membership()
@@ -149,7 +149,7 @@ class WorkerCollector(Collector):
 
 
 def families_of(watch: BrokerWatch) -> Iterator[Metric]:
-    """Metrics of what a watch over the brokers has found."""
+    """Yield the metrics of a broker monitor."""
     yield GaugeMetricFamily("trustfold_broker_up", "1 while a broker answers.", float(watch.lost_since is None))
     if watch.answered_at:
         age = time.monotonic() - watch.answered_at

@@ -1,4 +1,4 @@
-"""Classification of faults: what waiting mends, what a start over mends, what ends the worker, and the remedy."""
+"""Classification of faults: temporary, fixed by a restart from the last checkpoint, or fatal; with remedies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PASSING = (
     TimeoutError,
     asyncio.IncompleteReadError,
 )
-"""Faults without aiokafka's `retriable` that new connections, a new producer id or a new membership mend."""
+"""Faults without aiokafka's `retriable` that new connections, a new producer id or a new membership fix."""
 
 _REFUSED = (
     errors.AuthenticationFailedError,
@@ -77,37 +77,37 @@ _OURS = "a fault of trustfold or of this machine; nothing that is not durable wa
 
 
 class WorkerFault(TrustfoldError):
-    """A state of the cluster that no waiting mends; the message names the topic and the remedy."""
+    """Permanent fault of the cluster; the message names the topic and the remedy."""
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the worker may start over from its last checkpoint instead of ending."""
+    """Whether the worker may restart from its last checkpoint instead of ending."""
     if isinstance(error, TrustfoldError):
         return False
     if isinstance(error, _PASSING):
         return True
-    if type(error) is errors.KafkaError:  # how aiokafka reports a background task that ended by a fault of its own
+    if type(error) is errors.KafkaError:  # aiokafka raises this for a background task that failed
         return "batch delivery" in str(error)
     return isinstance(error, errors.KafkaError) and bool(error.retriable)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether brokers answered and refused the credentials."""
+    """Whether brokers answered and rejected the credentials."""
     return isinstance(error, _REFUSED)
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the message says everything, so that no traceback is wanted."""
+    """Whether the message suffices, without a traceback."""
     return isinstance(error, TrustfoldError | errors.KafkaError | OSError)
 
 
 def describe(error: BaseException) -> str:
-    """One line: what happened and what to do about it."""
+    """Describe an error in one line: what happened and what to do."""
     text = " ".join(str(error).split())
     if isinstance(error, TrustfoldError):
         return text
     name = type(error).__name__
-    text = re.sub(rf"^\[Error -?\d+\] {name}(: )?", "", text)  # aiokafka's own words repeat the name
+    text = re.sub(rf"^\[Error -?\d+\] {name}(: )?", "", text)  # aiokafka's message repeats the name
     said = f"{name}: {text}" if text else name
     remedy = next((remedy for kinds, remedy in _REMEDIES if isinstance(error, kinds)), _OURS)
     return f"{said}; {remedy}"

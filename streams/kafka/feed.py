@@ -1,9 +1,9 @@
-"""Topics followed by one process that reads everything, outside of any group: what a dashboard shows.
+"""Reads topics completely in one process without a consumer group; used by the dashboard.
 
-Each topic is read from its beginning or from its latest records on, then as it grows. A client that has lost its
-brokers just goes quiet, so they are asked every other second whether they are there, and which partitions there are;
-after an outage reading goes on where it was. A topic that was created anew, which shows in its id, in a log that became
-shorter or in fewer partitions, is read from its beginning, and whoever listens is told to forget it.
+Each topic is read from its beginning or from its latest records on, then continuously. Clients without brokers are
+silent, so brokers and partitions are checked every other second; after an outage reading continues at its position. A
+recreated topic, detected by its id, a shorter log or fewer partitions, is read from its beginning, and the listener is
+asked to forget its records.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from .topic_metadata import describe
 log = logging.getLogger(__name__)
 
 ALL = -1
-"""Wanted of a topic: everything from its beginning."""
+"""Marks a topic that is read from its beginning."""
 
 WATCH_S = 2.0
-"""Seconds between two looks for the brokers."""
+"""Seconds between two checks of the brokers."""
 
 ANSWER_S = 5.0
-"""Longest wait for an answer."""
+"""Timeout of an answer in seconds."""
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
-"""Pauses between two attempts to connect; each is twice as long as the one before."""
+"""Longest pause in seconds between two attempts to connect; each is twice as long as the one before."""
 
 
 class Followed(NamedTuple):
-    """A record as it came.
+    """Record of a followed topic.
 
     Attributes:
         topic: catalogue name.
-        partition: number.
-        offset: in the partition.
+        partition: number of the partition.
+        offset: offset in the partition.
         key: record key.
         value: None for a tombstone.
-        timestamp: of the record, milliseconds.
+        timestamp: timestamp of the record, milliseconds.
     """
 
     topic: str
@@ -60,13 +60,13 @@ class Followed(NamedTuple):
 
 
 class Feed:
-    """Records of some topics.
+    """Reader of some topics.
 
     Attributes:
-        complete: whether everything that stood in the topics at the first connection has been told.
-        lost_since: seconds since 1970 at which brokers were found not to answer; None while they do.
-        fault: why nothing is read, in words; empty while it is.
-        cluster_id: of the cluster whose topics are read; empty before the first answer.
+        complete: whether all records that existed at the first connection have been delivered.
+        lost_since: seconds since 1970 of the start of an outage; None while brokers answer.
+        fault: why nothing is read, in words; empty without a fault.
+        cluster_id: id of the cluster; empty before the first answer.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Feed:
         forget: Callable[[str], None],
         turned: Callable[[], None],
     ) -> None:
-        """Prepare.
+        """Create a reader.
 
         Args:
-            settings: how Kafka is reached.
-            wanted: catalogue names, and how many of the latest records of each partition to begin with, or `ALL`.
-            tell: takes records in the order of time, of a partition in the order of offsets.
-            forget: is told the catalogue name of a topic that was created anew.
-            turned: is called when brokers answer, or answer no more.
+            settings: connection settings.
+            wanted: by catalogue name: how many of the latest records of each partition to begin with, or `ALL`.
+            tell: callback for records, in order of time, within a partition in order of offsets.
+            forget: callback with the catalogue name of a recreated topic.
+            turned: callback for the start and the end of an outage.
         """
         self.complete = False
         self.lost_since: float | None = None
@@ -100,7 +100,7 @@ class Feed:
         self._ids: dict[str, bytes | None] = {}
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Read until cancelled."""
         pause = FIRST_PAUSE_S
         while True:
             consumer = AIOKafkaConsumer(
@@ -122,7 +122,7 @@ class Feed:
             pause = min(LAST_PAUSE_S, 2 * pause)
 
     async def _begin(self, consumer: Any) -> dict[TopicPartition, int]:
-        """Put every partition to its place; returns the log ends of now.
+        """Seek every partition to its position; return the current log ends.
 
         Raises:
             ConfigError: a topic is missing.
@@ -145,7 +145,7 @@ class Feed:
         return ends
 
     async def _places(self, consumer: Any) -> tuple[list[TopicPartition], dict[str, bytes | None]]:
-        """Every partition that there is of the topics, and the topics' ids, None from brokers before 2.8.
+        """Return all partitions of the topics, and the topics' ids (None from brokers before 2.8).
 
         Raises:
             ConfigError: a topic is missing.
@@ -162,11 +162,11 @@ class Feed:
         return places, {name: topic.topic_id for name, topic in found.topics.items()}
 
     async def _read(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> None:
-        """Tell what comes; what is there already of topics read by their latest records, in the order of time.
+        """Deliver records; those that existed at the start, of topics read by their latest records, in order of time.
 
         Raises:
-            KafkaError: a broker refuses.
-            TimeoutError: none answers.
+            KafkaError: a broker rejects the request.
+            TimeoutError: no broker answers.
         """
         early: list[Followed] = []
         behind: dict[TopicPartition, int] | None = dict(ends)
@@ -183,7 +183,7 @@ class Feed:
                 if behind is not None:
                     early += [one for one in found if self._wanted[one.topic] != ALL]
                     found = [one for one in found if self._wanted[one.topic] == ALL]
-                    # the last records of a compacted partition may be gone: the position passes their offsets
+                    # Compaction may have removed the last records of a partition: the position passes their offsets.
                     behind = {place: end for place, end in behind.items() if await consumer.position(place) < end}
                     if not behind:
                         found += sorted(early, key=lambda record: record.timestamp)
@@ -197,7 +197,7 @@ class Feed:
             await ended(watch)
 
     async def _watch(self, consumer: Any) -> None:
-        """Raise as soon as no broker answers, a topic has other partitions or ends before the place it was read to."""
+        """Raise as soon as no broker answers, a topic was repartitioned, or its log ends before the read position."""
         places = list(self._positions)
         while True:
             await asyncio.sleep(WATCH_S)

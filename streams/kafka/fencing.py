@@ -1,20 +1,20 @@
-"""Who may write a changelog partition, decided in the changelog itself.
+"""Fencing: ownership of changelog partitions, decided in the changelog itself.
 
-A worker that was paused for longer than the session timeout does not know that its partitions were given away; what it
-still writes would overwrite newer state. The group's generation is checked before every write, but a pause can fall
-between the check and the write, so the log settles it:
+A worker that was paused for longer than the session timeout does not know that its partitions were reassigned; its late
+writes would overwrite newer state. The group's generation is checked before every write, but a pause can fall between
+the check and the write, so the log decides:
 
 - A new owner first appends a *claim* to the changelog partition. The claim's offset is its *epoch*: it grows with every
   owner and needs no coordination. The owner reads the log up to its own claim.
 - Every state record carries its writer's epoch in a header. A reader goes through the log in order and ignores each
   record whose epoch is below the newest one seen: its writer had lost the partition before the record arrived.
-- The owner compares the offset of each acknowledged batch with the one it expects. A jump means that somebody else
+- The owner compares the offset of each acknowledged batch with the one it expects. A gap means that another worker
   wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
-  that its key is written again, because compaction keeps the newest record of a key and knows nothing of epochs.
-  Changelogs have a compaction lag (`topics`), so there is time for that.
+  that its key is written again, because compaction keeps the newest record of a key regardless of epochs. Changelogs
+  have a compaction lag (`topics`), which leaves time for that.
 
-A claim that comes late, from a member of an older generation, fences the true owner. The group confirms the owner, who
-claims again and starts over from its last checkpoint: time is lost, state is not.
+A late claim by a member of an older generation fences the true owner. The group confirms the owner, who claims again
+and restarts from its last checkpoint: time is lost, state is not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...errors import TrustfoldError
 from .store import OWN
 
 CLAIM_KEY = OWN + b"claim"
-"""Key of claims. Compaction keeps the newest one."""
+"""Key of claims; compaction keeps the newest one."""
 
 EPOCH_HEADER = "e"
 
@@ -37,17 +37,17 @@ class Fenced(TrustfoldError):
 
 
 def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
-    """Headers of a state record written in an epoch."""
+    """Return the headers of a state record written in an epoch."""
     return [(EPOCH_HEADER, epoch.to_bytes(8, "big"))]
 
 
 @dataclass(slots=True)
 class Accepted:
-    """What a stretch of a changelog says.
+    """Valid contents of a range of a changelog.
 
     Attributes:
-        states: keys and states that count, in log order; None deletes.
-        stale: keys of records that do not count.
+        states: valid keys and states, in log order; None deletes.
+        stale: keys of invalid records.
         claims: offsets of claims.
     """
 
@@ -57,19 +57,19 @@ class Accepted:
 
 
 class EpochFilter:
-    """Reads one changelog partition in order and tells what counts.
+    """Reads one changelog partition in order and separates valid from stale records.
 
     Attributes:
         epoch: newest epoch seen.
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        """Start after a stretch whose newest epoch was `epoch`; 0 at the beginning of the log."""
+        """Start after a range whose newest epoch was `epoch`; 0 at the beginning of the log."""
         self.epoch = epoch
         self._newest = epoch.to_bytes(8, "big")
 
     def read(self, records: Iterable[Any]) -> Accepted:
-        """Sort the next records of the partition (aiokafka's, with key, value, offset, headers)."""
+        """Classify the next records of the partition (aiokafka's, with key, value, offset, headers)."""
         found = Accepted()
         keep = found.states.append
         newest = self._newest

@@ -1,7 +1,7 @@
-"""The `settings` topic as every worker reads it: whole before it folds anything, then as it grows.
+"""Reader of the `settings` topic in every worker: completely before folding, then continuously.
 
-No consumer group and no checkpoint: the topic is compacted and small, a start reads all of it again. A record that
-cannot be used becomes a dead letter; each worker that reads it says so under the same id.
+Without consumer group and checkpoint: the topic is compacted and small, so each start reads all of it. An invalid
+record becomes a dead letter; every worker writes it with the same id.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .records import partitions_of
 from .settings import KafkaSettings
 
 WAIT_MS = 100
-"""Longest wait for new records, here and at the broker; also how long a recovery may wait for its turn."""
+"""Longest poll in milliseconds, here and at the broker; also bounds the delay of a recovery."""
 
 
 class SettingsFollower:
-    """Applies records of the topic to a source of rules; the rulebook has the folds go by it from a checkpoint on.
+    """Applies records of the topic to a source of rules; the rulebook uses them from a checkpoint on.
 
     Attributes:
-        positions: how far the topic was read: offset after the last record, by partition.
+        positions: offset after the last record read, by partition.
     """
 
     def __init__(
         self, settings: KafkaSettings, source: RuleSource, put: Callable[[Sequence[Output], int], None]
     ) -> None:
-        """Follow for a source; `put` takes dead letters and the partition of their record."""
+        """Update `source`; `put` takes dead letters and the partition of their record."""
         self._settings = settings
         self._source = source
         self._put = put
@@ -44,10 +44,10 @@ class SettingsFollower:
         self._lock = asyncio.Lock()
 
     async def catch_up(self) -> None:
-        """Apply everything that the topic holds now.
+        """Apply all records that the topic holds now.
 
         Raises:
-            ConfigError: there is no such topic.
+            ConfigError: the topic does not exist.
         """
         async with self._lock:
             if self._consumer is None:
@@ -60,7 +60,7 @@ class SettingsFollower:
                 await self._take()
 
     async def follow(self) -> None:
-        """Apply records as they come, until stopped."""
+        """Apply new records until stopped."""
         while True:
             async with self._lock:
                 if self._consumer is None:
@@ -71,7 +71,7 @@ class SettingsFollower:
                     return
 
     async def read(self, source: RuleSource, until: Mapping[str, int]) -> None:
-        """Apply the records before given offsets to another source; what is wrong with them was told before."""
+        """Apply the records before given offsets to another source; their faults were reported before."""
         places = {TopicPartition(self._settings.topic(TOPIC), int(number)): end for number, end in until.items()}
         async with ChangelogReader(self._settings) as reader:
             ends = await reader.ends(list(places))
@@ -81,7 +81,7 @@ class SettingsFollower:
                     source.fold(record, place.partition)
 
     async def stop(self) -> None:
-        """Stop reading at once: a read that waits for records ends here."""
+        """Stop reading at once, also in the middle of a poll."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await bounded(consumer.stop(), LEAVE_S, "closing the reader of the settings")

@@ -9,16 +9,16 @@ from ...projections.emitter import Output
 from ...schemas.envelope import output_headers
 
 ORDER_TIME = "order-time"
-"""Header of a record between trustfold's own stages: the order time of its cause, in milliseconds (see `order`)."""
+"""Header of a record between trustfold's own stages: order time of its cause in milliseconds (see `order`)."""
 
 
 def trace_headers(output: Output) -> list[tuple[str, bytes]]:
-    """Only the trace context; for records between trustfold's own stages."""
+    """Return only the trace context; for records between trustfold's own stages."""
     return [("traceparent", output.traceparent.encode())] if output.traceparent else []
 
 
 def cloudevents(output: Output) -> list[tuple[str, bytes]]:
-    """CloudEvents headers and the trace context; a tombstone is no event and has only the latter."""
+    """Return CloudEvents headers and the trace context; a tombstone is not an event and has only the latter."""
     if output.value is None:
         return trace_headers(output)
     return output_headers(output.id, output.type, output.time_ms, traceparent=output.traceparent)

@@ -1,4 +1,4 @@
-"""Health of one worker: whether it should be started again, and whether it folds; answers for its probes."""
+"""Health of one worker: liveness (should it be restarted) and readiness (does it fold), for its probes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STUCK_S = 15.0
 """Seconds without a turn of the event loop after which the worker is not alive."""
 
 SILENT_S = 30.0
-"""Seconds without an answer of a broker after which the worker is not ready."""
+"""Seconds without a broker's answer after which the worker is not ready."""
 
 UNDURABLE_S = 30.0
 """Seconds without a complete checkpoint after which the worker is not ready."""
 
 
 def alive(engine: Engine) -> str:
-    """Why the worker is not alive; empty while it is."""
+    """Return why the worker is not alive; empty if it is."""
     if engine.failed:
         return f"failed: {engine.reason}"
     if time.monotonic() - engine.turned_at > STUCK_S:
@@ -33,7 +33,7 @@ def alive(engine: Engine) -> str:
 
 
 def ready(engine: Engine) -> str:
-    """Why the worker is not ready; empty while it is."""
+    """Return why the worker is not ready; empty if it is."""
     now, watch = time.monotonic(), engine.watch
     if reason := alive(engine):
         return reason
@@ -54,7 +54,7 @@ def ready(engine: Engine) -> str:
 
 
 def body(engine: Engine, reason: str) -> bytes:
-    """Body of the health endpoints, as JSON."""
+    """Return the body of the health endpoints as JSON."""
     now = time.monotonic()
     return orjson.dumps(
         {
@@ -71,7 +71,7 @@ def body(engine: Engine, reason: str) -> bytes:
 
 
 def probe_of(engine: Engine) -> Probe:
-    """Answers to the probes of a worker."""
+    """Return the probe functions of a worker."""
     try:
         from .exposition import exposition_of  # noqa: PLC0415 - an extra
     except ImportError:

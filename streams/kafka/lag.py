@@ -1,4 +1,4 @@
-"""Lag of a consumer group: in records, in seconds by the next record it has to take, and of all topics at a glance."""
+"""Lag of a consumer group: in records, in seconds of the next record's age, and as a sum over topics."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .settings import KafkaSettings
 from .topic_metadata import describe
 
 PATIENCE_S = 30.0
-"""Longest wait for one answer of the brokers."""
+"""Timeout of one broker answer, seconds."""
 
 FETCH_BYTES = 8 * 1024 * 1024
-"""Only the first record of each partition is wanted, but brokers send batches."""
+"""Bytes per fetch: only the first record of each partition is needed, but brokers send batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """One partition of a group.
+    """Lag of a group on one partition.
 
     Attributes:
         topic: real name.
         partition: number.
-        begin: offset of the first record that the brokers still have.
-        end: offset after the last.
-        committed: offset that the group takes up next; None where it never committed one.
-        records: records it has to take.
-        seconds: age of the first of them; 0 where there is none, None where the record has no time.
-        deleted: records that the brokers deleted before the group took them.
+        begin: offset of the first available record.
+        end: offset after the last record.
+        committed: committed offset of the group; None without a commit.
+        records: number of records between them.
+        seconds: age of the next record in seconds; 0 without one, None if it has no timestamp.
+        deleted: number of records that retention deleted before the group read them.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Lag:
 
 
 async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition, int]:
-    """Every offset that a group has committed; empty where there is no such group.
+    """Return all committed offsets of a group; empty if it does not exist.
 
     Raises:
         KafkaError: no broker answers, or the group may not be seen.
@@ -93,7 +93,7 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
     now = time.time()
     found = []
     for place in places:
-        at = times.get(place, 0)  # no record before the end: only what is compacted away, or marks of transactions
+        at = times.get(place, 0)  # no record: the rest was compacted, or is transaction markers
         late = 0.0 if not at else max(0.0, now - at / 1000) if at > 0 else None
         told = committed.get(place)
         found.append(
@@ -112,7 +112,7 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
 
 
 async def _places(consumer: AIOKafkaConsumer, topics: Sequence[str]) -> list[TopicPartition]:
-    cluster = await consumer._client.fetch_all_metadata()  # naming a topic that is missing could make it
+    cluster = await consumer._client.fetch_all_metadata()  # requesting a missing topic by name could create it
     missing = [topic for topic in topics if not cluster.partitions_for_topic(topic)]
     if missing:
         raise ConfigError(
@@ -139,17 +139,17 @@ async def _times(
                     found.setdefault(place, records[0].timestamp or -1)
             done = [place for place in waiting if place in found or await consumer.position(place) >= ends[place]]
             waiting = [place for place in waiting if place not in done]
-            consumer.pause(*done)  # and fetch no more of it
+            consumer.pause(*done)  # fetch no more of it
     return found
 
 
 class Standing(NamedTuple):
-    """What was found.
+    """Lag and members of the workers.
 
     Attributes:
-        behind: records that wait to be folded, of all topics; those that no worker ever committed count from the first.
-        members: workers that run.
-        ends: records ever written to a topic, by its real name.
+        behind: number of records to fold, of all topics; without any commit all records count.
+        members: number of running workers.
+        ends: number of records ever written to a topic, by its real name.
     """
 
     behind: int
@@ -158,7 +158,7 @@ class Standing(NamedTuple):
 
 
 async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standing:
-    """How far the workers are on topics (real names).
+    """Return the workers' lag on topics (real names).
 
     Raises:
         KafkaError: no broker answers, or the group may not be described.

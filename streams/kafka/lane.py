@@ -1,10 +1,10 @@
 """The batch lane: one Faust stream event for hundreds of records, instead of one per record.
 
 Faust spends about 135 us of asyncio machinery on each stream event (measured; no setting helps), a fold ten. Here the
-event's value is what is folded in one go, batches of any partitions, so the machinery is paid once for all of them.
-Membership, assignment, the commit timer, streams and the agent stay Faust's.
+event's value is one poll, batches of any partitions, so the machinery runs once for all of them. Membership,
+assignment, the commit timer, streams and the agent remain Faust's.
 
-The lane delivers records only while its gate is open, each partition from the offset it expects next (see `gate`), and
+The lane delivers records only while its gate is open, each partition from its expected offset (see `backpressure`), and
 the oldest first (see `order`).
 """
 
@@ -34,45 +34,48 @@ from .order import Order
 log = logging.getLogger(__name__)
 
 FETCH_WAIT_MS = 200
-"""Longest wait of the broker for new records before it answers a fetch."""
+"""Milliseconds that a broker waits for new records before it answers a fetch."""
 
 BUSY_WAIT_MS = 10
-"""The same while there is work. A fetch leaves out partitions whose records wait to be taken, and only one is under way
-per broker: what a stage has just written would be found when the wait is over."""
+"""Same while there is work.
+
+A fetch leaves out partitions with buffered records, and only one fetch is in flight per broker: a stage's new outputs
+would be fetched only after the wait.
+"""
 
 PREFETCH_S = 0.01
 """How long aiokafka fetches nothing from a broker while some partition's records wait to be taken. With its 0.1 s a
 buffered backlog would hold up each round of a stage's outputs for that long."""
 
 HELD_S = 0.01
-"""Longest wait for records while others are held up: what holds them up may be over without a new record."""
+"""Longest wait in seconds for records while others are held back; the cause may end without a new record."""
 
 COMMIT_S = 5.0
-"""Longest wait for a commit. aiokafka tries for ever; the commit timer tries again, with newer offsets."""
+"""Timeout of a commit in seconds. aiokafka retries without end; the commit timer retries with newer offsets."""
 
 SEEK_S = 30.0
-"""Longest wait for the offsets of an assignment; after it the recovery starts over."""
+"""Timeout in seconds for the offsets of an assignment; after it the recovery restarts."""
 
 LEAVE_S = 2.0
-"""Longest wait for the group to be left, and for each thing that is closed afterwards."""
+"""Timeout in seconds for leaving the group, and for each resource that is closed afterwards."""
 
 FOR_EVER_S = 1e9
 
 CALLS = 4
-"""Calls that may run in the consumer's thread at once: a poll, a commit and a seek must not wait for each other."""
+"""Concurrent calls in the consumer's thread: a poll, a commit and a seek must not wait for each other."""
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancelled the current task; aiokafka may raise a CancelledError that nobody asked for."""
+    """Whether the current task was cancelled; aiokafka may raise CancelledError without a cancellation."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> bool:
-    """Run a step of a shutdown in a task of its own; returns whether it ended well in time.
+    """Run a step of a shutdown in its own task; return whether it succeeded in time.
 
-    Neither cancelling nor `asyncio.timeout` bounds what swallows a cancellation; it stays in the task, as does a
-    CancelledError that nobody asked for.
+    Neither cancelling nor `asyncio.timeout` bounds code that swallows cancellations; it stays in the task, as does a
+    CancelledError without a cancellation.
     """
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -87,7 +90,7 @@ async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> 
 
 
 class PollSchema(faust.Schema):  # type: ignore[type-arg]
-    """Hands a poll to the stream as it is; decoding, and its errors, belong to the processor."""
+    """Passes a poll to the stream unchanged; the processor decodes it and handles errors."""
 
     def compile(self, app: Any, **_: Any) -> Callable[..., Awaitable[Any]]:
         """Faust's hook: a function from message to event."""
@@ -100,7 +103,7 @@ class PollSchema(faust.Schema):  # type: ignore[type-arg]
 
 
 class DaemonThread(WorkerThread):
-    """A thread that keeps neither the interpreter nor the event loop waiting when it does not end."""
+    """Daemon thread: neither the interpreter nor the event loop waits for its end."""
 
     def __init__(self, service: Any, **more: Any) -> None:
         """As mode makes it, but a daemon."""
@@ -108,7 +111,7 @@ class DaemonThread(WorkerThread):
         self.daemon = True
 
     def stop(self) -> None:
-        """Wait for the thread a moment. Called on the event loop."""
+        """Wait briefly for the thread. Called on the event loop."""
         if self.is_stopped.wait(1.0):
             self.join(1.0)
 
@@ -131,15 +134,15 @@ class LaneThread(driver.AIOKafkaConsumerThread):
 
     @property
     def method_queue(self) -> MethodQueue:
-        """Calls from the main loop, with room for one that waits for a broker."""
+        """Queue of calls from the main loop; one waiting for a broker does not block the others."""
         if self._method_queue is None:
             self._method_queue = MethodQueue(num_workers=CALLS, loop=self.thread_loop, beacon=self.beacon)
         return self._method_queue
 
     async def _commit(self, offsets: Mapping[TP, int], notes: Mapping[TP, str] | None = None) -> bool:
-        """Commit offsets, each with its note; False where they were not.
+        """Commit offsets with their notes; return False if they were not committed.
 
-        The next commit or a rebalance mends the reason.
+        The next commit or a rebalance resolves the cause.
 
         Raises:
             KafkaError: the brokers refuse the commit for good.
@@ -165,18 +168,18 @@ class LaneThread(driver.AIOKafkaConsumerThread):
         return True
 
     def hurry(self, busy: bool) -> None:  # noqa: FBT001 - a condition
-        """Let the next fetches wait at the broker for a short or for a long time.
+        """Set a short or a long broker wait for the next fetches.
 
-        Short ones while a recovery asks for offsets, too: a broker answers them after the fetch before them.
+        Short also while a recovery requests offsets: a broker answers them after the pending fetch.
         """
         if self._consumer is not None and self._consumer._fetcher is not None:
             self._consumer._fetcher._fetch_max_wait_ms = BUSY_WAIT_MS if busy else FETCH_WAIT_MS
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Nothing: the monitor judges progress."""
+        """Do nothing: the monitor checks progress."""
 
     async def leave(self) -> None:
-        """Leave the group and close the connections, within a bound. Runs in the consumer's thread."""
+        """Leave the group and close the connections, within a time limit. Runs in the consumer's thread."""
         consumer = self._consumer
         if consumer is None or consumer._closed:
             return
@@ -184,12 +187,12 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             await bounded(consumer._client.close(), LEAVE_S / 2, "closing the consumer's connections")
 
     async def on_thread_stop(self) -> None:
-        """Leave first: what is still queued for the thread may wait for a broker."""
+        """Leave the group first: queued calls of the thread may wait for a broker."""
         await self.leave()
         await bounded(super().on_thread_stop(), LEAVE_S, "ending the consumer's thread")
 
     def dead(self) -> str:
-        """Name of a background task of the client that has ended; empty while all run."""
+        """Return the name of a background task of the client that has ended; empty while all run."""
         consumer = self._consumer
         if consumer is None or consumer._closed:
             return ""
@@ -201,13 +204,13 @@ class LaneThread(driver.AIOKafkaConsumerThread):
         return next((name for name, task in tasks.items() if task is not None and task.done()), "")
 
     def pushed_error(self) -> BaseException | None:
-        """An error of the group for the user of the client, who has not seen it: Faust never asks."""
+        """Return an error that the group coordination stored for the client's user; Faust never reads it."""
         coordinator = getattr(self._consumer, "_coordinator", None)
         found: BaseException | None = getattr(coordinator, "_pending_exception", None)
         return found
 
     def acknowledge_error(self) -> None:
-        """Let the group's coordination go on after such an error."""
+        """Clear such an error so that group coordination continues."""
 
         def check() -> None:
             with contextlib.suppress(Exception):
@@ -235,19 +238,19 @@ class BatchConsumer(driver.Consumer):
         return LaneThread(self, loop=self.loop, beacon=self.beacon)
 
     def release(self) -> None:
-        """Close the loop of a thread that was never started: mode closes those of threads that ran."""
+        """Close the loop of a thread that was never started: mode closes only those of threads that ran."""
         if not self._thread._thread_started.is_set():
             self._thread.thread_loop.close()
 
     @property
     def engine(self) -> Any:
-        """The engine this consumer feeds."""
+        """Return the engine of this consumer."""
         return self.app.engine  # type: ignore[attr-defined]
 
     # --- delivery ---------------------------------------------------------------------------------------------------
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Faust's fetch loop: fill the buffers, and deliver what is next while the gate is open."""
+        """Replace Faust's fetch loop: fill the buffers, and deliver the next records while the gate is open."""
         gate: Gate = self.engine.gate
         wait = POLL_S
         try:
@@ -270,7 +273,7 @@ class BatchConsumer(driver.Consumer):
             await self.engine.fail(error)
 
     async def _turn(self, gate: Gate, wait: float) -> float:
-        """Poll, waiting at most so long, and deliver what is next; returns how long the next poll may wait."""
+        """Poll for up to `wait` seconds and deliver the next records; return the wait of the next poll."""
         order: Order = self.engine.order
         wanted, began = order.wanted(), time.monotonic()
         if wanted:  # aiokafka takes an empty set for "all"
@@ -308,7 +311,7 @@ class BatchConsumer(driver.Consumer):
         return polled
 
     def _buffer(self, gate: Gate, order: Order, polled: Mapping[Any, list[Any]]) -> None:
-        """Buffer what was polled, unless the gate has closed since."""
+        """Buffer polled records, unless the gate has closed meanwhile."""
         if gate.tenure is None:
             return
         for place, records in polled.items():
@@ -326,7 +329,7 @@ class BatchConsumer(driver.Consumer):
             gate.expected[tp] = records[-1].offset + 1
 
     def _message_of(self, poll: Poll) -> ConsumerMessage:
-        """Faust's message of a poll, under the name of its first partition."""
+        """Wrap a poll in Faust's message, named after its first partition."""
         batch = poll.batches[0]
         last = batch.records[-1]
         return ConsumerMessage(
@@ -346,15 +349,15 @@ class BatchConsumer(driver.Consumer):
         )
 
     def on_buffer_full(self, tp: TP) -> None:
-        """Nothing: the gate counts the polls that wait."""
+        """Do nothing: the gate limits the polls."""
 
     def on_buffer_drop(self, tp: TP) -> None:
-        """Nothing: the gate counts the polls that wait."""
+        """Do nothing: the gate limits the polls."""
 
     # --- acknowledgement --------------------------------------------------------------------------------------------
 
     def ack(self, message: Any) -> bool:
-        """Close Faust's books on a poll. Offsets move by `mark_done` alone.
+        """Complete Faust's bookkeeping of a poll. Only `mark_done` moves offsets.
 
         Faust acks in places where nothing was processed: events skipped in a rebalance, events whose agent raised.
         """
@@ -366,7 +369,7 @@ class BatchConsumer(driver.Consumer):
         return True
 
     def mark_done(self, tp: TP, next_offset: int) -> None:
-        """Everything of `tp` below `next_offset` is durable; the next commit may say so."""
+        """Mark everything of `tp` below `next_offset` as durable; the next commit may include it."""
         self._done[tp] = next_offset
         self._acked[tp]  # a defaultdict: makes the partition known to commit()
 
@@ -374,7 +377,7 @@ class BatchConsumer(driver.Consumer):
         return self._done.get(tp)
 
     async def _commit_offsets(self, offsets: Mapping[TP, int], start_new_transaction: bool = True) -> bool:  # noqa: FBT001, FBT002, ARG002 - Faust's signature
-        """Commit what `mark_done` allowed. Faust's own counts offsets as committed that were not, and flushes first."""
+        """Commit what `mark_done` marked. Faust's version counts failed commits as committed, and flushes first."""
         try:
             thread = self.lane_thread
             done = bool(await thread.call_thread(thread._commit, offsets, self.engine.commit_notes(offsets)))
@@ -388,13 +391,13 @@ class BatchConsumer(driver.Consumer):
     # --- rebalance --------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Save what can be saved while the group still waits for us, then let Faust clear its queues."""
+        """Checkpoint within the revocation timeout, then let Faust clear its queues."""
         await self.engine.on_revoked()
         self._done.clear()
         await super().on_partitions_revoked(revoked)
 
     async def leave(self) -> None:
-        """Leave the group, within a bound; the partitions go to the others at once."""
+        """Leave the group within a time limit; others get the partitions at once."""
         thread = cast("LaneThread", self._thread)
         if thread._consumer is not None and thread.thread_loop.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(thread.leave(), thread.thread_loop))
@@ -405,26 +408,26 @@ class BatchConsumer(driver.Consumer):
         return cast("LaneThread", self._thread)
 
     def forget_done(self) -> None:
-        """Nothing that was marked before is to be committed any more."""
+        """Discard all marks: nothing marked before may be committed."""
         self._done.clear()
 
     @property
     def member_generation(self) -> int:
-        """Generation in which the group knows this member now; -1 when it was thrown out."""
+        """Return the generation of this member; -1 after it was removed from the group."""
         consumer = self._thread._consumer
         return int(consumer._coordinator.generation) if consumer is not None else -1
 
     async def seek_sources(self, partitions: Iterable[TP], progress: Mapping[TP, int]) -> dict[TP, int]:
-        """Put every partition to the first offset that is not done yet.
+        """Seek every partition to the first offset that is not durable.
 
-        That is the committed offset, or what the last checkpoint noted in the changelog if that is further; the
-        beginning of the log where there is neither.
+        That is the committed offset, or the offset of the last checkpoint in the changelog if that is higher; without
+        either the beginning of the log.
 
         Returns:
             The offsets.
 
         Raises:
-            OffsetsGone: such an offset lies beyond the log's end; the topic was created anew.
+            OffsetsGone: such an offset is beyond the log's end; the topic was recreated.
         """
         found: dict[TP, tuple[int, int]] = await self._thread.call_thread(
             self._seek_sources, list(partitions), progress
@@ -457,7 +460,7 @@ class BatchConsumer(driver.Consumer):
         return offsets
 
     async def notes(self, partitions: Iterable[TP]) -> list[str]:
-        """What the commits of other members' partitions say (see `skew`); nothing where no broker answers in time."""
+        """Return the commit notes of other members' partitions (see `skew`); none if no broker answers in time."""
         places = [driver.ensure_aiokafka_TP(tp) for tp in partitions]
         found: list[str] = await self._thread.call_thread(self._notes, places)
         return found
@@ -474,7 +477,7 @@ class BatchConsumer(driver.Consumer):
         return [str(commit.metadata or "") for commit in committed.values()]
 
     def place(self, tp: TP) -> tuple[int, int] | None:
-        """Position of the fetcher and log end of a partition, as of the last fetch; None before the first."""
+        """Return fetch position and log end of a partition, as of the last fetch; None before the first."""
         consumer = self._thread._consumer
         subscription = consumer._subscription.subscription if consumer is not None else None
         assignment = subscription.assignment if subscription is not None else None
@@ -488,7 +491,7 @@ class BatchConsumer(driver.Consumer):
 
 
 class OffsetsGone(TrustfoldError):
-    """An offset that was reached lies beyond the end of its log."""
+    """A processed offset is beyond the end of its log."""
 
     def __init__(self, tp: TP, done: int, end: int) -> None:
         """Name the partition and both offsets."""
@@ -500,9 +503,9 @@ class OffsetsGone(TrustfoldError):
 
 
 class LaneProducer(driver.Producer):
-    """Faust's producer, idempotent: a retry cannot write a batch twice, nor let a later one overtake a failed one.
+    """Faust's producer, idempotent: a retry cannot write a batch twice, and no batch can overtake a failed one.
 
-    Batches have no age: while brokers are away they wait, and the gate holds up the sources.
+    Batches do not expire: during an outage they wait, and the gate holds back the sources.
     """
 
     mundane_level = "debug"
@@ -512,8 +515,8 @@ class LaneProducer(driver.Producer):
 
     def _new_producer(self, transactional_id: str | None = None) -> Any:
         producer = super()._new_producer(transactional_id)
-        # aiokafka uses one setting for sockets, for the age of a batch and for the wait for a place in its queue. A
-        # batch that expires after it was numbered would spoil its partition for this producer.
+        # aiokafka uses one setting for sockets, the age of a batch and the wait for room in its queue. A batch that
+        # expires after it was numbered would break its partition for this producer.
         producer._message_accumulator._batch_ttl = FOR_EVER_S
         producer._request_timeout_ms = FOR_EVER_S * 1000
         return producer
@@ -523,15 +526,15 @@ class LaneProducer(driver.Producer):
         """The running aiokafka producer.
 
         Raises:
-            faust.exceptions.NotReady: it has not been started, or was stopped.
+            faust.exceptions.NotReady: it is not running.
         """
         return self._ensure_producer()
 
     async def renew(self) -> None:
-        """Put a new producer, with a new id, in the place of one whose batches have failed.
+        """Replace a producer whose batches failed by one with a new id.
 
         Raises:
-            KafkaError: no broker answers; the old one stays.
+            KafkaError: no broker answers; the old one is kept.
         """
         producer = self._new_producer()
         try:
@@ -552,10 +555,10 @@ class LaneProducer(driver.Producer):
         return task is not None and task.done()
 
     async def flush(self) -> None:
-        """Nothing: checkpoints wait for what must be acknowledged."""
+        """Do nothing: checkpoints wait for all acknowledgements."""
 
     async def on_stop(self) -> None:
-        """Stop without waiting for brokers that are away."""
+        """Stop without waiting for unavailable brokers."""
         producer, self._producer = self._producer, None
         await super().on_stop()
         if producer is not None and not await bounded(producer.stop(), LEAVE_S, "stopping the producer"):
@@ -563,11 +566,11 @@ class LaneProducer(driver.Producer):
 
 
 async def _abandon(producer: Any) -> None:
-    """Close a producer without sending what it still has."""
+    """Close a producer without sending its remaining batches."""
     producer._closed = True
     sender = producer._sender.sender_task
     if sender is not None:
-        # aiokafka's own callback believes in a transaction and fails, in the log, where the sender ends by an error.
+        # aiokafka's callback assumes a transaction and logs an error if the sender failed.
         sender.remove_done_callback(producer._sender._fail_all)
         sender.add_done_callback(_seen)
         sender.cancel()
@@ -575,26 +578,26 @@ async def _abandon(producer: Any) -> None:
     accumulator._closed = True
     for batch in [batch for queue in accumulator._batches.values() for batch in queue]:
         batch._drain_waiter.add_done_callback(_seen)
-    # A batch that waits for its second try has been taken out already; its callback would fail, in the log.
+    # A batch that waits for a retry was removed already; its callback would log an error.
     accumulator._pending_batches = _Pending(accumulator._pending_batches)
     accumulator.fail_all(ProducerClosed())
     await bounded(producer.client.close(), LEAVE_S, "closing the producer's connections")
 
 
 def _seen(ended: asyncio.Future[Any]) -> None:
-    """Look at what a future ended with, so that nobody reports that nobody did."""
+    """Retrieve a future's exception, so that asyncio does not log it."""
     if not ended.cancelled():
         ended.exception()
 
 
 class _Pending(set[Any]):
-    """Batches under way; taking out one that is not there is no error."""
+    """Batches in flight; removing a missing one is not an error."""
 
     remove = set.discard
 
 
 class BatchTransport(driver.Transport):
-    """Faust's aiokafka transport with the two above."""
+    """Faust's aiokafka transport with this consumer and producer."""
 
     Consumer = BatchConsumer
     Producer = LaneProducer

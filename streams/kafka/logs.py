@@ -1,4 +1,4 @@
-"""The worker's own log: one line for each thing an operator must know, as text or as JSON."""
+"""Log setup of the worker: one line per event that operators need, as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REPEAT_S = 60.0
-"""Seconds in which the Kafka client may say the same thing once."""
+"""Seconds in which a message of the Kafka client is logged once."""
 
 CONNECTIVITY = ("aiokafka", "aiokafka.conn", "aiokafka.client", "aiokafka.cluster", "aiokafka.consumer.fetcher",
                 "aiokafka.producer.sender", "aiokafka.consumer.group_coordinator")  # fmt: skip
@@ -23,10 +23,10 @@ _LIBRARIES = ("aiokafka", "faust", "mode")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the error with its stack where there is one."""
+    """Formats one JSON object per line: time, level, logger, message, and the error with its stack."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line."""
+        """Format one record."""
         line: dict[str, object] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -40,19 +40,19 @@ class JsonFormatter(logging.Formatter):
 
 
 class ClientNoise(logging.Filter):
-    """Leaves out what the Kafka client and Faust say about every single attempt; DEBUG shows all of it."""
+    """Filters the messages that the Kafka client and Faust log for every attempt; DEBUG shows all of them."""
 
     def __init__(self) -> None:
-        """Start with nothing said."""
+        """Create a filter."""
         super().__init__()
         self._said: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
+        """Whether the record is logged."""
         if logging.getLogger().level <= logging.DEBUG:
             return True
         error = record.exc_info[1] if record.exc_info else None
-        if record.name == "asyncio":  # a future of the client that nobody waits for any more
+        if record.name == "asyncio":  # a future that the client abandoned
             return not isinstance(error, KafkaError)
         if record.name.partition(".")[0] not in _LIBRARIES:
             return True
@@ -66,7 +66,7 @@ class ClientNoise(logging.Filter):
 
 
 def start_log(level: str, form: str) -> None:
-    """Log to standard error, unless the program that runs the worker has set up a log of its own."""
+    """Log to standard error, unless the embedding program has configured logging."""
     root = logging.getLogger()
     if not root.handlers:
         ours = logging.StreamHandler()
@@ -79,7 +79,7 @@ def start_log(level: str, form: str) -> None:
 
 
 def quieten(level: str) -> None:
-    """Undo Faust's spinner: it sets the root logger to DEBUG, and every debug record of the Kafka client is built."""
+    """Restore log levels: Faust sets the root logger to DEBUG, so that every debug record of the client is built."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         if "Spinner" in type(handler).__name__:

@@ -1,4 +1,4 @@
-"""Counters of one worker, as plain numbers: whoever exports them reads the attributes.
+"""Counters of one worker as plain numbers; exporters read the attributes.
 
 All counts are since the start of the process; times are seconds, sizes bytes.
 """
@@ -17,7 +17,7 @@ DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.
 
 
 class Histogram:
-    """Counts of observations by upper bound.
+    """Number of observations by upper bound.
 
     Attributes:
         bounds: upper bounds, ascending.
@@ -34,14 +34,14 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, times: int) -> None:
-        """Count a value as observed so many times."""
+        """Count a value as observed `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
 
 @dataclass(slots=True)
 class LaneMetrics:
-    """What a worker counts.
+    """Counters of a worker.
 
     Attributes:
         records: source records handed to a processor, by catalogue topic name.
@@ -52,29 +52,29 @@ class LaneMetrics:
         checkpoint_last_seconds: duration of the newest.
         checkpoint_keys: states written.
         checkpoint_bytes: bytes of those states.
-        ticks: events appended because something fell due.
+        ticks: events appended because a deadline passed.
         lag: records between the last one processed and the log end, by (catalogue topic name, partition).
         assigned: stage partitions this worker owns now.
-        rebalances: assignments taken.
+        rebalances: number of assignments.
         recovered_records: changelog records read back.
         recovery_seconds: total time between an assignment and the first delivery.
-        stale_records: changelog records ignored because a worker wrote them after it had lost its partition.
-        folds: what the folds count, by name: `untracked`, failures that counted in their tool's key alone because the
-            tool had its most fine keys (`trust.max_fine_keys`); `clamped`, event times that ran ahead of their record;
-            `dropped`, idle states that were dropped.
+        stale_records: changelog records ignored because their worker had lost the partition.
+        folds: counters of the folds, by name: `untracked`, failures counted only in their tool's key because the tool
+            had its most fine keys (`trust.max_fine_keys`); `clamped`, event times ahead of their record; `dropped`,
+            idle states that were dropped.
         dead_letter_reasons: dead letters by reason code.
-        fold_seconds: time a fold took for one record.
-        decision_seconds: time between the timestamp of a record and the moment at which its outputs were made.
+        fold_seconds: seconds of a fold per record.
+        decision_seconds: seconds between the timestamp of a record and its outputs.
         states: stored states and their bytes, by stage.
         recoveries: recoveries completed.
         rebalances_lost: tenures that ended before their last checkpoint.
-        producer_restarts: producers put in the place of one whose batches had failed.
+        producer_restarts: producers replaced after a batch failed.
         rules: name of the rules of this worker's files and environment; empty before the first assignment.
-        stream_lag: seconds of the log's time between the newest folded record of any stage and the oldest one that a
-            stage has still to fold, by stage.
+        stream_lag: seconds of log time between the newest folded record of any stage and the oldest one that a stage
+            has not folded, by stage.
         stream_lag_most: the largest such distance at which a record was folded, by stage.
-        held_seconds: time in which records waited for their turn, by reason: `fetch`, `stage` or `workers`.
-        offset_jumps: deliveries that began beyond the expected offset (retention or compaction removed records).
+        held_seconds: seconds in which records were held back, by reason: `fetch`, `stage` or `workers`.
+        offset_jumps: deliveries that began after the expected offset (retention or compaction removed records).
     """
 
     records: Counter[str] = field(default_factory=Counter)
@@ -108,5 +108,5 @@ class LaneMetrics:
 
     @property
     def dead_letters(self) -> int:
-        """Records that could not be processed."""
+        """Return the number of rejected records."""
         return self.outputs["dead-letters"]

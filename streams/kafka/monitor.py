@@ -1,7 +1,7 @@
-"""Monitor of one worker: ends what cannot go on, and reports once what an operator must know, then every minute.
+"""Monitor of one worker: ends it on permanent faults, and reports lasting conditions once, then every minute.
 
-Runs on the main loop from the first moment. aiokafka retries in silence, parks errors until somebody polls, and may
-lose a background task without a word; a member whose application stands still goes on with its heartbeats.
+Runs on the main loop from the start. aiokafka retries silently, stores errors until the next poll, and may lose a
+background task unnoticed; a stalled application keeps its membership by heartbeats.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KINDS = {
     "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
     "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
 }
-"""Counters of the folds that an operator must know."""
+"""Counters of the folds that are reported to operators."""
 
 
 class Monitor:
-    """Looks at the engine once a second."""
+    """Checks the engine once a second."""
 
     def __init__(self, engine: Engine, app: Any) -> None:
-        """Prepare for an engine and its Faust app."""
+        """Monitor an engine and its Faust app."""
         self._engine = engine
         self._app = app
         self._waits: dict[str, tuple[float, float]] = {}
@@ -46,7 +46,7 @@ class Monitor:
         self._progress: tuple[dict[Any, int], float] = ({}, time.monotonic())
 
     async def run(self) -> None:
-        """Look until cancelled; a fault fails the worker."""
+        """Check until cancelled; a fault fails the worker."""
         try:
             while True:
                 await asyncio.sleep(TICK_S)
@@ -58,7 +58,7 @@ class Monitor:
             await self._engine.fail(error)
 
     async def look(self) -> None:
-        """Look once."""
+        """Run one check."""
         engine = self._engine
         if engine.watch.waiting:
             engine.checkpointer.extend()
@@ -68,7 +68,7 @@ class Monitor:
         await self._look_at_progress()
 
     async def _look_at_clients(self) -> None:
-        """End the worker, or start over, where a client of Kafka has ended by itself."""
+        """End the worker, or restart from the last checkpoint, if a Kafka client has ended by itself."""
         consumer, engine = self._app._consumer, self._engine
         if consumer is None:
             return

@@ -1,14 +1,14 @@
-"""Order across partitions: of all source partitions of a worker the one with the oldest head record is folded first.
+"""Order across partitions: of all source partitions of a worker, the oldest head record is folded first.
 
-A record's order time is what the log says of its arrival: its Kafka timestamp; for records between trustfold's own
-stages the order time of their cause, which a header carries (`ORDER_TIME`), because their timestamp is the present.
-Within a partition it never goes back. So windows mean after an outage what they mean live: what happened together is
-counted together, however long it waited.
+A record's order time is its Kafka timestamp; for records between trustfold's own stages it is the order time of their
+cause, from a header (`ORDER_TIME`), because their timestamp is the present. Within a partition it never decreases. So
+windows give the same counts after an outage as live: simultaneous records are counted together, however late they are
+folded.
 
-Three rules hold a record up, each for a bounded time:
+Three rules hold a record back, each for a bounded time:
 
-- a partition without a record in its buffer, while the broker has some: its next record may be the oldest;
-- the worker's own outputs that are under way: nothing is folded that is newer by more than the lead;
+- a partition without buffered records, while the broker has some: its next record may be the oldest;
+- the worker's own outputs in flight: nothing is folded that is newer by more than the lead;
 - other workers that are far behind (`skew`).
 """
 
@@ -34,30 +34,31 @@ from .skew import Skew
 log = logging.getLogger(__name__)
 
 SLACK_MS = 100
-"""Records of different partitions count as simultaneous when they are no further apart: batches stay long."""
+"""Milliseconds within which records of different partitions count as simultaneous, so that batches stay long."""
 
 LEAD_RECORDS = 100
 """Records of the first stage that may be folded beyond the lead: a log with an event a minute would otherwise wait for
-the brokers at each. The later stages keep to the time alone; what they fold is in order among itself."""
+the brokers at each. Later stages use the time alone; their inputs are ordered.
+"""
 
 MOST_UNDERWAY = 20_000
-"""Records under way above which the first stage waits, whatever their time: they fill buffers."""
+"""Records in flight above which the first stage waits, whatever their time: they fill buffers."""
 
 BUFFERED_POLLS = 2
-"""Polls' worth of records that a partition may hold before it is left out of polls."""
+"""Polls' worth of records that a partition may buffer before it is left out of polls."""
 
 Place = Callable[[TP], tuple[int, int] | None]
-"""Gives position of the fetcher and log end of a partition, as of the last fetch; None before the first."""
+"""Returns fetch position and log end of a partition, as of the last fetch; None before the first."""
 
 
 class _Buffer:
-    """Records of one partition that wait for their turn.
+    """Buffered records of one partition.
 
     Attributes:
-        stage: place of its stage in the flow.
+        stage: position of its stage in the flow.
         internal: whether only trustfold's own stages write it.
-        start: offset the next batch begins at.
-        latest: order time of the last record that was added.
+        start: first offset of the next batch.
+        latest: order time of the last added record.
     """
 
     __slots__ = ("_cursor", "_records", "_times", "internal", "latest", "stage", "start")
@@ -74,11 +75,11 @@ class _Buffer:
 
     @property
     def head(self) -> int:
-        """Order time of the next record."""
+        """Return the order time of the next record."""
         return self._times[self._cursor]
 
     def add(self, records: Sequence[Any]) -> None:
-        """Append what was polled."""
+        """Append polled records."""
         del self._records[: self._cursor], self._times[: self._cursor]
         self._cursor = 0
         stated = map(_internal_time, records) if self.internal else map(_timestamp, records)
@@ -87,7 +88,7 @@ class _Buffer:
         self.latest = self._times[-1]
 
     def cut(self, tp: TP, bound: float, most: int) -> Batch:
-        """Take at most so many records up to a time, one at least."""
+        """Take at most `most` records up to a time, at least one."""
         begin, times = self._cursor, self._times
         end = max(bisect_right(times, bound, begin, min(begin + most, len(times))), begin + 1)
         batch = Batch(tp, self._records[begin:end], self.start, times[begin], times[end - 1])
@@ -99,7 +100,7 @@ _timestamp = attrgetter("timestamp")
 
 
 def _internal_time(record: Any) -> int:
-    """Order time that a stage wrote on a record; the timestamp where an older release wrote it."""
+    """Return the order time in a record's header; its timestamp if an older release wrote it."""
     for name, value in record.headers:
         if name == ORDER_TIME and value.isdigit():
             return int(value)
@@ -108,12 +109,12 @@ def _internal_time(record: Any) -> int:
 
 
 class Order:
-    """Buffers of the source partitions of one worker, and whose turn it is.
+    """Buffers of the source partitions of one worker, and their merge order.
 
     Attributes:
-        underway: the worker's own outputs on their way back.
-        skew: what is known of the other workers.
-        held: why records wait: `fetch`, `stage` or `workers`; empty while none does.
+        underway: the worker's own outputs in flight.
+        skew: progress of the other workers.
+        held: why records are held back: `fetch`, `stage` or `workers`; empty if they are not.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Order:
         self._stuck: tuple[float, float] | None = None
 
     def open(self, offsets: Mapping[TP, int]) -> None:
-        """Begin anew with these partitions, at these offsets."""
+        """Reset to these partitions and offsets."""
         self._buffers = {
             tp: _Buffer(self._stages[tp.topic], offset, internal=tp.topic in self._internal)
             for tp, offset in offsets.items()
@@ -163,12 +164,12 @@ class Order:
         self.underway.own(offsets)
 
     def oldest(self, topics: Collection[str]) -> float:
-        """Order time of the oldest known record of topics (real names) that is not folded; infinity without one."""
+        """Return the order time of the oldest known record of topics (real names) to fold; infinity without one."""
         heads = [buffer.head for tp, buffer in self._buffers.items() if len(buffer) and tp.topic in topics]
         return min([*heads, self.underway.oldest_of(topics)])
 
     def behind(self, tp: TP, place: Place) -> int | None:
-        """Order time that a partition has come to, if it has records to fold; None at its log end."""
+        """Return the order time of a partition with records to fold; None at its log end."""
         buffer = self._buffers.get(tp)
         if buffer is None or not buffer.latest or (not len(buffer) and _ended(place(tp))):
             return None
@@ -176,25 +177,25 @@ class Order:
 
     @property
     def buffered(self) -> int:
-        """Records that wait for their turn."""
+        """Return the number of buffered records."""
         return sum(map(len, self._buffers.values()))
 
     def wanted(self) -> set[TP]:
-        """Partitions with room for another poll."""
+        """Return the partitions with room for another poll."""
         limit = BUFFERED_POLLS * self._most
         return {tp for tp, buffer in self._buffers.items() if len(buffer) < limit}
 
     def add(self, tp: TP, records: Sequence[Any]) -> None:
-        """Buffer what was polled of a partition; it continues what came before."""
+        """Buffer polled records of a partition; they continue the previous ones."""
         self._missing.pop(tp, None)
         self._buffers[tp].add(records)
 
     def take(self, place: Place, in_flight: Sequence[tuple[int, int]] = ()) -> list[Batch]:
-        """Take what is to be folded next, in this order; nothing where nothing may be.
+        """Take the next batches to fold, in order; empty if all are held back.
 
         Args:
-            place: knows what the broker has.
-            in_flight: order time of the first record, and number of records, of what was taken and is not folded yet.
+            place: returns the broker's positions.
+            in_flight: order time of the first record, and number of records, of polls not yet folded.
         """
         self.held = ""
         buffers = self._buffers
@@ -210,7 +211,7 @@ class Order:
         ahead = sum(count for _, count in in_flight) + self.underway.count
         taken = self._slices(heads, base, ahead if self.underway.trusted else 0, place)
         if not taken and self.held == "stage" and not in_flight:
-            self._lose_patience(base)
+            self._give_up_waiting(base)
         return taken
 
     def _slices(self, heads: list[tuple[int, int, TP]], base: float, ahead: int, place: Place) -> list[Batch]:
@@ -252,13 +253,13 @@ class Order:
         return taken
 
     def _holds(self, buffer: _Buffer, head: float, ahead: int) -> str:
-        """Why a partition has to wait although its record is old enough; empty where it need not."""
+        """Return why a partition is held back although its record is old enough; empty if it is not."""
         if not buffer.stage and ahead > MOST_UNDERWAY:
             return "stage"
         return "workers" if not buffer.internal and self.skew.holds(head) else ""
 
     def _misses(self, empty: Iterable[TP], place: Place) -> bool:
-        """Whether to wait for a partition that has records at the broker and none here."""
+        """Whether to wait for a partition with records at the broker and none in its buffer."""
         now, waiting = self._clock(), False
         for tp in empty:
             if _ended(place(tp)):
@@ -270,8 +271,8 @@ class Order:
                 self._missing[tp] = -math.inf
         return waiting
 
-    def _lose_patience(self, base: float) -> None:
-        """Wait no more for what is under way when it has not moved for too long."""
+    def _give_up_waiting(self, base: float) -> None:
+        """Stop waiting for records in flight that have not moved for too long."""
         now = self._clock()
         if self._stuck is None or self._stuck[0] != base:
             self._stuck = base, now
@@ -284,5 +285,5 @@ class Order:
 
 
 def _ended(place: tuple[int, int] | None) -> bool:
-    """Whether the fetcher has come to the log end that it knows."""
+    """Whether the fetch position has reached the known log end."""
     return place is not None and place[0] >= place[1]

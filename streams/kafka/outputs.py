@@ -1,8 +1,8 @@
-"""Writes outputs as whole producer batches, at once, and knows when the brokers have acknowledged them.
+"""Writes outputs as whole producer batches, and tracks their acknowledgement.
 
-Sending one record after another through the producer costs more than folding it. Here outputs are queued, grouped by
-partition and sent in batches of our own making; while the brokers are busy with one round the next one gathers, so
-batches grow with the load and an output never waits for a timer.
+Sending records one by one through the producer costs more than folding them. Outputs are queued, grouped by partition
+and sent in prepared batches; while the brokers handle one round the next one accumulates, so batches grow with the load
+and no output waits for a timer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .outputs_in_flight import Underway
 from .settings import KafkaSettings
 
 ROUND = 2_000
-"""Outputs after which the event loop may breathe before more are sorted into batches; about 10 ms."""
+"""Outputs after which the event loop gets a turn before more are sorted into batches; about 10 ms."""
 
 ROOM = 50_000
-"""Outputs waiting to be handed to the producer above which the agents wait: a slow broker must not fill the memory."""
+"""Queued outputs above which the agents wait: a slow broker must not fill the memory."""
 
 FUTURE_LIMIT_MS = 50 * 60_000
 """How far a record's timestamp may run ahead of this worker's clock. Brokers refuse more than an hour
@@ -41,28 +41,28 @@ def _hash(key: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Partition of a key as Kafka's default partitioner chooses it; every client of the topic agrees."""
+    """Return the partition of a key as Kafka's default partitioner chooses it."""
     return _hash(key) % partitions
 
 
 def record_time(now_ms: int, time_ms: int) -> int:
-    """Timestamp for an output's record, milliseconds.
+    """Return the timestamp of an output's record, milliseconds.
 
     The present, so that retention does not remove the outputs of an old log that is folded again. Not before the
-    output's own time, or the fold that reads it would take that time for a clock that runs ahead.
+    output's own time, which the next fold would treat as a clock running ahead.
     """
     return max(now_ms, min(time_ms, now_ms + FUTURE_LIMIT_MS))
 
 
 class _Room(NamedTuple):
-    """Batches for one partition; `at` is the order time of the first record's cause, 0 without one."""
+    """Open batch for one partition; `at` is the order time of the first record's cause, 0 without one."""
 
     at: int
     batches: list[Any]
 
 
 class OutputWriter:
-    """Queue of outputs and the task that sends them."""
+    """Queue of outputs, and the task that sends them."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class OutputWriter:
         metrics: LaneMetrics,
         underway: Underway,
     ) -> None:
-        """Prepare; nothing is sent before `run`.
+        """Create a writer; nothing is sent before `run`.
 
         Args:
-            settings: names the topics.
-            producer: gives the running aiokafka producer.
+            settings: settings with the topic names.
+            producer: returns the running aiokafka producer.
             internal: catalogue topics read by trustfold's own stages; their records carry only the trace context.
             metrics: counts what was acknowledged.
-            underway: told what is under way to those topics.
+            underway: registers records in flight to those topics.
         """
         self._underway = underway
         self._settings = settings
@@ -113,7 +113,7 @@ class OutputWriter:
         return self._failure is not None
 
     def reset(self) -> None:
-        """Forget what is queued or under way; it is made again. The producer must be another one than before."""
+        """Drop queued and pending outputs, which are created again. The producer must be a new one."""
         self._era += 1
         self._failure = None
         self._queue.clear()
@@ -131,7 +131,7 @@ class OutputWriter:
         await self._sound.wait()
 
     def put(self, outputs: Sequence[Output], partition: int, at: int = 0) -> None:
-        """Queue what a processor of `partition` returned; `at` is the order time of the cause, 0 without one."""
+        """Queue a processor's outputs of `partition`; `at` is the order time of the cause, 0 without one."""
         if outputs:
             self._queue.append((outputs, partition, at))
             if at:
@@ -144,7 +144,7 @@ class OutputWriter:
                 self._room.clear()
 
     async def room(self) -> None:
-        """Wait while too much is queued."""
+        """Wait while the queue is full."""
         if not self._room.is_set():
             await self._room.wait()
 
@@ -152,7 +152,7 @@ class OutputWriter:
         """Wait until everything queued before the call is acknowledged by the brokers.
 
         Raises:
-            Exception: the first failure; the output is lost and must be made again.
+            Exception: the first failure; the output is lost and must be created again.
         """
         target = self._accepted
         while self._handed < target and self._failure is None:
@@ -168,7 +168,7 @@ class OutputWriter:
         """Send until cancelled.
 
         Raises:
-            Exception: a batch was refused; nothing after it in its partition is sent.
+            Exception: a batch was rejected; nothing after it in its partition is sent.
         """
         while True:
             await self._work.wait()
@@ -178,7 +178,7 @@ class OutputWriter:
                 try:
                     await self._send_round(era)
                 except Exception as error:
-                    if era == self._era:  # otherwise it concerns a producer that is gone
+                    if era == self._era:  # otherwise it belongs to a previous producer
                         self._fail(error)
                         raise
             if self._failure is not None:
@@ -240,7 +240,7 @@ class OutputWriter:
                 room.batches[-1].append(key=key, value=output.value, timestamp=timestamp, headers=headers)
 
     def _tickets(self, topic: str, room: _Room) -> list[int]:
-        """Tell what is under way to our own stages; gives a number for each batch, 0 where nobody waits for it."""
+        """Register batches in flight to internal topics; return a ticket for each batch, 0 for other topics."""
         if topic not in self._underway.topics or not room.at:
             return [0] * len(room.batches)
         return [
@@ -270,7 +270,7 @@ class OutputWriter:
             self._underway.acknowledged(ticket, tp, base + count if base >= 0 else -1)
 
     def _tell(self) -> None:
-        """Wake whoever drains."""
+        """Wake the tasks that wait in `drain`."""
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None

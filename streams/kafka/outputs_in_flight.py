@@ -1,7 +1,7 @@
-"""A worker's own outputs on their way back to it: queued, sent, or acknowledged and not yet folded.
+"""Tracks a worker's own outputs until it folds them: queued, sent, or acknowledged and not yet folded.
 
-A stage may not fold what is much newer than a record that is still under way to another stage of the same worker. What
-goes to partitions of other workers is forgotten once a broker has it.
+A stage may not fold records much newer than a record in flight to another stage of the same worker. Records to
+partitions of other workers are forgotten once acknowledged.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from faust.types import TP
 
 
 class _Sent(NamedTuple):
-    """Records of one producer batch: order time of the oldest, and how many."""
+    """Records of one producer batch: order time of the oldest, and their number."""
 
     at: int
     records: int
 
 
 class Underway:
-    """Outputs under way to this worker's own source partitions, with their order times in milliseconds.
+    """Outputs in flight to this worker's own source partitions, with their order times in milliseconds.
 
     Attributes:
-        topics: catalogue names of the topics it concerns: those that only stages write.
-        trusted: False after `distrust`, until something that was under way is folded.
+        topics: catalogue names of the internal topics.
+        trusted: False after `distrust`, until a record in flight is folded.
     """
 
     def __init__(self, topics: Collection[str] = ()) -> None:
-        """Start with nothing under way."""
+        """Start with no records in flight."""
         self.topics = frozenset(topics)
         self.trusted = True
         self._folded: dict[TP, int] = {}
@@ -41,14 +41,14 @@ class Underway:
         self._count = 0
 
     def reset(self) -> None:
-        """Forget everything: the outputs are lost or made again."""
+        """Forget everything: the outputs are lost or created again."""
         self._queued.clear()
         self._sent.clear()
         self._acknowledged.clear()
         self._count = 0
 
     def own(self, folded: Mapping[TP, int]) -> None:
-        """Take up these partitions, folded up to these offsets; nothing comes back by others."""
+        """Track these partitions, folded up to these offsets; others are not tracked."""
         self.trusted = True
         self._folded = dict(folded)
         for tp in [tp for tp in self._acknowledged if tp not in folded]:
@@ -57,40 +57,40 @@ class Underway:
             self.folded(tp, offset)
 
     def distrust(self) -> None:
-        """Wait for nothing more, until something that is under way is folded after all."""
+        """Stop waiting until a record in flight is folded."""
         self.trusted = False
 
     # --- on the way -------------------------------------------------------------------------------------------------
 
     def queued(self, at: int, count: int) -> None:
-        """Records were queued for the producer; `at` is the order time of their cause."""
+        """Register queued records; `at` is the order time of their cause."""
         self._queued.append(_Sent(at, count))
         self._count += count
 
     def taken(self, entries: int) -> None:
-        """The first entries of the queue were made into batches, which `sent` has told before."""
+        """Remove the first entries of the queue, which were made into batches and registered by `sent`."""
         for _ in range(min(entries, len(self._queued))):
             self._count -= self._queued.popleft().records
 
     def sent(self, topic: str, at: int, count: int) -> int:
-        """A batch is handed to the producer; returns its ticket."""
+        """Register a batch given to the producer; return its ticket."""
         self._tickets += 1
         self._sent[self._tickets] = topic, _Sent(at, count)
         self._count += count
         return self._tickets
 
     def acknowledged(self, ticket: int, tp: TP, end: int) -> None:
-        """A broker has a batch: it ends before offset `end`, or somewhere unknown if that is negative."""
+        """Record a batch's acknowledgement: it ends before offset `end`; unknown if negative."""
         _, sent = self._sent.pop(ticket, ("", None))
         if sent is None:
             return
-        if end <= self._folded.get(tp, end):  # negative, of others, or the fold was faster than the acknowledgement
+        if end <= self._folded.get(tp, end):  # negative, of another worker, or folded before the acknowledgement
             self._count -= sent.records
         else:
             self._acknowledged.setdefault(tp, deque()).append((end, sent))
 
     def folded(self, tp: TP, offset: int) -> None:
-        """A partition is folded up to an offset."""
+        """Record that a partition is folded up to an offset."""
         self._folded[tp] = offset
         waiting = self._acknowledged.get(tp)
         if waiting is None:
@@ -105,15 +105,15 @@ class Underway:
 
     @property
     def count(self) -> int:
-        """Records under way."""
+        """Return the number of records in flight."""
         return self._count
 
     def oldest(self, buffered: Collection[TP] = ()) -> float:
-        """Order time of the oldest record under way; infinity where nothing is.
+        """Return the order time of the oldest record in flight; infinity without one.
 
         Args:
-            buffered: partitions that hold records to be folded; what was acknowledged in them is not waited for, it
-                is among those or comes behind them.
+            buffered: partitions with records to fold; acknowledged records in them are not waited for, as they are
+                among those or behind them.
         """
         if not self.trusted:
             return math.inf
@@ -121,7 +121,7 @@ class Underway:
         return min([*waiting, *(sent.at for _, sent in self._sent.values()), *self._head()], default=math.inf)
 
     def oldest_of(self, topics: Collection[str]) -> float:
-        """Order time of the oldest record under way to topics (real names); infinity where nothing is."""
+        """Return the order time of the oldest record in flight to topics (real names); infinity without one."""
         waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics]
         return min([*waiting, *(sent.at for name, sent in self._sent.values() if name in topics)], default=math.inf)
 

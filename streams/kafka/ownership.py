@@ -1,4 +1,4 @@
-"""Claims changelog partitions, reads them back, and looks at what strangers write to them (rules: `fencing`)."""
+"""Claims changelog partitions, reads them back, and checks writes of other workers (rules: `fencing`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class Changelogs:
-    """The changelog partitions of the stages this worker runs."""
+    """Changelog partitions of this worker's stages."""
 
     def __init__(self, settings: KafkaSettings, producer: Callable[[], Any], metrics: LaneMetrics) -> None:
-        """Prepare; `producer` gives the running aiokafka producer."""
+        """Create it; `producer` returns the running aiokafka producer."""
         self._settings = settings
         self._producer = producer
         self._metrics = metrics
@@ -45,7 +45,7 @@ class Changelogs:
             while True:
                 sent = await producer.send(place.topic, who, key=CLAIM_KEY, partition=place.partition)
                 result = await sent
-                if result.offset >= 0:  # after a retry the broker may not know any more where it put the first
+                if result.offset >= 0:  # after a retry the broker may not report the first write's offset
                     return int(result.offset)
 
         places = list(places)
@@ -60,7 +60,7 @@ class Changelogs:
             Keys whose states must be written again, by partition.
 
         Raises:
-            ConfigError: a store reaches beyond the claim; it is the copy of another changelog.
+            ConfigError: a store is ahead of the claim, so it is a copy of another changelog.
         """
         spans = {}
         for place, store in stores.items():
@@ -86,15 +86,15 @@ class Changelogs:
         return stale
 
     async def inspect(self, task: PartitionTask, start: int, end: int | None) -> int:
-        """Look at what others wrote to a task's changelog from `start` up to `end` (None: to its end).
+        """Check writes of other workers in a task's changelog from `start` up to `end` (None: to its end).
 
-        Keys of stale states are noted in `task.rewrite`.
+        Keys of stale states are added to `task.rewrite`.
 
         Returns:
-            Where it stopped.
+            Offset at which it stopped.
 
         Raises:
-            Fenced: a newer claim is among it.
+            Fenced: a newer claim was found.
         """
         place = self.place(task.stage, task.partition)
         epochs = EpochFilter(task.epoch)
@@ -120,9 +120,9 @@ class Changelogs:
         return end
 
     async def look_for_strangers(self, tasks: Collection[PartitionTask]) -> None:
-        """Compare the ends of the changelogs with what this worker wrote, and inspect what is beyond.
+        """Compare the ends of the changelogs with this worker's writes, and inspect records after them.
 
-        An owner with nothing to write would not notice otherwise. Call it while no checkpoint is under way.
+        An owner with nothing to write would not notice them otherwise. Call it while no checkpoint runs.
 
         Raises:
             Fenced: see `inspect`.

@@ -1,6 +1,6 @@
-"""What the Kafka engine needs of the topology it runs.
+"""Interfaces of the topology that the Kafka engine runs.
 
-The engine knows stages and processors only through these shapes, so its own tests run it with stages of their own.
+The engine uses stages and processors only through these interfaces, so its own tests run it with other stages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...projections.stage import SourceRecord
 
 
 class Processor(Protocol):
-    """One stage over one partition; see `projections.processor.StageProcessor`."""
+    """Processor of one stage over one partition; see `projections.processor.StageProcessor`."""
 
     stream_time: int
 
@@ -21,16 +21,16 @@ class Processor(Protocol):
         """Fold records of one source topic, in order; returns outputs."""
 
     def adopt(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        """Learn stream time and due times of stored states."""
+        """Restore stream time and deadlines of stored states."""
 
     def next_due(self) -> int | None:
-        """Earliest time at which something falls due, milliseconds."""
+        """Return the earliest deadline, milliseconds."""
 
     def due(self, now: int) -> Sequence[Output]:
-        """Events to append for all that is due at or before `now`."""
+        """Return the events to append for all deadlines at or before `now`."""
 
     def counted(self) -> Mapping[str, int]:
-        """What the folds have counted since the last call, by name."""
+        """Return the counters of the folds since the last call, by name."""
 
     def snapshot(self, now: int) -> list[tuple[bytes, bytes | None]]:
         """Encoded states touched since the last call; None for those dropped because they are idle at `now` (ms)."""
@@ -40,11 +40,11 @@ class Processor(Protocol):
 
 
 class StageSpec(Protocol):
-    """The part of a stage the engine reads."""
+    """Attributes of a stage that the engine uses."""
 
     @property
     def name(self) -> str:
-        """Names the state table."""
+        """Name of the stage and its state table."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -52,11 +52,11 @@ class StageSpec(Protocol):
 
 
 Load = Callable[[bytes], bytes | None]
-"""Gives the stored snapshot of a state key, or None."""
+"""Returns the stored snapshot of a state key, or None."""
 
 
 class Topology(NamedTuple):
-    """The stages to run and how to make a processor of one of them.
+    """Stages to run, and the factory of their processors.
 
     Attributes:
         stages: in the order of the flow.
@@ -68,7 +68,7 @@ class Topology(NamedTuple):
 
     @property
     def sources(self) -> dict[str, StageSpec]:
-        """Stage of each source topic, by catalogue name.
+        """Return the stage of each source topic, by catalogue name.
 
         Raises:
             ValueError: two stages read the same topic; one consumer group can deliver a record only once.
@@ -83,7 +83,7 @@ class Topology(NamedTuple):
 
 
 def default_topology() -> Topology:
-    """The topology of trustfold itself, imported when it is first wanted."""
+    """Return trustfold's own topology, imported at the first call."""
     from ...projections import topology  # noqa: PLC0415 - the engine's own tests run without it
 
     return Topology(topology.STAGES, topology.make_processor)

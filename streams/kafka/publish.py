@@ -1,6 +1,6 @@
-"""Publishes events to Kafka from lines of JSON, keyed as the topic catalogue asks.
+"""Publishes JSON lines to Kafka, keyed by the topic catalogue.
 
-Agent platforms use the guard's publisher, or any Kafka client; this one is for files, pipes and the command line.
+For files, pipes and the command line; agent platforms use the guard's publisher or any Kafka client.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from .records import closed
 from .settings import KafkaSettings
 
 REPORT_S = 0.5
-"""Least time between two reports of progress."""
+"""Seconds between two progress reports."""
 
 LINGER_S = 0.2
-"""Longest time a line waits for others when lines come slowly."""
+"""Longest time in seconds that a line waits to fill a batch."""
 
 IN_FLIGHT = 64
-"""Most unacknowledged batches; bounds the memory when the broker is slower than the file."""
+"""Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file."""
 
 SHOWN = 20
-"""Refused lines that are kept with their reason."""
+"""Number of rejected lines kept with their reason."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a publication is.
+    """Progress of a publication.
 
     Attributes:
-        read: lines read, blank ones left out.
-        sent: lines the brokers acknowledged.
-        refused: lines that are no JSON object or lack the key; they are not sent.
-        reasons: line number and reason of the first refused lines.
-        bytes: size of what was sent.
+        read: lines read, without blank ones.
+        sent: acknowledged lines.
+        refused: lines that are not JSON objects or lack the key; they are not sent.
+        reasons: line number and reason of the first rejected lines.
+        bytes: bytes sent.
     """
 
     read: int = 0
@@ -55,11 +55,11 @@ class Progress:
 
 
 KeyOf = Callable[[dict[str, Any]], str]
-"""Record key of a parsed line; raises KeyError with the missing field, or ValueError with the reason."""
+"""Returns the record key of a parsed line; raises KeyError with the missing field, or ValueError with the reason."""
 
 
 def session_key(event: dict[str, Any]) -> str:
-    """Key of an input event: its session, so that a session stays in order in one partition.
+    """Return the key of an input event: its session, so that a session is ordered in one partition.
 
     See docs/design/contracts.md#topics.
 
@@ -81,18 +81,18 @@ async def publish(
     key_of: KeyOf = session_key,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Publish lines of JSON and wait until the brokers have them all.
+    """Publish JSON lines and wait for the acknowledgement of all.
 
     Args:
-        settings: where to.
+        settings: connection settings.
         lines: one JSON object each; blank lines are skipped. Read in this coroutine's thread.
         topic: catalogue name.
-        key_of: record key of a line.
+        key_of: returns the record key of a line.
         on_progress: called about twice a second and once at the end.
 
     Raises:
-        ConfigError: no broker answers, or the topic does not exist, or may not be seen.
-        KafkaError: the brokers refused a batch; what came before may have been written.
+        ConfigError: no broker answers, or the topic does not exist or may not be described.
+        KafkaError: the brokers rejected a batch; earlier ones may have been written.
     """
     progress = Progress()
     async with _Sender(settings, settings.topic(topic), progress) as sender:
@@ -133,7 +133,7 @@ def _key(data: bytes, key_of: KeyOf) -> bytes:
 
 
 class _Sender:
-    """Builds one batch per partition and sends it when it is full or old."""
+    """Collects one batch per partition and sends it when it is full or old."""
 
     def __init__(self, settings: KafkaSettings, topic: str, progress: Progress) -> None:
         self._topic = topic
@@ -156,7 +156,7 @@ class _Sender:
         except KafkaError:
             await self._producer.stop()
             raise
-        for patience in (1.0, 0.0):  # a topic made a moment ago is not known everywhere at once
+        for patience in (1.0, 0.0):  # a new topic is not known to all brokers at once
             known = await self._producer.client.fetch_all_metadata()
             self._partitions = len(known.partitions_for_topic(self._topic) or ())
             if self._partitions:

@@ -1,4 +1,4 @@
-"""Records read and written outside of any consumer group: whole topics and their ends, orders."""
+"""Reads and writes records without a consumer group: whole topics, ranges, commands."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .settings import KafkaSettings
 from .topic_metadata import describe
 
 TIMEOUT_S = 30.0
-"""Seconds without a record, or without an acknowledgement, after which we give up."""
+"""Timeout in seconds without a record or an acknowledgement."""
 
 AGAIN_S = 1.0
-"""Seconds after which a task that goes on is cancelled again."""
+"""Seconds after which a running task is cancelled again."""
 
 STOP_S = 5.0
-"""Seconds that a client may take to close; a producer would wait for its broker for ever."""
+"""Timeout in seconds for closing a client; a producer would wait for its broker without end."""
 
 Places = Mapping[TopicPartition, int]
-"""An offset for each partition."""
+"""Offset of each partition."""
 
 
 class Stored(NamedTuple):
-    """A record as it was read."""
+    """Record as read."""
 
     partition: int
     offset: int
@@ -42,12 +42,12 @@ class Stored(NamedTuple):
 
     @property
     def ref(self) -> str:
-        """Its place, for people and for asking for it again."""
+        """Return its location, for messages and as an argument of commands."""
         return f"{self.partition}:{self.offset}"
 
 
 class Sent(NamedTuple):
-    """A record to write; `topic` is the real name."""
+    """Record to write; `topic` is the real name."""
 
     topic: str
     key: bytes | None
@@ -56,7 +56,7 @@ class Sent(NamedTuple):
 
 
 def command_key(command: Command) -> str:
-    """Record key of a command: that of the outcomes it acts on (docs/design/contracts.md#topics)."""
+    """Return the record key of a command: that of the outcomes it affects (docs/design/contracts.md#topics)."""
     return f"{command.workspace_id or DEFAULT_WORKSPACE}{US}{scope_of_key(command.key)}"
 
 
@@ -68,18 +68,18 @@ async def read(
     partitions: Collection[int] | None = None,
     most: int | None = None,
 ) -> tuple[list[Stored], dict[TopicPartition, int]]:
-    """Every record of a topic up to the end it has now, oldest first, and that end.
+    """Return all records of a topic up to its current end, oldest first, and that end.
 
     Args:
-        settings: how Kafka is reached.
+        settings: connection settings.
         topic: real name.
-        begin: where to begin; partitions that it does not name, and all without it, from their first record.
-        partitions: numbers of those to read; all without it.
-        most: how many of the latest records of a partition are read at most.
+        begin: start offset of each partition; others start at their first record.
+        partitions: numbers of the partitions to read; None: all.
+        most: limit of the latest records per partition.
 
     Raises:
-        ConfigError: there is no such topic.
-        TimeoutError: nothing came for TIMEOUT_S.
+        ConfigError: the topic does not exist.
+        TimeoutError: nothing arrived for TIMEOUT_S.
     """
     begin = begin or {}
     async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S) as patience:
@@ -100,13 +100,13 @@ async def read(
 
 
 Span = tuple[int, int]
-"""Offset of the first record to read, and the offset behind the last."""
+"""Offset of the first record of a range, and the offset after its last."""
 
 
 async def read_spans(
     consumer: Any, spans: Mapping[TopicPartition, Span]
 ) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
-    """Read a stretch of each partition to its end; the consumer has no other partitions afterwards.
+    """Read a range of each partition to its end; afterwards the consumer has no other partitions.
 
     Yields:
         Partition, records in order, and the offset up to which the partition has been read.
@@ -134,7 +134,7 @@ async def read_spans(
 
 
 async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[TopicPartition, int]:
-    """Offset of the first record of each partition that is not older than a time; the end where there is none."""
+    """Return the offset of each partition's first record at or after a time; its end without one."""
     async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S):
         places = [TopicPartition(topic, number) for number in await partitions_of(settings, topic)]
         ends = await consumer.end_offsets(places)
@@ -143,10 +143,10 @@ async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[
 
 
 async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
-    """Write records and wait until the brokers have acknowledged all of them.
+    """Write records and wait for the acknowledgement of all.
 
     Raises:
-        TimeoutError: they did not within TIMEOUT_S; some may have been written.
+        TimeoutError: no acknowledgement within TIMEOUT_S; some may have been written.
     """
     if not records:
         return
@@ -165,20 +165,20 @@ async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends: `wait_for` of Python 3.11 loses a cancellation that comes with an answer."""
+    """Cancel a task until it ends: `wait_for` of Python 3.11 loses a cancellation that coincides with a result."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=AGAIN_S)
 
 
 async def closed(stopping: Coroutine[Any, Any, None]) -> None:
-    """Wait for a client to close, but not for ever; one without a broker may end in a cancellation of its own."""
+    """Wait for a client to close, within a time limit; without a broker it may cancel itself."""
     task = asyncio.ensure_future(stopping)
     _, unfinished = await asyncio.wait({task}, timeout=STOP_S)
     if unfinished:
         task.cancel()
     elif not task.cancelled():
-        task.exception()  # looked at, so that nobody complains
+        task.exception()  # retrieve the exception so that asyncio does not log it
 
 
 @asynccontextmanager
@@ -193,10 +193,10 @@ async def _consumer(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
-    """Numbers of a topic's partitions.
+    """Return the numbers of a topic's partitions.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: the topic does not exist.
     """
     admin = AIOKafkaAdminClient(**settings.client_arguments())
     try:

@@ -1,9 +1,9 @@
-"""Recovery after an assignment, in place of Faust's.
+"""Recovery after an assignment; replaces Faust's.
 
-Faust's recovery reads changelogs through the group's consumer, record by record, and lets source records flow before
-its last clearing of the queues: what comes in between is gone where a partition has no committed offset yet. Here the
-changelogs are read in bulk by a reader of their own, the gate stays closed until the end, and the sources are put to
-their offsets after the last poll in flight has ended.
+Faust's recovery reads changelogs through the group's consumer, record by record, and lets source records flow before it
+clears the queues: records in between are lost if a partition has no committed offset yet. Here a separate reader reads
+the changelogs in bulk, the gate stays closed until the end, and the sources are sought to their offsets after the last
+poll in flight has ended.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .lane import is_cancelled
 from .table import StateTable
 
 CANCEL_S = 5.0
-"""Longest wait for a recovery that was cancelled."""
+"""Longest wait in seconds for a cancelled recovery."""
 
 log = logging.getLogger(__name__)
 
 
 class BulkRecovery(Service):
-    """Runs one recovery per assignment; a newer assignment cancels the one under way.
+    """Runs one recovery per assignment; a newer assignment cancels the current one.
 
     Attributes:
-        completed: set once the first recovery is over; the app's own tasks start then.
+        completed: set after the first recovery; the app's own tasks start then.
     """
 
     mundane_level = "debug"
@@ -54,7 +54,7 @@ class BulkRecovery(Service):
         )
 
     async def cancel(self) -> None:
-        """End the recovery under way, if any."""
+        """Cancel the current recovery, if any."""
         running, self._running = self._running, None
         if running is not None and not running.done():
             running.cancel()
@@ -62,7 +62,7 @@ class BulkRecovery(Service):
         self.app.engine.recovering = False
 
     async def on_stop(self) -> None:
-        """End the recovery under way."""
+        """Cancel the current recovery."""
         await self.cancel()
 
     async def _recover(self, before: asyncio.Task[None] | None, assigned: set[TP], generation: int) -> None:
@@ -93,7 +93,7 @@ class BulkRecovery(Service):
             await engine.fail(error)
 
     async def _attempt(self, assigned: set[TP], generation: int) -> dict[TP, int] | None:
-        """Recover once; returns where the sources stand, or None after a fault that passes."""
+        """Recover once; return the source offsets, or None after a temporary fault."""
         engine, consumer = self.app.engine, self.app.consumer
         engine.drop()
         consumer.lane_thread.hurry(True)  # noqa: FBT003
@@ -116,7 +116,7 @@ class BulkRecovery(Service):
         return offsets if engine.is_member(generation) and not engine.writer.broken else None
 
     async def _resume(self) -> None:
-        """Open Faust's own valves; nothing flows yet, the gate is closed."""
+        """Resume Faust's own flow control; nothing flows yet, as the gate is closed."""
         app = self.app
         await app.on_rebalance_complete.send()
         app.flow_control.resume()
@@ -142,7 +142,7 @@ class LaneTables(TableManager):
         return self._bulk
 
     async def on_start(self) -> None:
-        """Start tables and recovery, without Faust's pause of a second."""
+        """Start tables and recovery, without Faust's delay of one second."""
         await self._update_channels()
         await self.recovery.start()
 
@@ -161,7 +161,7 @@ class LaneTables(TableManager):
             await table.stop()
 
     def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Nothing to flush: states are written by checkpoints."""
+        """Do nothing: states are written by checkpoints."""
 
     async def on_rebalance(
         self,
@@ -170,7 +170,7 @@ class LaneTables(TableManager):
         newly_assigned: set[TP],  # noqa: ARG002
         generation_id: int = 0,
     ) -> None:
-        """Recover the new assignment in the background; the group must not wait for it."""
+        """Recover the new assignment in the background; the rebalance must not wait for it."""
         self._recovery_started.set()
         await self._update_channels()
         self.recovery.begin(assigned, generation_id)

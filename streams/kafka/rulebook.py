@@ -1,13 +1,13 @@
-"""Which rules each stage partition is folded by, and from which offsets on (decision 0049).
+"""Rules of each stage partition, and the offsets from which they apply (decision 0049).
 
-Every stage partition has a note in its changelog: rules, what the environment overrides, how far `settings` was read,
-and the offsets from which on all that holds. Changed rules are taken at a checkpoint: nothing is folded between its
-snapshot and the moment at which it is durable with the new note. So whoever folds a stretch again finds the rules that
-the stretch was folded by, and the position at which they changed.
+Every stage partition has a note in its changelog: rules, environment overrides, how far `settings` was read, and the
+offsets from which they apply. Changed rules take effect at a checkpoint: nothing is folded between its snapshot and the
+moment at which it is durable with the new note. So a repeated fold of a range uses the same rules, and changes them at
+the same position.
 
-A worker that was killed has folded records, and sent their outputs, beyond its last checkpoint. Its successor keeps to
-the note up to the log's end as it finds it, and takes its own rules then. A worker that stops in order, or gives a
-partition up, notes that it has ended; its successor takes its own rules at once. The kill switch waits for nothing.
+A worker that was killed has folded records, and sent their outputs, after its last checkpoint. Its successor uses the
+note up to the log's current end, and its own rules from there. A worker that stops in order, or gives up a partition,
+notes that it has ended; its successor uses its own rules at once. The kill switch takes effect at once.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Offsets = dict[str, int]
 
 
 class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):
-    """What a stage partition is folded by.
+    """Rules of a stage partition.
 
     Attributes:
         settings: how far `settings` was read for it.
-        since: first offset of each source topic that is folded by it.
-        at: when it was taken, milliseconds.
-        ended: whether nothing was folded beyond the checkpoint that wrote it.
+        since: first offset of each source topic to which they apply.
+        at: time of the change, milliseconds.
+        ended: nothing was folded after the checkpoint that wrote it.
     """
 
     settings: Offsets = {}
@@ -68,7 +68,7 @@ class RulesNote(RulesInForce, kw_only=True, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """Rules and settings as they were at one time; never changed.
+    """Immutable rules and settings of one time.
 
     Attributes:
         source: the rules by scope.
@@ -81,13 +81,13 @@ class Edition:
 
 @dataclass(slots=True)
 class TaskRules:
-    """What a task is folded by.
+    """Rules of one task.
 
     Attributes:
-        edition: in force; None before the first.
-        note: as the changelog has it; None before the first.
-        bound: offsets up to which the former owner may have folded by the note.
-        held: whether nothing may be folded until a checkpoint with the next note is durable.
+        edition: edition in force; None before the first.
+        note: note in the changelog; None before the first.
+        bound: offsets up to which the previous owner may have folded by the note.
+        held: nothing may be folded until a checkpoint with the next note is durable.
     """
 
     edition: Edition | None = None
@@ -103,10 +103,10 @@ ReadSettings = Callable[[RuleSource, Offsets], Awaitable[None]]
 
 
 class Rulebook:
-    """The rules of one worker's tasks.
+    """Rules of one worker's tasks.
 
     Attributes:
-        newest: the rules of this worker's files, environment and `settings`, as they change.
+        newest: current rules of this worker's files, environment and `settings`.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Rulebook:
         names: Mapping[str, str],
         metrics: LaneMetrics,
     ) -> None:
-        """Begin with no task.
+        """Create a rulebook without tasks.
 
         Args:
-            newest: changes while the worker runs.
-            settings: how far `settings` is part of it.
+            newest: source of rules; changes while the worker runs.
+            settings: offsets up to which `settings` is included in it.
             read_settings: applies the records of `settings` before given offsets to a source.
             put: takes the records of `rules`, and the partition of their task.
             names: catalogue names of the source topics, by real name.
@@ -139,7 +139,7 @@ class Rulebook:
         self._changes = newest.changes
 
     def edition(self) -> Edition:
-        """The newest rules, as they are now."""
+        """Return the newest rules as they are now."""
         if self._changes != self.newest.changes:
             self._changes = self.newest.changes
             if not self.newest.says_the_same(self._edition.source):
@@ -148,7 +148,7 @@ class Rulebook:
         return self._edition
 
     async def recall(self, notes: Iterable[bytes | None]) -> list[TaskRules]:
-        """What tasks were folded by, by the notes in their changelogs; those without a note take the newest rules."""
+        """Return the rules of tasks by the notes in their changelogs; tasks without a note use the newest rules."""
         newest = self.edition()
         known: dict[bytes, Edition] = {}
         found = []
@@ -165,7 +165,7 @@ class Rulebook:
         return found
 
     def begin(self, tasks: Collection[PartitionTask], ends: Mapping[TP, int]) -> bool:
-        """Take up tasks whose sources end at `ends`; returns whether a checkpoint should come at once."""
+        """Add tasks whose sources end at `ends`; return whether a checkpoint should be taken at once."""
         for task in tasks:
             rules: TaskRules = task.rules
             if rules.edition is None:
@@ -180,7 +180,7 @@ class Rulebook:
         return any(task.rules.held for task in tasks)
 
     def turn(self, tasks: Collection[PartitionTask]) -> None:
-        """Have the next checkpoint note the newest rules, where a task goes by others and may change."""
+        """Write the newest rules in the next checkpoint, for tasks with other rules that may change."""
         newest = self.edition()
         for task in tasks:
             rules: TaskRules = task.rules
@@ -201,7 +201,7 @@ class Rulebook:
             task.when_durable.append(partial(self._take, task, newest, note))
 
     def end(self, tasks: Collection[PartitionTask]) -> None:
-        """Have the last checkpoint note that nothing is folded any more."""
+        """Write in the last checkpoint that nothing is folded after it."""
         for task in tasks:
             rules: TaskRules = task.rules
             if rules.edition is not None and rules.note is not None:
@@ -215,7 +215,7 @@ class Rulebook:
         self._announce(task)
 
     def _announce(self, task: PartitionTask) -> None:
-        """Tell, once the note is durable, and again after a recovery: the first time may have been lost."""
+        """Publish the change once the note is durable, and again after a recovery, as the first attempt may be lost."""
         note: RulesNote = task.rules.note
         for topic, offset in note.since.items():
             place = f"{topic}/{task.partition}"
@@ -242,7 +242,7 @@ class Rulebook:
         return newest if source.says_the_same(newest.source) else Edition(source, note.settings)
 
     def _compare(self, notes: Collection[RulesNote], newest: Edition) -> None:
-        """Say that others folded by other rules: a file may differ between workers, or have been changed."""
+        """Log that tasks were folded by other rules: workers may have different files, or the file was changed."""
         own = fingerprint(_in_force(newest.source))
         others = [name for name in map(fingerprint, notes) if name != own]
         if others:
@@ -259,7 +259,7 @@ def _in_force(source: RuleSource) -> RulesInForce:
 
 
 def _read(kept: bytes | None) -> RulesNote | None:
-    """A note; None where there is none, or another version wrote it, which knew rules that this one does not."""
+    """Decode a note; None without one, or if another version's rules cannot be read."""
     if kept is None:
         return None
     try:

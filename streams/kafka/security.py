@@ -1,4 +1,4 @@
-"""How a worker proves who it is to the brokers; one set of values for Faust, the admin client and the publisher.
+"""Authentication and encryption for brokers; shared by Faust, the admin client and the publisher.
 
 The names are those of Kafka's own clients (`security.protocol`, `sasl.mechanism`, `ssl.ca.location`).
 """
@@ -26,14 +26,14 @@ class Security:
 
     Attributes:
         protocol: one of PROTOCOLS; PLAINTEXT is for a broker on the same machine.
-        mechanism: SASL mechanism, one of MECHANISMS; DEFAULT_MECHANISM where it is empty and SASL is used.
+        mechanism: SASL mechanism, one of MECHANISMS; DEFAULT_MECHANISM if it is empty and SASL is used.
         username: SASL user.
         password: SASL password; never shown by repr.
-        ca_location: file with the certificates to trust; the system's own when unset.
+        ca_location: file with trusted certificates; the system's own if unset.
         certificate_location: client certificate (mutual TLS).
-        key_location: key of the client certificate; unset when the certificate file holds it.
-        allow_plaintext_sasl: permit a password over an unencrypted connection. Off: Faust falls back to that
-            silently when it is given credentials without a TLS context.
+        key_location: key of the client certificate; unset if the certificate file holds it.
+        allow_plaintext_sasl: permit a password over an unencrypted connection. Off by default: Faust silently uses one
+            if it has credentials without a TLS context.
     """
 
     protocol: str = "PLAINTEXT"
@@ -46,10 +46,10 @@ class Security:
     allow_plaintext_sasl: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse combinations that cannot work or would be unsafe.
+        """Validate the combination of settings.
 
         Raises:
-            ConfigError: naming the setting to change.
+            ConfigError: the combination cannot work or is unsafe; the message names the setting.
         """
         if self.protocol not in PROTOCOLS:
             raise ConfigError(f"security protocol {self.protocol!r} is unknown; use one of {', '.join(PROTOCOLS)}")
@@ -66,14 +66,14 @@ class Security:
                     "SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL, "
                     "or set TRUSTFOLD_ALLOW_PLAINTEXT_SASL=true if the network is yours"
                 )
-        self._refuse_what_has_no_effect()
+        self._reject_settings_without_effect()
         for name in ("ca_location", "certificate_location", "key_location"):
             path: Path | None = getattr(self, name)
             if path is not None and not path.is_file():
                 raise ConfigError(f"{name} is {str(path)!r}, which is not a file")
 
-    def _refuse_what_has_no_effect(self) -> None:
-        """A setting that does nothing is a mistake: somebody believes that connections are safer than they are."""
+    def _reject_settings_without_effect(self) -> None:
+        """Reject settings without effect: their author would believe that connections are safer than they are."""
         given = {
             "TRUSTFOLD_SASL_MECHANISM": (bool(self.mechanism), self.uses_sasl, _SASL),
             "TRUSTFOLD_SASL_USERNAME": (bool(self.username), self.uses_sasl, _SASL),

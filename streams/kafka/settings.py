@@ -1,7 +1,7 @@
 """Settings of the Kafka engine, read once at the start.
 
-Every default has its reason beside it. The environment names are the whole configuration surface of the worker; the
-rules of the folds are not here but in `rules.rules`.
+Every default has its reason beside it. The environment variables are the worker's whole configuration; the rules of the
+folds are in `rules.rules`.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ LOG_FORMATS = ("text", "json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """How a worker reaches Kafka and how it works there.
+    """Connection and tuning of a worker.
 
     Attributes:
         bootstrap: `host:port`, several separated by commas.
-        app_id: consumer group, and first part of the changelog topic names. Another id is another deployment.
-        topic_prefix: put before every catalogue topic name.
-        partitions: partitions of every topic a stage reads, and of its changelog. Fixed at birth: keys would move.
-        replication: copies of each topic when topics are created; 0 means three, or as many as there are brokers.
-        checkpoint_interval: seconds between checkpoints. Work lost by a crash is redone, so this is how much is
-            redone; half a second keeps that small and still writes a hot key once, not thousands of times.
+        app_id: consumer group, and prefix of the changelog topic names. Another id is another deployment.
+        topic_prefix: prefix of every topic name.
+        partitions: number of partitions of every source topic and changelog. Cannot change later: keys would move.
+        replication: copies of each created topic; 0 means three, or the number of brokers if smaller.
+        checkpoint_interval: seconds between checkpoints, and so the work repeated after a crash; half a second keeps
+            that small and still writes a hot key once, not thousands of times.
         commit_interval: seconds between offset commits; never ahead of a checkpoint.
         poll_records: most records taken from the consumer at once. 500 records of 30 us each hold the loop
             for 15 ms, inside the latency target of 20; larger polls gain under five per cent.
         fetch_bytes: most bytes of a partition in one fetch; also the most memory a fetched partition may hold.
         session_timeout: seconds without a heartbeat after which the group gives the partitions away. Eight replace a
             killed worker within 12 s and outlast a pause of some seconds (brokers refuse less than six).
-        rebalance_timeout: seconds a member may take to give up its partitions in a rebalance.
-        revoke_timeout: seconds the checkpoint before giving up partitions may take; what it does not save is redone.
-        stop_timeout: seconds after which a worker that was asked to stop, or has failed, has ended, whatever it was
-            doing. Includes the last checkpoint and leaving the group.
-        checkpoint_timeout: seconds without an acknowledgement, though brokers answer, after which the worker starts
-            over from its last checkpoint with new connections. Time without a broker does not count.
-        stage_lead: seconds of the log's time that a stage may be ahead of one that reads what it writes. Less makes a
-            backlog of few records slower: each step waits for the brokers.
-        worker_lead: seconds of the log's time that a worker may be ahead of another that is behind its log end.
-        order_wait: longest time, in seconds, that a partition that gives nothing, or another worker, holds up the rest.
+        rebalance_timeout: seconds that a member may take to give up its partitions in a rebalance.
+        revoke_timeout: seconds that the last checkpoint before a revocation may take; unsaved work is repeated.
+        stop_timeout: seconds within which a stopping or failed worker ends, including the last checkpoint and leaving
+            the group.
+        checkpoint_timeout: seconds without an acknowledgement, while brokers answer, after which the worker restarts
+            from its last checkpoint with new connections. Time without a broker does not count.
+        stage_lead: seconds of log time that a stage may be ahead of one that reads its outputs. Less makes a small
+            backlog slower: each step waits for the brokers.
+        worker_lead: seconds of log time that a worker may be ahead of another that is behind its log end.
+        order_wait: longest time, in seconds, that a silent partition or another worker holds back the rest.
         instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
             within the session timeout gets its partitions back without a rebalance. Empty is off.
         store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
         data_dir: where RocksDB keeps its files; one per worker on the same machine.
-        live_states: decoded states the worker keeps between checkpoints, shared out over its partitions; the others are
-            decoded again when they are needed. At about five kilobytes each the default bounds them to 500 MB.
+        live_states: decoded states kept between checkpoints, shared by all partitions; others are decoded again on use.
+            At about five kilobytes each the default bounds them to 500 MB.
         web_port: port of `/healthz`, `/readyz` and `/metrics` on `web_bind`; None is off. It has no authentication.
-        web_bind: address it listens on.
-        log_level: of the worker's own log.
+        web_bind: address of that port.
+        log_level: level of the worker's own log.
         log_format: `text`, or `json` for one JSON object a line.
         trace_ratio: share of the publishers' traces that get spans of the worker, from 0 (off) to 1.
         security: protocol and credentials.
@@ -91,10 +91,10 @@ class KafkaSettings:
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work.
+        """Validate the settings.
 
         Raises:
-            ConfigError: naming the setting, its value and what it should be.
+            ConfigError: a value is invalid; the message names the setting, its value and the valid values.
         """
         if not self.servers:
             raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
@@ -127,27 +127,27 @@ class KafkaSettings:
 
     @property
     def servers(self) -> list[str]:
-        """Bootstrap addresses, one by one."""
+        """Return the bootstrap addresses as a list."""
         return [server.strip() for server in self.bootstrap.split(",") if server.strip()]
 
     def topic(self, name: str) -> str:
-        """Real name of a catalogue topic."""
+        """Return the real name of a catalogue topic."""
         return self.topic_prefix + name
 
     def changelog(self, stage: str) -> str:
-        """Real name of a stage's changelog topic; the form is Faust's."""
+        """Return the real name of a stage's changelog topic; the format is Faust's."""
         return f"{self.app_id}-{stage}-changelog"
 
     def client_arguments(self) -> dict[str, Any]:
-        """Keyword arguments common to every aiokafka client."""
+        """Return the keyword arguments common to all aiokafka clients."""
         return {"bootstrap_servers": self.servers, **self.security.client_arguments()}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
-        """Settings from TRUSTFOLD_* variables; `overrides` (by field name) win, None leaves a value alone.
+        """Create settings from TRUSTFOLD_* variables; `overrides` (by field name) win, None leaves a value alone.
 
         Raises:
-            ConfigError: a variable does not parse, a value cannot work.
+            ConfigError: a variable does not parse, or a value is invalid.
         """
         environ = os.environ if environ is None else environ
         security = {key: _read(environ, name, parse) for key, (name, parse) in _SECURITY.items() if environ.get(name)}
@@ -167,7 +167,7 @@ def _boolean(text: str) -> bool:
 
 
 def _check_ports(servers: list[str]) -> None:
-    """Refuse ports that are none; without one an address means Kafka's own, and `fe80::1` is an address as a whole."""
+    """Reject invalid ports; without a port Kafka's default is used, and `fe80::1` is an address as a whole."""
     for server in servers:
         _, colon, port = server.rpartition("]")[2].partition(":")
         number = int(port) if port.isascii() and port.isdecimal() else 0
@@ -176,7 +176,7 @@ def _check_ports(servers: list[str]) -> None:
 
 
 def _check_ratio(ratio: float) -> None:
-    """Refuse what is no share."""
+    """Reject a ratio outside 0 to 1."""
     if not 0 <= ratio <= 1:
         raise ConfigError(f"trace_ratio is {ratio}; it must be a share from 0 to 1")
 
@@ -226,7 +226,7 @@ _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 ENVIRONMENT: tuple[str, ...] = tuple(name for name, _ in (*_SETTINGS.values(), *_SECURITY.values()))
-"""Every variable that `from_env` reads."""
+"""Names of the variables that `from_env` reads."""
 
 
 def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], Any]) -> Any:

@@ -1,10 +1,9 @@
-"""Skew between workers: how far one has come in time before the others.
+"""Skew between workers: how far one is ahead of the others in order time.
 
-A worker that reads far ahead of the others tells the later stages of today what others will tell of yesterday. What a
-worker must know of the others is on the broker already: a commit of offsets carries, for each partition that is behind
-its log end, the order time it has come to (`commit_note`). A worker ahead of the slowest of them by more than the lead
-waits. Not for ever, for a worker without headway must not stop the group: once it has waited its time it goes on, until
-the skew has been small again.
+A worker far ahead of the others would mix records of today and yesterday in the later stages. Workers exchange their
+progress through committed offsets: a commit carries, for each partition behind its log end, the order time it has
+reached (`commit_note`). A worker ahead of the slowest by more than the lead waits, but only for a bounded time, as a
+stuck worker must not stop the group; then it continues until the skew has been small again.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ log = logging.getLogger(__name__)
 
 
 def commit_note(behind: int | None) -> str:
-    """What a commit says of a partition: the order time it has come to, in milliseconds; nothing at the log end."""
+    """Return a partition's commit note: its order time in milliseconds; empty at the log end."""
     return "" if behind is None else f"behind {behind}"
 
 
 def noted(note: str) -> int | None:
-    """The order time that a commit tells; None where it tells none."""
+    """Return the order time of a commit note; None if it has none."""
     word, _, at = note.partition(" ")
     return int(at) if word == "behind" and at.isdigit() else None
 
 
 class Skew:
-    """What is known of the other workers' times.
+    """Skew to the other workers.
 
     Attributes:
         seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
     """
 
     def __init__(self, *, lead: float, wait: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know of nobody.
+        """Start without other workers.
 
         Args:
             lead: seconds of order time that this worker may be ahead.
-            wait: longest time, in seconds, that it waits in one go.
+            wait: longest time, in seconds, of one wait.
             clock: monotonic seconds.
         """
         self.seconds = 0.0
@@ -51,13 +50,13 @@ class Skew:
         self._since: float | None = None
 
     def learn(self, notes: Iterable[str]) -> None:
-        """Take in what the others' commits say."""
+        """Update from the notes of the others' commits."""
         self._slowest = min((at for note in notes if (at := noted(note)) is not None), default=math.inf)
         if self._slowest == math.inf:
             self.seconds, self._since = 0.0, None
 
     def holds(self, head: float) -> bool:
-        """Whether a record of this order time has to wait."""
+        """Whether a record of this order time must wait."""
         if self._slowest == math.inf:
             return False
         ahead = head - self._slowest

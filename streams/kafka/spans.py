@@ -1,8 +1,8 @@
-"""OpenTelemetry spans of the folds, linked to the publishers' traces; off unless a share of traces is asked for.
+"""OpenTelemetry spans of the folds, linked to the publishers' traces; off by default.
 
-A span stands for one batch of a partition and has a link for each sampled record in it, as the conventions for
-messaging have it. A trace is sampled by its id, so every stage and worker chooses the same ones, and only where its
-publisher sampled it. Spans say where and how much; no key, name or text of a record is on them.
+A span covers one batch of a partition and links to each sampled record in it, as the messaging conventions require.
+Traces are sampled by id, so all stages and workers choose the same ones, and only those that their publisher sampled.
+Spans contain positions and counts; no key, name or text of a record.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .backpressure import Batch
 log = logging.getLogger(__name__)
 
 MAX_LINKS = 128
-"""Most links of a span; the limit of OpenTelemetry's SDK."""
+"""Largest number of links of a span; the limit of OpenTelemetry's SDK."""
 
 _SAMPLED = 1
 
 
 class Spans:
-    """Makes the spans of one worker."""
+    """Creates the spans of one worker."""
 
     def __init__(self, ratio: float, group: str) -> None:
-        """Sample so many of the traces, above 0 and up to 1.
+        """Sample a share `ratio` of the traces, above 0 and up to 1.
 
         Raises:
             ConfigError: OpenTelemetry is not installed.
@@ -50,7 +50,7 @@ class Spans:
         self._group = group
 
     def folded(self, stage: str, batch: Batch, outputs: int, seconds: float) -> None:
-        """A batch has just been folded within so many seconds, and caused so many outputs."""
+        """Record the span of a batch that was folded in `seconds` and caused `outputs` outputs."""
         links: list[Any] = []
         for record in batch.records:
             if record.headers and len(links) < MAX_LINKS:
@@ -80,7 +80,7 @@ class Spans:
         span.end(ended)
 
     def _context(self, traceparent: str | None) -> Any:
-        """The publisher's span; None where there is none, or the trace is not sampled."""
+        """Return the publisher's span context; None without one, or if the trace is not sampled."""
         if traceparent is None:
             return None
         _, trace_id, span_id, flags = traceparent.split("-")[:4]

@@ -1,6 +1,6 @@
-"""Where the encoded states of one stage partition are kept: in memory, or in RocksDB where they outgrow it.
+"""Local stores of the encoded states of one stage partition: in memory, or in RocksDB for large states.
 
-The changelog topic is the state's home; a store is a copy of it up to `next_offset`. It is written only after the
+The changelog topic is the source of truth; a store is a copy of it up to `next_offset`. It is written only after the
 changelog has acknowledged the same states, so it never holds anything the changelog does not.
 """
 
@@ -17,21 +17,23 @@ from ...errors import ConfigError
 from ...security.private_files import make_directory
 
 TOMBSTONE_LIFE_S = 12 * 3600
-"""Age beyond which a RocksDB copy is thrown away and read anew. Kafka forgets tombstones after a day
-(`delete.retention.ms`): an older copy could keep keys that were deleted while nobody looked."""
+"""Seconds after which a RocksDB copy is discarded and read again.
+
+Kafka removes tombstones after a day (`delete.retention.ms`): an older copy could keep keys that were deleted meanwhile.
+"""
 
 OWN = b"\xff\xfe"
-"""First bytes of keys that are the engine's; no UTF-8 key begins so."""
+"""Prefix of the engine's own keys; no UTF-8 key begins with it."""
 
 _PLACE_KEY = OWN + b"place"
 _PLACE = Struct(">QQQ")
 
 
 class PartitionStore(Protocol):
-    """Encoded states of one partition.
+    """Store of the encoded states of one partition.
 
     Attributes:
-        next_offset: first changelog offset that is not in the store; 0 for an empty one.
+        next_offset: first changelog offset that is not in the store; 0 if it is empty.
         epoch: newest ownership epoch seen in the changelog up to there (see `fencing`).
     """
 
@@ -39,23 +41,23 @@ class PartitionStore(Protocol):
     epoch: int
 
     def get(self, key: bytes) -> bytes | None:
-        """Stored state of a key."""
+        """Return the stored state of a key."""
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state, the engine's own left out."""
+        """Yield every key and state, without the engine's own keys."""
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
-        """Apply states (None deletes) and remember how far the copy reaches, in one step."""
+        """Apply states (None deletes) and the new end of the copy atomically."""
 
     def size(self) -> tuple[int, int]:
-        """States and their bytes, estimated where exact figures would be dear."""
+        """Return the number of states and their bytes, estimated if exact figures are expensive."""
 
     def close(self) -> None:
-        """Give up files and memory; the store is not used afterwards."""
+        """Release files and memory; the store must not be used afterwards."""
 
 
 class MemoryStore:
-    """A dict; read back from the changelog whenever the partition comes to another process."""
+    """Store in a dict; read back from the changelog after each assignment."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -66,11 +68,11 @@ class MemoryStore:
         self.get = self._states.get
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state, the engine's own left out."""
+        """Yield every key and state, without the engine's own keys."""
         return ((key, state) for key, state in self._states.items() if not key.startswith(OWN))
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
-        """Apply states and remember how far the copy reaches."""
+        """Apply states and the new end of the copy."""
         states = self._states
         size = self._bytes
         for key, value in items:
@@ -86,19 +88,19 @@ class MemoryStore:
         self.next_offset, self.epoch = next_offset, epoch
 
     def size(self) -> tuple[int, int]:
-        """States and their bytes."""
+        """Return the number of states and their bytes."""
         return len(self._states), self._bytes
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         self._states.clear()
 
 
 class RocksStore:
-    """One RocksDB database; survives a restart, so only the newer part of the changelog is read back.
+    """Store in RocksDB; survives a restart, so only newer changelog records are read back.
 
-    Its write-ahead log is off: after a crash the database is as it was at its last flush, with the offset that
-    belongs to it, and the changelog has the rest.
+    Its write-ahead log is off: after a crash the database has the states and the offset of its last flush, and the
+    changelog has the rest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,18 +148,18 @@ class RocksStore:
         return database
 
     def get(self, key: bytes) -> bytes | None:
-        """Stored state of a key."""
+        """Return the stored state of a key."""
         value: bytes | None = self._db.get(key)
         return value
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every key and state, the engine's own left out."""
+        """Yield every key and state, without the engine's own keys."""
         for key, value in self._db.items():
             if not key.startswith(OWN):
                 yield key, value
 
     def write(self, items: Iterable[tuple[bytes, bytes | None]], *, next_offset: int, epoch: int) -> None:
-        """Apply states and remember how far the copy reaches, in one step."""
+        """Apply states and the new end of the copy atomically."""
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for key, value in items:
             if value is None:

@@ -1,8 +1,7 @@
-"""State tables: to Faust a table with a changelog, in truth a store of encoded states per partition.
+"""State tables: Faust tables with a changelog, backed by a store of encoded states per partition.
 
-Faust's own tables write one changelog record per change and lose track of time and partition outside an event. A
-StateTable is written only by the checkpoint and filled only by the recovery; Faust sees its name, its changelog and its
-size.
+Faust's own tables write one changelog record per change and lose time and partition outside an event. A StateTable is
+written only by the checkpoint and filled only by the recovery; Faust uses its name, changelog and size.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
         return store.next_offset - 1 if store is not None and store.next_offset else None
 
     def reset_state(self) -> None:
-        """Forget the local copy; the changelog stays."""
+        """Do nothing to the changelog; discard the local copy."""
         for store in self.partitions.values():
             store.close()
         self.partitions.clear()
@@ -77,12 +76,12 @@ class PartitionedStore(SerializedStore):  # type: ignore[type-arg]
 
 
 class StateTable(faust.Table):  # type: ignore[type-arg]
-    """The states of one stage, by key, as encoded bytes."""
+    """States of one stage, by key, as encoded bytes."""
 
     mundane_level = "debug"
 
     def __init__(self, app: Any, settings: KafkaSettings, stage: str) -> None:
-        """Register nothing yet; `app.tables.add` does."""
+        """Create the table; `app.tables.add` registers it."""
         super().__init__(
             app,
             name=stage,
@@ -94,11 +93,11 @@ class StateTable(faust.Table):  # type: ignore[type-arg]
         self._settings = settings
 
     async def on_start(self) -> None:
-        """Start the store; unlike Faust's tables, declare no topic (`topics` does, in a deployment step)."""
+        """Start the store; declares no topic, unlike Faust's tables, as topics are created by a deployment step."""
         await self.add_runtime_dependency(self.data)
 
     def open(self, partition: int) -> PartitionStore:
-        """Store of a partition, opened when it is not.
+        """Return the store of a partition; opens it if necessary.
 
         Raises:
             ConfigError: RocksDB is missing, or another process has the files.
@@ -109,7 +108,7 @@ class StateTable(faust.Table):  # type: ignore[type-arg]
         return partitions[partition]
 
     def keep_only(self, partitions: set[int]) -> None:
-        """Close the stores of all other partitions; they went to another worker."""
+        """Close the stores of all other partitions, which were reassigned."""
         for partition in set(self._partitions) - partitions:
             self._partitions.pop(partition).close()
 

@@ -1,4 +1,4 @@
-"""One stage over one partition, as this worker holds it between an assignment and the next revocation."""
+"""Task of one stage partition, from its assignment to its revocation."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .protocols import Processor
 from .store import OWN, PartitionStore
 
 PROGRESS_KEY = OWN + b"progress"
-"""Key under which a checkpoint notes in the changelog how far it has come in each source topic.
+"""Key of a checkpoint's source offsets in the changelog.
 
-It stands behind the states of the same checkpoint, so whoever reads it has them all: the next owner begins there, even
-where the group's offsets were not committed any more, or have expired. A source log that ends before it is another log.
+It is written after the states of the same checkpoint, so its readers have all of them: the next owner begins there,
+even if the group's offsets were not committed or have expired. A source log that ends before it was recreated.
 """
 
 
 TOPICS_KEY = OWN + b"topics"
-"""Key under which a checkpoint notes the ids of the topics that the progress is of; a topic made anew has another."""
+"""Key of the ids of the topics that the source offsets belong to; a recreated topic has another id."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionTask:
-    """A processor with its store and its place in the logs.
+    """Processor with its store and its positions in the logs.
 
     Attributes:
         stage: name of the stage.
         partition: partition number, the same for every source topic and the changelog.
         processor: folds the records.
-        store: encoded states, as far as the changelog has acknowledged them.
+        store: encoded states acknowledged by the changelog.
         epoch: offset of this owner's claim in the changelog (see `fencing`).
-        log_next: changelog offset the next state record should get.
-        next: offset of each source partition up to which records have been processed.
+        log_next: expected changelog offset of the next state record.
+        next: next offset of each source partition to process.
         moved: whether records were processed since the last snapshot.
-        rewrite: keys whose states must be written again because a stale record stands above them.
-        notes: keys and values of the engine's own that the next checkpoint writes.
-        when_durable: called once that checkpoint is durable.
-        rules: what the rulebook knows of the task; None where there is none.
+        rewrite: keys whose states must be written again because a stale record follows them.
+        notes: the engine's own keys and values that the next checkpoint writes.
+        when_durable: callbacks run once that checkpoint is durable.
+        rules: rules of the task; None without a rulebook.
     """
 
     stage: str
@@ -59,7 +59,7 @@ class PartitionTask:
     rules: Any = None
 
     def take_snapshot(self) -> list[tuple[bytes, bytes | None]]:
-        """What to write now: states touched or dropped, states to be written again, how far the sources are read."""
+        """Return what to write: states touched or dropped, states to be written again, source offsets."""
         items = self.processor.snapshot(int(time.time() * 1000))
         if self.rewrite:
             touched = {key for key, _ in items}
@@ -73,7 +73,7 @@ class PartitionTask:
         return items
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
-        """Compare the topics, by real name and id, with those that the state was folded from, and have them noted.
+        """Compare topic ids, by real name, with those the state was folded from, and note them.
 
         Raises:
             WorkerFault: a topic was deleted and created again.
@@ -91,7 +91,7 @@ class PartitionTask:
             self.notes[TOPICS_KEY] = orjson.dumps(noted | dict(ids))
 
     def progress(self) -> dict[TP, int]:
-        """How far the last checkpoint in the store has come in each source partition; empty before the first."""
+        """Return the source offsets of the last checkpoint in the store; empty before the first."""
         stored = self.store.get(PROGRESS_KEY)
         noted: dict[str, int] = orjson.loads(stored) if stored is not None else {}
         return {TP(topic, self.partition): offset for topic, offset in noted.items()}

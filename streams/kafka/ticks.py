@@ -1,11 +1,11 @@
-"""Ticks: what falls due without an event is appended to the log by the worker that owns the partition.
+"""Ticks: the worker that owns a partition appends an event when a deadline passes without one.
 
-About once a second, only while some processor has something due and its partition is caught up with its log end: a
-partition that lags will meet its own future events first. The time of a tick is the largest event time this worker had
-seen some ticks ago plus the wall time since it processed the last record: what a stage has just made of an old log is
-still on its way to the next stage, which must not be told that its time is over before it has read it. The later a
-stage stands in the flow, the longer the way. What comes out is an event like any other; it changes state when it is
-read back, so the log stays the only truth (docs/design/contracts.md#time-and-order).
+About once a second, only while a processor has a deadline and its partition has reached its log end: a partition that
+lags has future events to read first. The time of a tick is the largest event time this worker had seen some ticks ago
+plus the wall time since it processed the last record: a stage's outputs from an old log may still be in flight to the
+next stage, whose deadlines must not pass before it reads them. Later stages in the flow get more time. A tick is an
+event like any other and changes state only when it is read back, so the log remains the only truth
+(docs/design/contracts.md#time-and-order).
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ from .engine import Engine
 INTERVAL_S = 1.0
 
 WAY = (1, 2, 4)
-"""Ticks that what was read from `events` may take to a stage, by the stage's place; the last holds for all behind."""
+"""Ticks that a record of `events` may take to reach a stage, by the stage's position.
+
+The last applies to all behind.
+"""
 
 
 def seen(engine: Engine) -> int:
-    """Largest event time that any of the worker's stages has seen, milliseconds; 0 before the first event."""
+    """Return the largest event time that any of the worker's stages has seen, milliseconds.
+
+    0 before the first event.
+    """
     return max((task.processor.stream_time for task in engine.tasks.values()), default=0)
 
 
 def tick(engine: Engine, past: Sequence[int], *, clock: Callable[[], float] = time.monotonic) -> int:
-    """Append what is due; returns how many events.
+    """Append what is due; return the number of events.
 
     Args:
-        engine: whose partitions.
-        past: event times reached at the ticks before this one, the latest last; 0 before the first event.
+        engine: engine that owns the partitions.
+        past: event times reached at the previous ticks, the latest last; 0 before the first event.
         clock: seconds, as `engine.last_record_at` is measured.
     """
     if engine.gate.tenure is None:
@@ -49,8 +55,8 @@ def tick(engine: Engine, past: Sequence[int], *, clock: Callable[[], float] = ti
         if due is None or due > now or not engine.caught_up(task):
             continue
         outputs = task.processor.due(now)
-        # In the order of time it follows what was folded so far: by its timestamp, the present, it would hold up all
-        # records behind it in its partition until the backlog is over.
+        # It is ordered by the time of the last folded record: by its timestamp, the present, it would hold back all
+        # records behind it in its partition until the backlog is folded.
         engine.writer.put(outputs, task.partition, engine.reached)
         appended += len(outputs)
     engine.metrics.ticks += appended

@@ -1,4 +1,4 @@
-"""Metadata of topics that aiokafka does not ask for: topic ids, what this user may do to them, the cluster's id."""
+"""Topic metadata that aiokafka does not request: topic ids, this user's rights, the cluster's id."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class _Uuid:
 
     @classmethod
     def decode(cls, data: Any) -> bytes:
-        """Read it."""
+        """Decode it."""
         return bytes(data.read(16))
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """Write it."""
+        """Encode it."""
         return value
 
     @classmethod
     def repr(cls, value: bytes) -> str:
-        """Show it."""
+        """Format it."""
         return value.hex()
 
 
@@ -98,7 +98,7 @@ class _Question(RequestStruct):  # type: ignore[misc] # as above
 
 
 class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[misc] # as above
-    """Metadata of some topics: with ids and rights where the broker knows them, else as aiokafka asks."""
+    """Metadata request for some topics: with ids and rights if the broker supports them, else as aiokafka's."""
 
     API_KEY = 3
 
@@ -106,7 +106,7 @@ class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[mi
         self._topics = topics
 
     def build(self, request_struct_class: Any) -> Any:
-        """The question in the version that the broker speaks."""
+        """Return the request in the broker's version."""
         if request_struct_class is _Question:
             nobody = bytes(16)
             return _Question([(nobody, topic, {}) for topic in self._topics], False, False, True, {})  # noqa: FBT003
@@ -114,20 +114,20 @@ class TopicMetadata(Request[MetadataRequest_v5 | _Question]):  # type: ignore[mi
 
 
 class Found:
-    """One topic as the cluster describes it.
+    """Description of one topic.
 
     Attributes:
         error: Kafka's error code.
-        topic_id: changes when a topic is created anew; None from an old broker.
-        partitions: how many.
+        topic_id: changes when a topic is recreated; None from old brokers.
+        partitions: number of partitions.
         leaderless: partitions without a leader.
-        operations: bits of what the user may do; None where the broker does not say.
+        operations: bits of this user's rights; None if the broker does not report them.
     """
 
     __slots__ = ("error", "leaderless", "operations", "partitions", "topic_id")
 
     def __init__(self, described: Mapping[str, Any]) -> None:
-        """Read a topic of a metadata answer."""
+        """Read one topic of a metadata answer."""
         self.error: int = described["error_code"]
         self.topic_id: bytes | None = described.get("topic_id")
         self.partitions = len(described["partitions"])
@@ -137,12 +137,12 @@ class Found:
 
 
 class Cluster(NamedTuple):
-    """Some topics of a cluster.
+    """Description of some topics of a cluster.
 
     Attributes:
-        cluster_id: of the cluster; empty where the brokers do not say.
+        cluster_id: id of the cluster; empty if the brokers do not report it.
         hosts: address and port of each broker.
-        topics: by name; those that were asked for, whether they exist or not.
+        topics: topics by name; all requested ones, whether they exist or not.
     """
 
     cluster_id: str
@@ -151,7 +151,7 @@ class Cluster(NamedTuple):
 
 
 def described(answer: Any) -> Cluster:
-    """Read the answer to `TopicMetadata`."""
+    """Parse the answer to `TopicMetadata`."""
     told = answer.to_object()
     return Cluster(
         told["cluster_id"] or "",
@@ -161,5 +161,5 @@ def described(answer: Any) -> Cluster:
 
 
 async def describe(client: Any, topics: Sequence[str]) -> Cluster:
-    """Ask a broker for topics, through a client of aiokafka."""
+    """Request the topics from a broker through an aiokafka client."""
     return described(await client.send(client.get_random_node(), TopicMetadata(list(topics))))

@@ -1,7 +1,7 @@
-"""Creates and checks topics: the catalogue's, and the changelogs of the stages.
+"""Creates and checks topics: those of the catalogue, and the changelogs of the stages.
 
-Partition counts are fixed at birth and everything keyed depends on them, so topics are made by a deployment step and
-never on the fly, and a worker starts only on topics that fit.
+Partition counts cannot change later, as everything keyed depends on them, so topics are created by a deployment step,
+never automatically, and a worker starts only if they match.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 
 COMPACTION_LAG_MS = 10 * 60_000
-"""Time a changelog record is safe from compaction; in it an owner covers what a former owner wrote late (`fencing`)."""
+"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`fencing`)."""
 
 CHANGELOG_CONFIG = {
     "cleanup.policy": "compact",
@@ -36,25 +36,25 @@ CHANGELOG_CONFIG = {
 _WORKER = frozenset({Role.WORKER})
 
 REPLICATION = 3
-"""Copies of each topic, where there are so many brokers."""
+"""Copies of each topic, if there are that many brokers."""
 
 HIDDEN = "hidden"
-"""What is wrong with a topic that this user may not even describe, whether it exists or not."""
+"""Marks a topic that this user may not describe, whether it exists or not."""
 
 READY_S = 30.0
-"""How long to wait for a new topic's leaders."""
+"""Seconds to wait for a new topic's leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """One topic as it should be.
+    """Planned properties of one topic.
 
     Attributes:
         name: real name.
-        partitions: how many.
-        replication: copies; 0 means REPLICATION, or as many as there are brokers.
+        partitions: number of partitions.
+        replication: copies; 0 means REPLICATION, or the number of brokers if smaller.
         config: topic settings that differ from the broker's defaults.
-        purpose: what is on it.
+        purpose: content of the topic.
         keyed: whether the worker depends on its partition count.
         essential: whether the worker cannot run without it.
     """
@@ -70,16 +70,16 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which a topic is not as planned.
+    """Difference between a topic and its plan.
 
     Attributes:
         topic: real name.
         what: `missing`, HIDDEN, `partitions`, or the name of a setting.
         wanted: planned value.
-        found: value in the cluster; empty where there is none.
+        found: value in the cluster; empty without one.
         fatal: whether a worker must not start.
-        advice: what to do.
-        chosen: whether it is as good as planned: the operator may have wanted it so.
+        advice: remedy.
+        chosen: the difference is harmless and may be the operator's choice.
     """
 
     topic: str
@@ -91,7 +91,7 @@ class Difference:
     chosen: bool = False
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Format in one line."""
         if self.what == HIDDEN:
             return f"{self.topic} may not be seen by this user; {self.advice}"
         if self.what == "missing":
@@ -135,15 +135,15 @@ def plan(settings: KafkaSettings, topology: Topology | None = None) -> list[Topi
 
 
 async def create_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[str]:
-    """Create the topics that do not exist and wait until they can be used; existing ones are left as they are.
+    """Create missing topics and wait until they can be used; existing ones are left unchanged.
 
-    Whether those fit is told by `find_differences`.
+    `find_differences` reports whether those match.
 
     Returns:
-        Names of those created.
+        Names of the created topics.
 
     Raises:
-        ConfigError: no broker answers, or the brokers refuse a topic.
+        ConfigError: no broker answers, or the brokers reject a topic.
     """
     planned = plan(settings, topology)
     async with _admin(settings) as admin:
@@ -209,13 +209,13 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
 
 
 async def check_topics(settings: KafkaSettings, topology: Topology | None = None) -> list[Difference]:
-    """Make sure that a worker can run on the topics there are.
+    """Check that a worker can run on the existing topics.
 
     Returns:
-        Differences that do not matter to a worker.
+        Differences that are harmless to a worker.
 
     Raises:
-        ConfigError: no broker answers, or topics differ in ways that do matter; the message names each.
+        ConfigError: no broker answers, or topics differ fatally; the message names each.
     """
     found = await find_differences(settings, topology)
     fatal = [difference for difference in found if difference.fatal]
@@ -226,7 +226,7 @@ async def check_topics(settings: KafkaSettings, topology: Topology | None = None
 
 
 def refuse_hidden(settings: KafkaSettings, differences: Iterable[Difference]) -> None:
-    """Raise Denied where this user may not see topics: whether they fit is not known."""
+    """Raise Denied if this user may not describe topics, as they cannot be checked."""
     names = [difference.topic for difference in differences if difference.what == HIDDEN]
     if names:
         raise unseen(settings, names)
@@ -250,7 +250,7 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
         if value == wanted:
             continue
         if name == "cleanup.policy":
-            # A changelog that deletes loses state; a compacted log of events loses events.
+            # A changelog with deletion loses state; a compacted event log loses events.
             yield Difference(topic.name, name, wanted, value, topic.essential, alter)
         elif name in {"min.compaction.lag.ms", "max.message.bytes"}:
             if int(value or 0) < int(wanted):
@@ -261,7 +261,7 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
 
 
 async def _configs(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
-    """Settings of topics; a topic whose settings may not be read is left out."""
+    """Return the settings of topics; topics whose settings may not be read are left out."""
     if not names:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]

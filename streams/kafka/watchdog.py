@@ -1,8 +1,8 @@
-"""Watchdog: ends the worker's process in time, whatever its event loop is doing.
+"""Watchdog: ends the worker's process in time, even if its event loop is stuck.
 
 An orderly stop runs on the event loop and passes through Faust, mode and aiokafka, any of which may wait for a broker
-that is gone. The watchdog is an OS thread that needs none of them. It receives the signals, gives an orderly stop its
-time, and ends the process when that has passed, when a second signal comes, or when the event loop has been stuck.
+that is unavailable. The watchdog is an OS thread that needs none of them. It receives the signals, gives an orderly
+stop its time, and ends the process after that time, at a second signal, or if the event loop is stuck.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 STUCK_S = 90.0
-"""Seconds after which an event loop that does nothing counts as stuck. A fold takes milliseconds, taking over a
-million stored states some seconds."""
+"""Seconds after which an idle event loop counts as stuck.
+
+A fold takes milliseconds, restoring a million stored states some seconds.
+"""
 
 TICK_S = 1.0
 
 LAST_WORDS_S = 1.0
-"""Time for writing the last line: what reads the log may have stopped reading."""
+"""Seconds for writing the last log line: its reader may have stopped."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -37,11 +39,11 @@ class Watchdog:
     """Thread that ends the process.
 
     Attributes:
-        reason: why the worker failed; becomes the last line of the log.
+        reason: why the worker failed; the last line of the log.
     """
 
     def __init__(self, limit: float, failed: int) -> None:
-        """Prepare.
+        """Create a watchdog.
 
         Args:
             limit: seconds between the first signal or failure and the end of the process.
@@ -59,7 +61,7 @@ class Watchdog:
         self._handlers: dict[signal.Signals, object] = {}
 
     def start(self, ask: Callable[[], object]) -> None:
-        """Take over the signals; `ask` is called from the thread at the first one. Call it in the main thread."""
+        """Handle the signals; the thread calls `ask` at the first one. Call it in the main thread."""
         self._ask = ask
         self._writer.setblocking(False)  # noqa: FBT003 - as signal.set_wakeup_fd wants it
         for number in SIGNALS:
@@ -68,21 +70,21 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def beat(self) -> None:
-        """The event loop is alive."""
+        """Record that the event loop is running."""
         self._beats += 1
 
     def arm(self) -> None:
-        """Start the time that an orderly stop has; a second call changes nothing."""
+        """Start the timeout of an orderly stop; further calls do nothing."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._limit
 
     @property
     def left(self) -> float:
-        """Seconds until the process ends; the whole limit before `arm`."""
+        """Return the seconds until the process ends; the whole limit before `arm`."""
         return self._limit if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def settle(self, code: int) -> None:
-        """The exit code is known; what remains is clean-up, which may be cut off."""
+        """Set the exit code; the remaining clean-up may be cut off."""
         self._code = code
 
     def leave(self, code: int) -> None:
@@ -94,7 +96,7 @@ class Watchdog:
         os._exit(code)
 
     def last_words(self) -> None:
-        """Write the last line of a worker that failed."""
+        """Write the last log line of a failed worker."""
         log.critical("worker failed: %s", self.reason or "it could not be stopped in order")
         with contextlib.suppress(Exception):
             for handler in logging.getLogger().handlers:
@@ -102,7 +104,7 @@ class Watchdog:
             sys.stderr.flush()
 
     def close(self) -> None:
-        """Give the signals back; nothing ends the process any more."""
+        """Restore the signal handlers; the process is no longer ended."""
         self._over.set()
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
@@ -125,7 +127,7 @@ class Watchdog:
                 if self._code == self._failed:
                     self.reason = self.reason or f"it was asked to stop and had not ended after {self._limit:g} s"
                 self.leave(self._code)
-            # A process that was paused wakes up late: only time in which this thread ran counts.
+            # A paused process wakes up late: only time in which this thread ran counts.
             still = 0.0 if beats != self._beats else still + min(now - before, 2 * TICK_S)
             beats, before = self._beats, now
             if still > STUCK_S:
@@ -149,4 +151,4 @@ class Watchdog:
 
 
 def _noted(*_: object) -> None:
-    """Do nothing: the byte that Python wrote to the watchdog's socket says it all."""
+    """Do nothing: the byte that Python writes to the watchdog's socket is the notification."""

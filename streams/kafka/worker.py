@@ -1,8 +1,8 @@
-"""Runs a worker until it is told to stop or fails.
+"""Runs a worker until it is stopped or fails.
 
 Faust's own worker command adds a spinner and sets the root logger to DEBUG, which costs a tenth of the throughput, and
-ends with a traceback for every reason. This one has three exits: stopped, failed, never started. Each is reached within
-`stop_timeout`: every step of a stop has a bound, and the watchdog has the last word (docs/operating.md, Outages).
+ends with a traceback for every reason. This one has three exit codes: stopped, failed, never started. Each is reached
+within `stop_timeout`: every step of a stop has a time limit, enforced by the watchdog (docs/operating.md, Outages).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOPPED = 0
-"""Exit code: stopped by a signal, in order. What no broker could take any more is redone from the last checkpoint."""
+"""Exit code: stopped by a signal, in order. Unacknowledged work is repeated from the last checkpoint."""
 
 FAILED = 1
-"""Exit code: something went wrong while running; nothing was acknowledged that is not durable. Start it again."""
+"""Exit code: a fault while running; everything acknowledged is durable. Start the worker again."""
 
 REFUSED = 2
-"""Exit code: settings or topics are wrong, or no broker answered; nothing was started."""
+"""Exit code: invalid settings or topics, or no broker answered; nothing was started."""
 
 Started = Callable[[TrustfoldApp], None]
 Check = Callable[[], Coroutine[Any, Any, Sequence[Difference]]]
@@ -62,15 +62,15 @@ def run_worker(
 
     Args:
         settings: see KafkaSettings.
-        rules: rules of the folds, or a source of them; the defaults when None.
-        topology: stages to run; trustfold's own when None.
-        files: the files behind the rules, to be read again when they change.
-        on_started: called once the first recovery is over, on the worker's event loop. Web servers and exporters
-            start here; they find the engine and its metrics on the app.
-        checked: what `check_topics` has found a moment ago; None: the topics are checked first.
+        rules: rules of the folds, or a source of them; the defaults if None.
+        topology: stages to run; trustfold's own if None.
+        files: files of the rules, reloaded when they change.
+        on_started: called after the first recovery, on the worker's event loop. Web servers and exporters start here;
+            they find the engine and its metrics on the app.
+        checked: result of a previous `check_topics`; None: the topics are checked first.
 
     Returns:
-        STOPPED, FAILED or REFUSED; what happened is in the log.
+        STOPPED, FAILED or REFUSED; the log has the reason.
     """
     start_log(settings.log_level, settings.log_format)
     watchdog = Watchdog(settings.stop_timeout, FAILED)
@@ -129,7 +129,7 @@ async def _run(
     await asyncio.wait({starting, fault, crash, pulse}, timeout=1.0)
     if server is not None:
         server.close()
-    if app._consumer is not None:  # not `consumer`, which would make one
+    if app._consumer is not None:  # `consumer` would create one
         cast("BatchConsumer", app._consumer).release()
     return _code(app, failing)
 
@@ -139,11 +139,11 @@ async def _found(checked: Sequence[Difference]) -> Sequence[Difference]:
 
 
 def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettings) -> Sequence[Difference]:
-    """What the check of the topics found.
+    """Return the result of the topic check.
 
     Raises:
-        ConfigError: they do not fit, or the brokers do not let us in.
-        WorkerFault: the brokers went away or refused in the middle of it.
+        ConfigError: they do not match, or the brokers reject this user.
+        WorkerFault: the brokers became unavailable or refused during the check.
     """
     try:
         return checking.result()
@@ -157,7 +157,7 @@ def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettin
 
 
 async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:
-    """Stop within the time that the watchdog gives; returns whether everything was closed."""
+    """Stop within the watchdog's time; return whether everything was closed."""
     engine = app.engine
     engine.stopping = True
     if not engine.failed:
@@ -188,7 +188,7 @@ async def _start(app: TrustfoldApp, on_started: Started | None) -> None:
 
 
 def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:
-    """A future that is done when the start fails; a start that succeeds ends nothing."""
+    """Return a future that is done when the start fails; it stays pending after a success."""
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def look(task: asyncio.Task[None]) -> None:
