@@ -108,7 +108,7 @@ class Growing:
         try:
             record = parse(text)
         except ValueError as fault:
-            self._defaults.skip(f"no JSON ({fault})")
+            self._defaults.skip(f"not JSON ({fault})")
             return []
         if not isinstance(record, dict):
             return []

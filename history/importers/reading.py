@@ -81,7 +81,7 @@ def objects_of(lines: Lines, file: str, skipped: Skipped) -> Iterator[Numbered]:
             value = parse(text)
         except ValueError as fault:
             if good:
-                skipped.add(file, number, f"no JSON ({fault})")
+                skipped.add(file, number, f"not JSON ({fault})")
                 continue
             for document in _documents(number, b"".join((line, *rest)), file, skipped):
                 good += 1

@@ -50,7 +50,7 @@ def test_republishing_takes_a_choice_and_a_yes(store: Path, tmp_path: Path) -> N
     assert "name dead letters" in nothing.stderr.decode()
     asked = trustfold("dead-letters", "republish", "--all", "--store", store, cwd=tmp_path)
     assert asked.returncode == 2
-    assert "this publishes 4 records again; add --yes" in asked.stderr.decode()
+    assert "this republishes 4 records; add --yes" in asked.stderr.decode()
     unknown = trustfold("dead-letters", "republish", "77", "--yes", "--store", store, cwd=tmp_path)
     assert unknown.returncode == 2
     assert "there is no dead letter 77" in unknown.stderr.decode()

@@ -82,7 +82,7 @@ def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, t
     """The state shows the approval; `--once` has to be said, and what is blocked cannot be approved."""
     done = trustfold("approve", "service:atlassian", "--once", "--for", "60", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "one call may pass" in done.stderr.decode()
+    assert "one call is approved" in done.stderr.decode()
     (state,) = (one for one in documents(store) if one["key"] == "service:atlassian" and one["kind"] == "trust")
     assert state["state"] == "escalated"
     assert state["approval_id"]

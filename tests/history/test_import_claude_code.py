@@ -292,9 +292,9 @@ def test_odd_lines_are_told_and_the_rest_is_kept() -> None:
     )
     assert calls(events) == [("Bash", "success", None)]
     assert [text.partition(" (")[0] for text in run.skipped.first] == [
-        "log:2: no JSON",
+        "log:2: not JSON",
         "log:3: a result whose call is not in the log",
-        "log:5: no JSON",
+        "log:5: not JSON",
     ]
 
 

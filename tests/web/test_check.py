@@ -157,7 +157,7 @@ def test_nothing_is_published(server: TestClient, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no JSON"),
+        (b"", "not JSON"),
         (b"[]", "tool_name"),
         (b'{"args": {}}', "tool_name"),
         (b'{"tool_name": "a", "use": 1}', "use"),
