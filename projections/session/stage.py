@@ -206,13 +206,13 @@ def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None
 def _wait(event: ev.Event, ctx: SessionContext) -> None:
     """After an event of the conversation: what will fall due if nothing comes after it."""
     state = ctx.state
-    stalled, overdue = state.detectors.stalled_turn, state.detectors.stalled_call.overdue
-    if state.open_calls and not overdue and ctx.rules.behaviour.max_turn_duration_seconds is None:
-        # A call is open, and nothing else is watched: the usual case.
-        stalled.last_sign, stalled.silent_since, state.stall_due = event.id, 0, 0
-        return
-    stalled.signed(event, ctx, waits=bool(state.open_calls or overdue or state.asked))
-    watch.schedule(ctx)
+    detectors = state.detectors
+    stalled, overdue = detectors.stalled_turn, detectors.stalled_call.overdue
+    stalled.signed(event, ctx, waits=state.open_calls or overdue or state.asked)
+    if stalled.silent_since or overdue or ctx.rules.behaviour.max_turn_duration_seconds is not None:
+        watch.schedule(ctx)
+    else:
+        state.stall_due = 0  # nothing is watched: the usual case
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
