@@ -166,11 +166,11 @@ def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
 
 def _has_sign(line: str) -> bool:
     """Whether a line contains anything harmful; plain words are checked first, as nearly no line has one."""
-    return any(needle in line for needle in _NEEDLES) and _SIGNS.search(line) is not None
+    return any(map(line.__contains__, _NEEDLES)) and _SIGNS.search(line) is not None
 
 
 def _near_credentials(line: str) -> bool:
-    return any(needle in line for needle in _NEAR_CREDENTIALS)
+    return any(map(line.__contains__, _NEAR_CREDENTIALS))
 
 
 def _may_harm(command: SimpleCommand, line: str) -> bool:

@@ -79,7 +79,7 @@ class SessionStage:
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event; a repeated one changes nothing and emits nothing."""
         mark = _mark_of(event.id)
-        if _seen_before(state, mark):
+        if mark in state.recent_ids and _seen_before(state, mark):
             return
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
@@ -171,7 +171,7 @@ def _mark_of(event_id: str) -> bytes:
 
 
 def _seen_before(state: SessionState, mark: bytes) -> bool:
-    """Whether an event of this mark is among the session's latest."""
+    """Whether an event of this mark is among the session's latest; its bytes may also lie across two other marks."""
     recent = state.recent_ids
     position = recent.find(mark)
     while position >= 0:
@@ -206,13 +206,17 @@ def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None
 def _wait(event: ev.Event, ctx: SessionContext) -> None:
     """After an event of the conversation: what will fall due if nothing comes after it."""
     state = ctx.state
-    stalled, overdue = state.detectors.stalled_turn, state.detectors.stalled_call.overdue
+    detectors = state.detectors
+    stalled, overdue = detectors.stalled_turn, detectors.stalled_call.overdue
     if state.open_calls and not overdue and ctx.rules.behaviour.max_turn_duration_seconds is None:
         # A call is open, and nothing else is watched: the usual case.
         stalled.last_sign, stalled.silent_since, state.stall_due = event.id, 0, 0
         return
-    stalled.signed(event, ctx, waits=bool(state.open_calls or overdue or state.asked))
-    watch.schedule(ctx)
+    stalled.signed(event, ctx, waits=state.open_calls or overdue or state.asked)
+    if stalled.silent_since or overdue or ctx.rules.behaviour.max_turn_duration_seconds is not None:
+        watch.schedule(ctx)
+    else:
+        state.stall_due = 0
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
@@ -224,6 +224,7 @@ def tell_tools(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: C
             user_id=event.user_id or state.user_id,
             model=event.model or state.model,
             scenario=call.scenario if kind == "tool" else "",
-            **details,
         )
+        if details:  # set apart: to unpack them would slow down every call that just worked
+            outcome = structs.replace(outcome, **details)
         emit.record("outcomes", f"{workspace}{US}{scope}", outcome, outcome.id)

@@ -87,8 +87,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             for detector in ON_FAILURE(detectors):
                 detector.on_failure(done, ctx)
     if step_done:
-        for detector in ON_STEP(detectors):
-            detector.on_step(ctx)
+        ON_STEP(detectors).on_step(ctx)
     gone = _ended_by_call(call, ctx, progress=progress) if state.active and not neutral else []
     if gone or ctx.sightings or (state.pending_nudges and not neutral):
         fresh = model_outcomes.newly_seen(state, ctx.sightings)
@@ -98,8 +97,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
     """A call of a tool has succeeded, be it from a cache or long after its deadline."""
-    for detector in ON_SUCCESS(ctx.state.detectors):
-        detector.on_success(tool_name, ctx)
+    ON_SUCCESS(ctx.state.detectors).on_success(tool_name, ctx)
 
 
 def text(event: ev.ModelText, ctx: SessionContext) -> None:
@@ -113,8 +111,7 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
         if not event.thought:
             for detector in ON_MESSAGE(detectors):
                 detector.on_message(message, ctx)
-        for detector in ON_TEXT(detectors):
-            detector.on_text(message, ctx)
+        ON_TEXT(detectors).on_text(message, ctx)
     break_out(ctx)
 
 
@@ -130,8 +127,7 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     for detector in ON_TURN_OVER(detectors):
         detector.on_turn_over(ctx, ended=ended)
     if ctx.rules.behaviour.enabled:
-        for detector in ON_TURN(detectors):
-            detector.on_turn(ctx)
+        ON_TURN(detectors).on_turn(ctx)
     break_out(ctx)
 
 
@@ -169,8 +165,7 @@ def time_came(ctx: SessionContext) -> None:
             if call.deadline_ms <= at and not call.ends_when_due:
                 call.overdue_seen = True
                 state.act_as(call.agent_id)
-                for detector in ON_OVERDUE(state.detectors):
-                    detector.on_overdue(call, ctx)
+                ON_OVERDUE(state.detectors).on_overdue(call, ctx)
         state.schedule()
     schedule(ctx)
     seen, ctx.sightings = ctx.sightings, []

@@ -44,8 +44,11 @@ class ErrorRetryLoop(Detector, array_like=True):
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Count a failure; a success, or another failure, ends the streak of its call."""
-        call, verdict, retries = done.call, done.verdict, self.retries
-        known = next((retry for retry in retries if retry.call == call.fingerprint), None) if retries else None
+        verdict, retries = done.verdict, self.retries
+        if not retries and not verdict.failed:
+            return
+        call = done.call
+        known = next((retry for retry in retries if retry.call == call.fingerprint), None)
         if not verdict.failed:
             if known is not None:
                 retries.remove(known)

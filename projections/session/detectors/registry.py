@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import msgspec
 
@@ -68,29 +68,37 @@ PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
 """Patterns whose detectors serve all agents of a session."""
 
-_Some = Callable[[Detectors], tuple[Detector, ...]]
 
-
-def _interested_in(hook: str) -> _Some:
-    """Function that gives the detectors which override a hook, in the order in which they report."""
+def _names(hook: str) -> list[str]:
+    """Patterns whose detectors override a hook, in the order in which they report."""
     kinds = [kind for kind in KINDS.values() if getattr(kind, hook) is not getattr(Detector, hook)]
-    names = [FIELDS[kind] for kind in sorted(kinds, key=lambda kind: kind.reported)]
-    get: Callable[[Detectors], Any] = attrgetter(*names)
-    return get if len(names) > 1 else lambda detectors: (get(detectors),)
+    return [FIELDS[kind] for kind in sorted(kinds, key=lambda kind: kind.reported)]
+
+
+def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
+    """Function that gives the detectors which override a hook, two or more, in the order in which they report."""
+    first, second, *others = _names(hook)
+    return attrgetter(first, second, *others)
+
+
+def _alone_interested_in(hook: str) -> Callable[[Detectors], Detector]:
+    """Function that gives the only detector which overrides a hook: faster than to go through a tuple of one."""
+    [name] = _names(hook)
+    return attrgetter(name)
 
 
 ON_CALL = _interested_in("on_call")
-ON_SUCCESS = _interested_in("on_success")
+ON_SUCCESS = _alone_interested_in("on_success")
 ON_PROGRESS = _interested_in("on_progress")
 ON_FINISH = _interested_in("on_finish")
 ON_FAILURE = _interested_in("on_failure")
-ON_STEP = _interested_in("on_step")
+ON_STEP = _alone_interested_in("on_step")
 ON_MESSAGE = _interested_in("on_message")
-ON_TEXT = _interested_in("on_text")
-ON_TURN = _interested_in("on_turn")
+ON_TEXT = _alone_interested_in("on_text")
+ON_TURN = _alone_interested_in("on_turn")
 ON_ACT = _interested_in("on_act")
 ON_TURN_START = _interested_in("on_turn_start")
 ON_TURN_OVER = _interested_in("on_turn_over")
 ON_USER = _interested_in("on_user")
 ON_DUE = _interested_in("on_due")
-ON_OVERDUE = _interested_in("on_overdue")
+ON_OVERDUE = _alone_interested_in("on_overdue")

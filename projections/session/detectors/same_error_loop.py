@@ -65,9 +65,10 @@ class SameErrorLoop(Detector, array_like=True):
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Count a failure; a success of its tool, or another failure, ends the streak."""
-        call, verdict, streaks = done.call, done.verdict, self.streaks
+        verdict, streaks = done.verdict, self.streaks
         if not streaks and not verdict.failed:
             return
+        call = done.call
         known = next((streak for streak in streaks if streak.tool_name == call.tool_name), None)
         if not verdict.failed:
             if known is not None:

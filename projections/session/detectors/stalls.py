@@ -11,6 +11,8 @@ left open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ....rules.rules import BehaviourRules
@@ -179,11 +181,11 @@ class StalledTurn(Detector, array_like=True):
         del ctx
         return not (self.silence_told if active.fingerprint == _SILENCE else self.duration_told)
 
-    def signed(self, event: ev.Event, ctx: Context, *, waits: bool) -> None:
+    def signed(self, event: ev.Event, ctx: Context, *, waits: Sequence[object]) -> None:
         """The conversation goes on, and the model owes another sign of life, unless it `waits` for a call or a person."""
         self.last_sign = event.id
         turn = ctx.state.turn
-        owes = turn.open and turn.ends_published and not waits
+        owes = not waits and turn.ends_published and turn.open
         if owes and isinstance(event, ev.ToolCallFinished):
             owes = _was_answered(event)
         elif owes and isinstance(event, ev.PermissionResolved):
