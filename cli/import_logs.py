@@ -120,7 +120,7 @@ def _tell(skipped: Skipped) -> None:
     if skipped.count > len(skipped.first):
         note(f"... and {skipped.count - len(skipped.first):,} more left out")
     if skipped.repeated:
-        note(f"{counted(skipped.repeated, 'line')} repeated earlier lines, and counted once")
+        note(f"{counted(skipped.repeated, 'line')} repeated earlier lines and were counted once")
 
 
 def _session_of(event: bytes) -> bytes:

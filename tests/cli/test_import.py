@@ -74,7 +74,7 @@ def test_a_resumed_session_in_another_file_counts_once(tmp_path: Path) -> None:
     done = trustfold("import", ".", cwd=tmp_path)
     sessions = [event["session_id"] for event in events_of(done.stdout)]
     assert sessions.count("s-2") == 3
-    assert b"17 lines said again what had been said" in done.stderr
+    assert b"17 lines repeated earlier lines and were counted once" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_resumed_session_in_another_file_counts_once(tmp_path: Path) -> None:
         (b"", (), 2, b"name it with --format"),
         (orjson.dumps(CHAT), ("--format", "otel"), 2, b"no line looks like otel"),
         (orjson.dumps(CHAT), ("--format", "elvish"), 2, b"'openai', 'otel', 'claude-code', 'codex'"),
-        (orjson.dumps(CHAT) + b"\ngarbage\n" + orjson.dumps(CHAT)[:40], (), 0, b"left out: log.json:2: no JSON"),
+        (orjson.dumps(CHAT) + b"\ngarbage\n" + orjson.dumps(CHAT)[:40], (), 0, b"left out: log.json:2: not JSON"),
         (b"\xef\xbb\xbf" + orjson.dumps(CHAT) + b"\r\n", (), 0, b"6 events of 1 session"),
         (gzip.compress(orjson.dumps(CHAT)), (), 0, b"6 events of 1 session"),
         (b"junk\n" * 50 + orjson.dumps(CHAT), ("--from", "openai"), 0, b"6 events of 1 session"),
