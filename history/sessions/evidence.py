@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ...projections.session.detectors.registry import KINDS
 from ...projections.tool.breaker import HEALTH_FAILURES
 from ...projections.tool.trust import number, span
 from ...rules.circuits import BreakerPolicy
 from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ...schemas.vocabulary import Pattern
 from .calls import Call, Calls, Record
 from .ladders import ladder_of
 
@@ -416,28 +416,6 @@ def _thread(decision: Record) -> tuple[object, ...] | None:
     return None
 
 
-ENDS_WITH = {
-    Pattern.PREREQUISITE_VIOLATED: "a success of the tool that the policy wants first",
-    Pattern.UNKNOWN_TOOL: "a window of steps without a call to a tool that does not exist",
-    Pattern.ERROR_RETRY_LOOP: "a success, another error, or progress",
-    Pattern.SAME_ERROR_LOOP: "a success of the tool, or another error",
-    Pattern.ALTERNATING_LOOP: "a step out of the cycle",
-    Pattern.REPETITIVE_CALLS: "another result, or progress",
-    Pattern.INTROSPECTION_LOOP: "any call but looking at the tools",
-    Pattern.TOOL_AVOIDANCE: "a call of the tool",
-    Pattern.PAGING_LOOP: "progress, or any other number",
-    Pattern.READ_ONLY_LOOP: "news, or progress",
-    Pattern.PLANNING_LOOP: "any call but planning",
-    Pattern.ANNOUNCE_NO_ACTION: "any call but looking at the tools",
-    Pattern.TEXT_LOOP: "another message, or news",
-    Pattern.MONOLOGUE: "any call",
-    Pattern.STALLED_CALL: "the finish of the call, or the model moving on",
-    Pattern.STALLED_TURN: "any sign of life",
-    Pattern.CALL_BUDGET: "the next turn",
-}
-"""What ends each pattern, besides a user message, which ends all of them (docs/detection.md)."""
-
-
 def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
     match decision["type"]:
         case "trust.changed" | "trust.recovery_pending":
@@ -451,7 +429,7 @@ def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
         case "breaker.changed" if decision["to"] == "forced_open":
             return (f"an operator opened it: `trustfold breaker close {decision['breaker_key']}`",)
         case "pattern.detected":
-            ends = f"{ENDS_WITH[Pattern(decision['pattern'])]}; a message of the user ends it, too"
+            ends = f"{KINDS[decision['pattern']].ends_with}; a message of the user ends it, too"
             expected = decision.get("expected_action")
             return (ends, str(expected)) if expected else (ends,)
         case "nudge.issued":

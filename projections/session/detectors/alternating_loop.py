@@ -17,6 +17,7 @@ class AlternatingLoop(Detector, array_like=True):
     """Looks at how the steps repeat (`Steps.cycle_runs`). Counts nothing itself."""
 
     pattern = Pattern.ALTERNATING_LOOP
+    ends_with = "a step out of the cycle"
     texts = (
         "The same calls have come round {count} times with the same results. Consider what is missing to move on.",
         "NOTICE: You are going in a circle ({count} laps, last {tool_name}). Break it: use the results you have or try something new.",

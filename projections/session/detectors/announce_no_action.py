@@ -33,6 +33,7 @@ class AnnounceNoAction(Detector, array_like=True):
     """
 
     pattern = Pattern.ANNOUNCE_NO_ACTION
+    ends_with = "any call but looking at the tools"
     texts = (
         "You mentioned proceeding but haven't called an action tool yet. Please execute the planned action.",
         "NOTICE: You've announced action {count} times without executing. Call the appropriate tool NOW.",

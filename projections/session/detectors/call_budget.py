@@ -22,6 +22,7 @@ class CallBudget(Detector, array_like=True):
     """
 
     pattern = Pattern.CALL_BUDGET
+    ends_with = "the next turn"
     texts = (
         "This turn has made {count} calls. Consider summing up what is done and what is left.",
         "NOTICE: {count} calls in one turn. Bring the current step to an end and report to the user.",

@@ -58,6 +58,7 @@ class Detector(msgspec.Struct, array_like=True):
 
     Class attributes:
         pattern: what it looks for; also the name of its ladder in `BehaviourRules`, and of its field in `Detectors`.
+        ends_with: what ends it besides a user message, in words for people.
         texts: what a nudge says at each severity. Interrupts say PAUSED: BLOCKED is trust's word. A nudge states facts
             and asks for the next step; it never tells the model to stop using tools. Operators override them in
             `nudges.texts`.
@@ -72,6 +73,7 @@ class Detector(msgspec.Struct, array_like=True):
     """
 
     pattern: ClassVar[Pattern]
+    ends_with: ClassVar[str]
     texts: ClassVar[Texts]
     variants: ClassVar[Mapping[str, Texts]] = {}
     of_session: ClassVar[bool] = False

@@ -32,6 +32,7 @@ class ErrorRetryLoop(Detector, array_like=True):
     """
 
     pattern = Pattern.ERROR_RETRY_LOOP
+    ends_with = "a success, another error, or progress"
     texts = (
         "{tool_name} has failed the same way {count} times. Read the error and change something before trying again.",
         "NOTICE: {count} unchanged retries of {tool_name} failed the same way. Do not repeat it; fix the cause or use another way.",

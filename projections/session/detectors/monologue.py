@@ -19,6 +19,7 @@ class Monologue(Detector, array_like=True):
     """
 
     pattern = Pattern.MONOLOGUE
+    ends_with = "any call"
     texts = (
         "You've written {count} messages without calling a tool. If there is work left, take the next step; if not, end your turn.",
         "NOTICE: {count} messages in a row and no tool call. Call the tool you need NOW, or hand over to the user.",

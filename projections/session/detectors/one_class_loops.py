@@ -69,6 +69,7 @@ class IntrospectionLoop(OneClassLoop, array_like=True):
     """Looks at the tools again and again."""
 
     pattern = Pattern.INTROSPECTION_LOOP
+    ends_with = "any call but looking at the tools"
     texts = (
         "You have the tool list. Proceed with the actual task instead of re-querying tools.",
         "NOTICE: Stop querying tool metadata ({count} calls). You have sufficient information. Execute the task.",
@@ -88,6 +89,7 @@ class PlanningLoop(OneClassLoop, array_like=True):
     """Revises the plan again and again."""
 
     pattern = Pattern.PLANNING_LOOP
+    ends_with = "any call but planning"
     texts = (
         "The plan has been revised {count} times without a step of it. Consider carrying out the first step now.",
         "NOTICE: {count} planning calls and nothing carried out. Stop planning. Take the first step of the plan now.",

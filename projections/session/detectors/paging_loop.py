@@ -59,6 +59,7 @@ class PagingLoop(Detector, array_like=True):
     """
 
     pattern = Pattern.PAGING_LOOP
+    ends_with = "progress, or any other number"
     texts = (
         "You've paged through {tool_name} {count} times. A search, or a larger piece at once, may get you there sooner.",
         "NOTICE: {count} pages read with {tool_name}, one after the other. Search for what you need, or act on what you have read.",

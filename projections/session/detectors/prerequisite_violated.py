@@ -48,6 +48,7 @@ class PrerequisiteViolated(Detector, array_like=True):
     """
 
     pattern = Pattern.PREREQUISITE_VIOLATED
+    ends_with = "a success of the tool that the policy wants first"
     texts = (
         "{required_tool} comes before {tool_name} here. Please call {required_tool} first.",
         "NOTICE: {tool_name} was called without {required_tool} {count} times. Call {required_tool} before going on.",

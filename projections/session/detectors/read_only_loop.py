@@ -30,6 +30,7 @@ class ReadOnlyLoop(Detector, array_like=True):
     """
 
     pattern = Pattern.READ_ONLY_LOOP
+    ends_with = "news, or progress"
     texts = (
         "The last {count} reads brought nothing new. Consider acting on what you have read.",
         "NOTICE: {count} reads without anything new. Act on what you know, or say what is missing.",

@@ -13,6 +13,7 @@ class RepetitiveCalls(Detector, array_like=True):
     """Looks for the call just finished, with the same known result, in the window of steps. Counts nothing itself."""
 
     pattern = Pattern.REPETITIVE_CALLS
+    ends_with = "another result, or progress"
     texts = (
         "You've called {tool_name} {count} times with the same result. Consider if you have the information needed to proceed.",
         "NOTICE: You are in a loop: {count} identical calls of {tool_name}, the same result each time. Stop and take action on what you've learned.",

@@ -49,6 +49,7 @@ class SameErrorLoop(Detector, array_like=True):
     """
 
     pattern = Pattern.SAME_ERROR_LOOP
+    ends_with = "a success of the tool, or another error"
     texts = (
         "{tool_name} has failed the same way {count} times with different arguments. The arguments may not be the problem; read the error.",
         "NOTICE: {count} calls of {tool_name} failed with the same error, whatever the arguments. Stop varying them; find the cause or use another way.",

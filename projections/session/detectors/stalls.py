@@ -59,6 +59,7 @@ class StalledCall(Detector, array_like=True):
     """
 
     pattern = Pattern.STALLED_CALL
+    ends_with = "the finish of the call, or the model moving on"
     texts = (
         "{tool_name} has not answered for {seconds} seconds and is past its deadline. Consider going on without it.",
         "NOTICE: {tool_name} has not answered for {seconds} seconds. Do not wait for it; check its state or use another way.",
@@ -162,6 +163,7 @@ class StalledTurn(Detector, array_like=True):
     """
 
     pattern = Pattern.STALLED_TURN
+    ends_with = "any sign of life"
     texts = (
         "Nothing has come for {seconds} seconds in this turn. Please go on, or end the turn.",
         "NOTICE: This turn has stood still for {seconds} seconds. Take the next step NOW, or end the turn.",

@@ -48,6 +48,7 @@ class TextLoop(Detector, array_like=True):
     """
 
     pattern = Pattern.TEXT_LOOP
+    ends_with = "another message, or news"
     texts = (
         "You've written the same text {count} times. Consider what is new, and go on from there.",
         "NOTICE: You are repeating yourself: the same text {count} times. Stop, and take the next step instead.",

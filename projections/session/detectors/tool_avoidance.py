@@ -41,6 +41,7 @@ class ToolAvoidance(Detector, array_like=True):
     """
 
     pattern = Pattern.TOOL_AVOIDANCE
+    ends_with = "a call of the tool"
     texts = (
         "{required_tool} was named {count} times but not called. If it is what you need, call it.",
         "NOTICE: {required_tool} was named {count} times and never called. Call it NOW, or say why it cannot be used.",

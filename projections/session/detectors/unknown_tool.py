@@ -27,6 +27,7 @@ class UnknownTool(Detector, array_like=True):
     """
 
     pattern = Pattern.UNKNOWN_TOOL
+    ends_with = "a window of steps without a call to a tool that does not exist"
     texts = (
         "There is no tool {tool_name}. Use a tool from the list you were given.",
         "NOTICE: {count} calls to tools that do not exist, last {tool_name}. Check the list of tools and call one that is on it.",

@@ -8,7 +8,8 @@ import orjson
 import pytest
 from recorded import replayed
 from story import Story
-from trustfold.history.sessions.evidence import ENDS_WITH, Behind, behind
+from trustfold.history.sessions.evidence import Behind, behind
+from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.schemas.vocabulary import Pattern
 
@@ -114,4 +115,4 @@ def test_time_alone_has_no_events() -> None:
 @pytest.mark.parametrize("pattern", list(Pattern))
 def test_every_pattern_says_what_ends_it(pattern: Pattern) -> None:
     """No pattern without a way out."""
-    assert ENDS_WITH[pattern]
+    assert KINDS[pattern].ends_with
