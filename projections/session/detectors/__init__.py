@@ -1,1 +1,1 @@
-"""Detectors of models that go nowhere: one pattern, one file; `registry` lists them in order of precedence."""
+"""Detectors of unproductive behaviour, one pattern per file; `registry` lists them in order of precedence."""

@@ -1,4 +1,4 @@
-"""The same cycle of two to six steps, with the same results, again and again without a break."""
+"""Detector of a cycle of two to six steps that repeats without a break, each time with the same results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .detector import Detector
 
 
 class AlternatingLoop(Detector, array_like=True):
-    """Looks at how the steps repeat (`Steps.cycle_runs`). Counts nothing itself."""
+    """Detector that reads the cycle counters of the steps (`Steps.cycle_runs`); it keeps no counts of its own."""
 
     pattern = Pattern.ALTERNATING_LOOP
     ends_with = "a step out of the cycle"
@@ -26,12 +26,12 @@ class AlternatingLoop(Detector, array_like=True):
     ended_by_progress = outgrown = True
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After a step out of the cycle."""
+        """Whether a step outside the cycle has ended it."""
         del active
         return not any(ctx.state.steps.cycle_runs[1:])
 
     def on_step(self, ctx: Context) -> None:
-        """Look for the shortest cycle of which a lap is complete with this step."""
+        """Report the shortest cycle that this step completes."""
         steps = ctx.state.steps
         runs = steps.cycle_runs
         if not any(runs):
@@ -43,7 +43,7 @@ class AlternatingLoop(Detector, array_like=True):
             if not run or run % period or not ladder.step(laps):
                 continue
             if any(runs[shorter - 1] >= run for shorter in _divisors(period)):
-                continue  # a shorter cycle explains it; one call repeated is not a cycle
+                continue  # the repetition has a shorter period; one repeated call is not a cycle
             cycle = sorted(steps.cycle_tail[-period:])
             done = _latest(steps, period * min(laps, MAX_CAUSES // period or 1))
             seen = Sighting(
@@ -59,5 +59,5 @@ def _divisors(period: int) -> Iterator[int]:
 
 
 def _latest(steps: Steps, count: int) -> list[Done]:
-    """Calls of the latest steps."""
+    """Calls of the latest `count` steps, at most MAX_CAUSES."""
     return [one for one in steps.window if one.step > steps.number - count][-MAX_CAUSES:]

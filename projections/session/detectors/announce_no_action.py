@@ -1,8 +1,8 @@
-"""Announcing work and not doing it, across turns (docs/detection.md, Announcements).
+"""Detector of work that is announced and not carried out, across turns (docs/detection.md, Announcements).
 
-The signal is structural, in any language: a message that is followed by another message, with no call and no user
-between, promised something. Reads, plans and refused edits follow an announcement up; whether they lead anywhere is
-for the other detectors. Phrases (announcing.py) only make it surer: a message with one of them counts at once.
+The signal is structural and works in any language: a message that is followed by another message, with no call and no
+user message between them, counts as an announcement. Reads, plans and refused edits follow up an announcement; other
+detectors decide whether they lead to progress. A message with a known phrase (announcing.py) counts at once.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ..records import ActivePattern, OpenCall
 from .detector import Detector, Message
 
 _BY_STRUCTURE = "announce_no_action by structure"
-"""Names the texts for messages that announce by what follows them alone."""
+"""Variant of the nudge texts where messages counted by structure alone, without a known phrase."""
 
 
 class AnnounceNoAction(Detector, array_like=True):
-    """Counts announcements that no call has followed up.
+    """Detector that counts announcements without a follow-up call.
 
     Attributes:
-        count: announcements.
-        event_ids: the latest of them.
-        this_turn: one of them is of this turn.
-        since_ms: when the first was made, milliseconds.
-        unconfirmed: id of the latest message if it announces work in case another message follows; empty if not.
-        unconfirmed_since: when it was said, milliseconds.
-        phrased: one of the announcements said so in words.
-        unphrased: a message that said nothing of the kind has been followed by another one.
+        count: number of announcements.
+        event_ids: ids of the latest announcements.
+        this_turn: whether one of them was made in this turn.
+        since_ms: time of the first announcement, milliseconds.
+        unconfirmed: id of the latest message if it counts as soon as another message follows; else empty.
+        unconfirmed_since: time of that message, milliseconds.
+        phrased: whether one of the announcements contains a known phrase.
+        unphrased: whether a message without a known phrase has been followed by another message.
     """
 
     pattern = Pattern.ANNOUNCE_NO_ACTION
@@ -60,20 +60,20 @@ class AnnounceNoAction(Detector, array_like=True):
     unphrased: bool = False
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After any call but a look at the tools."""
+        """Whether a call other than introspection has reset the count."""
         del active, ctx
         return not self.count
 
     def on_act(self, call: OpenCall) -> None:
-        """The model does something: what was announced no longer counts."""
+        """Reset the count, unless the call is introspection."""
         if (self.count or self.unconfirmed) and call.tool_class is not ToolClass.INTROSPECTION:
             self._forget()
 
     def on_message(self, message: Message, ctx: Context) -> None:
-        """One more message, with no call that followed up the last.
+        """Count a message that announces work, and confirm the message before it.
 
-        The message before it announced something, too, whatever its words, unless it handed over to the user. Within a
-        turn the first of these does not count: one message more, before the call, is how people talk.
+        The previous message counts as an announcement too, whatever its words, unless it handed over to the user. The
+        first such message of a turn does not count, because one extra message before a call is normal.
         """
         before, event = self.count, message.event
         if self.unconfirmed:
@@ -90,15 +90,15 @@ class AnnounceNoAction(Detector, array_like=True):
         self._report(before, ctx)
 
     def on_turn_start(self, ctx: Context) -> None:
-        """No user has spoken: the message with which the last turn ended was an announcement."""
+        """Count the last message of the previous turn as an announcement, as no user message came after it."""
         del ctx
         if self.unconfirmed:
             self._confirm()
 
     def on_turn(self, ctx: Context) -> None:
-        """After an announcement in an earlier turn the last message of a turn is another one, whatever its words.
+        """Count the last message of a turn, whatever its words, if there was an announcement before it.
 
-        A turn without a message and without an action counts as one more where the stall was already clear.
+        A turn without a message or an action counts as one more once the count has reached the moderate step.
         """
         before = self.count
         if self.unconfirmed and before:

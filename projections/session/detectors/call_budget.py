@@ -1,7 +1,7 @@
-"""Turns that run on: calls in one turn, all together and of each tool.
+"""Detector of turns with too many calls, in total and per tool.
 
-Seen only when a step is reached: that there are more calls after it is no second sighting. Where turns are not
-published, a turn is what follows the user's message.
+A sighting is reported only by the call that reaches a step of the ladder, not by the calls after it. Where turns are
+not published, a turn begins with each user message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .detector import Detector
 
 
 class CallBudget(Detector, array_like=True):
-    """Counts calls; those of each tool in the session's `tools`.
+    """Detector that counts the calls of a turn; the counts per tool are kept in the session's `tools`.
 
     Attributes:
         calls: calls in this turn.
@@ -35,7 +35,7 @@ class CallBudget(Detector, array_like=True):
     calls: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """Over with the turn: its counts start afresh."""
+        """Whether the end of the turn has reset the count."""
         ladder = ctx.rules.behaviour.call_budget
         if not active.fingerprint:
             return not ladder.step(self.calls)
@@ -44,7 +44,7 @@ class CallBudget(Detector, array_like=True):
         return not ladder.step(next(counts, 0))
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
-        """Count one more call in this turn."""
+        """Count a call, and report each count that reaches a step of the ladder."""
         del args
         self.calls += 1
         tools, tool_name = ctx.state.tools, call.tool_name
@@ -64,16 +64,16 @@ class CallBudget(Detector, array_like=True):
                 ctx.sightings.append(seen)
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
-        """Every count starts afresh."""
+        """Reset all counts."""
         del ended
         self.on_user(ctx)
 
     def on_user(self, ctx: Context) -> None:
-        """Every count starts afresh."""
+        """Reset all counts."""
         self.calls = 0
         ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
 
 
 def _fingerprint(tool_name: str) -> int:
-    """What names the budget of one tool."""
+    """Fingerprint of the budget of one tool."""
     return digest(tool_name.encode())

@@ -1,4 +1,4 @@
-"""What a detector is, and what it is given."""
+"""Base class of the detectors, and the values passed to their hooks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Texts = tuple[str, str, str]
 
 
 class Finished(msgspec.Struct, gc=False):
-    """A call that has finished, and that says something.
+    """A finished call whose verdict is not neutral.
 
     Attributes:
-        same: the same call's earlier ones in the window of steps, oldest first.
-        news: it has not given this result within the window, or its result is not known.
+        same: earlier occurrences of the same call in the window of steps, oldest first.
+        news: whether the call has not given this result within the window, or its result is unknown.
     """
 
     event: ToolCallFinished
@@ -36,11 +36,11 @@ class Finished(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """A text of the model.
+    """A text written by the model.
 
     Attributes:
-        announces: it announces work, by its words or as its publisher says. A thought announces nothing.
-        sentences: the sentences by which it does, in lower case; one may come twice.
+        announces: whether it announces work, by its words or by the publisher's flag; always False for a thought.
+        sentences: the sentences that announce work, in lower case; may contain duplicates.
     """
 
     event: ModelText
@@ -49,27 +49,27 @@ class Message(msgspec.Struct, gc=False):
 
 
 class Detector(msgspec.Struct, array_like=True):
-    """Base of the detectors: looks for one pattern and keeps what it has counted.
+    """Base class of the detectors: detects one pattern and keeps the counts for it.
 
-    A detector overrides the hooks of the events that it is interested in, and is called for no others. Hooks named in
-    *while detection is on* run only then; the others always, so that nothing stale is left when it is switched on.
-    What is seen is appended to `ctx.sightings`. Fields are part of the session's snapshot: they are only ever
-    appended, have defaults and are bounded. Each agent of a session has detectors of its own.
+    A detector overrides the hooks that it needs, and only those are called. Hooks in the section *while detection is
+    on* run only while detection is on; the others always run, so that no stale counts are left when it is switched on.
+    A detector appends what it sees to `ctx.sightings`. Its fields are part of the session's snapshot: new fields are
+    only appended, and all have defaults and are bounded. Each agent of a session has its own detectors.
 
     Class attributes:
-        pattern: what it looks for; also the name of its ladder in `BehaviourRules`, and of its field in `Detectors`.
-        ends_with: what ends it besides a user message, in words for people.
-        texts: what a nudge says at each severity. Interrupts say PAUSED: BLOCKED is trust's word. A nudge states facts
+        pattern: the detected pattern; also the name of its ladder in `BehaviourRules` and of its field in `Detectors`.
+        ends_with: description, for people, of what ends the pattern besides a user message.
+        texts: nudge texts by severity. Interrupts say PAUSED, because BLOCKED is a trust state. A nudge states facts
             and asks for the next step; it never tells the model to stop using tools. Operators override them in
             `nudges.texts`.
-        variants: further texts, by the `variant` of a sighting.
-        of_session: one detector serves all agents of a session, and stays when the user speaks.
-        reported: place of its sightings among those of one event. Ids of outputs follow from that order, so it is not
-            changed; it is not the precedence.
-        wants_action: the pattern is only over when the model has done something, be it to end its turn.
-        ended_by_progress: a successful action that is new ends the pattern.
-        ended_by_call: the same call, finished without showing the pattern, ends it.
-        outgrown: the pattern is over when it has not repeated for a whole window of steps.
+        variants: further nudge texts, by the `variant` of a sighting.
+        of_session: whether one detector serves all agents of a session and is kept after a user message.
+        reported: sort position of its sightings within one event. Output ids derive from that order, so it must not
+            change; it is not the precedence.
+        wants_action: whether only an action of the model, or the end of its turn, ends the pattern.
+        ended_by_progress: whether a new successful action ends the pattern.
+        ended_by_call: whether the same call ends the pattern when it finishes without showing it.
+        outgrown: whether the pattern ends when it has not repeated for a whole window of steps.
     """
 
     pattern: ClassVar[Pattern]
@@ -84,66 +84,66 @@ class Detector(msgspec.Struct, array_like=True):
     outgrown: ClassVar[bool] = False
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """Whether an open pattern is over, as the state stands after the current event."""
+        """Whether an open pattern is over, judged by the state after the current event."""
         del active, ctx
         return False
 
     @classmethod
     def own_text(cls, active: ActivePattern, severity: PatternSeverity, rules: Rules) -> str:
-        """Text of a nudge that goes before the operator's and before `texts`; empty: there is none."""
+        """Nudge text that takes precedence over the operator's and over `texts`; empty if there is none."""
         del active, severity, rules
         return ""
 
     # --- while detection is on ----------------------------------------------------------------------------------------
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
-        """A call has begun; its arguments are empty where they are not known."""
+        """Handle a started call; `args` is empty where the arguments are unknown."""
 
     def on_success(self, tool_name: str, ctx: Context) -> None:
-        """Where there are policies: a call of a tool has succeeded, be it from a cache or long after its deadline."""
+        """Handle a success of a tool, also from a cache or after its deadline; called only where policies exist."""
 
     def on_progress(self) -> None:
-        """A successful action that is new has finished; told before `on_finish`."""
+        """Handle a new successful action; called before `on_finish`."""
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """A call has finished."""
+        """Handle a finished call."""
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
-        """A call has failed; told after `on_finish`."""
+        """Handle a failed call; called after `on_finish`."""
 
     def on_step(self, ctx: Context) -> None:
-        """The last call of a step has finished; told after `on_finish` and `on_failure`."""
+        """Handle the finish of the last call of a step; called after `on_finish` and `on_failure`."""
 
     def on_message(self, message: Message, ctx: Context) -> None:
-        """The model has said something to somebody."""
+        """Handle a message of the model; not called for thoughts."""
 
     def on_text(self, message: Message, ctx: Context) -> None:
-        """The model has said or thought something; told after `on_message`."""
+        """Handle a message or a thought of the model; called after `on_message`."""
 
     def on_turn(self, ctx: Context) -> None:
-        """The open turn is over."""
+        """Handle the end of the open turn."""
 
     # --- always -------------------------------------------------------------------------------------------------------
 
     def on_act(self, call: OpenCall) -> None:
-        """The agent has called a tool; told before `on_call`."""
+        """Handle a tool call of the agent; called before `on_call`."""
 
     def on_turn_start(self, ctx: Context) -> None:
-        """Another turn begins."""
+        """Handle the start of a turn."""
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
-        """The open turn is over, told before `on_turn`; `ended`: by its end, not by the start of the next one."""
+        """Handle the end of the open turn, before `on_turn`; `ended` is False if the start of the next one ended it."""
 
     def on_user(self, ctx: Context) -> None:
-        """The user has spoken, or the session has ended. Detectors of one agent are made anew instead of being told."""
+        """Handle a user message or the session's end; called only for `of_session` detectors, others are recreated."""
 
     def due(self, ctx: Context) -> int:
-        """When there is something to report because time has passed, milliseconds; 0 never."""
+        """Time at which the detector next has something to report without an event, milliseconds; 0 never."""
         del ctx
         return 0
 
     def on_due(self, ctx: Context) -> None:
-        """The time of `due` may have come; it is `ctx.emit.at` now."""
+        """Report what is due at `ctx.emit.at`; nothing if the time of `due` has not been reached."""
 
     def on_overdue(self, call: OpenCall, ctx: Context) -> None:
-        """A call of the agent that acts has passed its deadline."""
+        """Handle a call of the current agent that has passed its deadline."""

@@ -1,4 +1,4 @@
-"""The same call failing the same way, with no successful action between."""
+"""Detector of a call that repeatedly fails the same way, with no successful action in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_RETRIES = 16
 
 
 class Retry(msgspec.Struct, array_like=True):
-    """A call that keeps failing the same way, and since when (milliseconds)."""
+    """A call that repeatedly fails the same way; `since_ms` is the start of the first failure, milliseconds."""
 
     call: int
     error: int
@@ -25,7 +25,7 @@ class Retry(msgspec.Struct, array_like=True):
 
 
 class ErrorRetryLoop(Detector, array_like=True):
-    """Counts for each failing call how often it has failed the same way; a parallel batch counts once.
+    """Detector that counts, per failing call, how often it has failed the same way; a parallel batch counts once.
 
     Attributes:
         retries: the latest failing calls, oldest first.
@@ -44,7 +44,7 @@ class ErrorRetryLoop(Detector, array_like=True):
     retries: list[Retry] = []
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count a failure; a success, or another failure, ends the streak of its call."""
+        """Count a failure; a success or a different failure of the call ends its streak."""
         verdict, retries = done.verdict, self.retries
         if not retries and not verdict.failed:
             return
@@ -78,5 +78,5 @@ class ErrorRetryLoop(Detector, array_like=True):
             ctx.sightings.append(seen)
 
     def on_progress(self) -> None:
-        """Forget what has failed."""
+        """Clear all counted failures."""
         self.retries = []

@@ -1,4 +1,4 @@
-"""Messages without a call or a user message between them."""
+"""Detector of consecutive messages without a call or a user message between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .detector import Detector, Message
 
 
 class Monologue(Detector, array_like=True):
-    """Counts messages.
+    """Detector that counts consecutive messages.
 
     Attributes:
         spoken: messages since the last call.
-        event_ids: the latest of them.
-        since_ms: when the first was said, milliseconds.
+        event_ids: ids of the latest of them.
+        since_ms: time of the first of them, milliseconds.
     """
 
     pattern = Pattern.MONOLOGUE
@@ -34,18 +34,18 @@ class Monologue(Detector, array_like=True):
     since_ms: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After any call."""
+        """Whether a call has reset the count."""
         del active, ctx
         return not self.spoken
 
     def on_act(self, call: OpenCall) -> None:
-        """Any call starts the count afresh."""
+        """Reset the count."""
         del call
         if self.spoken:
             self._forget()
 
     def on_message(self, message: Message, ctx: Context) -> None:
-        """Count one more message."""
+        """Count a message."""
         if not self.spoken:
             self.since_ms = ctx.emit.at
         self.spoken += 1

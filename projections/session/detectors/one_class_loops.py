@@ -1,4 +1,4 @@
-"""Calls of one class and no other between them: looking at the tools, planning."""
+"""Detectors of consecutive calls of one class: introspection (looking at the tools) and planning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .detector import Detector, Finished
 
 
 class OneClassLoop(Detector, array_like=True):
-    """Counts the steps with calls of `tool_class` since the last call of another one.
+    """Detector that counts the steps with calls of `tool_class` since the last call of another class.
 
     Attributes:
-        event_ids: the latest of these calls.
-        step: step that was counted last.
-        since_ms: when the first of them started, milliseconds.
+        event_ids: ids of the latest of these calls.
+        step: number of the step counted last.
+        since_ms: start of the first of these calls, milliseconds.
     """
 
     tool_class: ClassVar[ToolClass]
@@ -35,12 +35,12 @@ class OneClassLoop(Detector, array_like=True):
         raise NotImplementedError
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After any other call."""
+        """Whether a call of another class has reset the count."""
         del active, ctx
         return not self.count
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count the call, or start afresh if it is of another class."""
+        """Count the call, or reset the count if it is of another class."""
         call = done.call
         if call.tool_class is not self.tool_class:
             if self.count:
@@ -66,7 +66,7 @@ class OneClassLoop(Detector, array_like=True):
 
 
 class IntrospectionLoop(OneClassLoop, array_like=True):
-    """Looks at the tools again and again."""
+    """Detector of repeated introspection calls."""
 
     pattern = Pattern.INTROSPECTION_LOOP
     ends_with = "any call but looking at the tools"
@@ -86,7 +86,7 @@ class IntrospectionLoop(OneClassLoop, array_like=True):
 
 
 class PlanningLoop(OneClassLoop, array_like=True):
-    """Revises the plan again and again."""
+    """Detector of repeated planning calls."""
 
     pattern = Pattern.PLANNING_LOOP
     ends_with = "any call but planning"

@@ -1,7 +1,8 @@
-"""The same call again and again with numbers that grow, page by page.
+"""Detector of a call that is repeated with growing numbers, page by page.
 
-Each page brings news, so nothing else sees it: a file read line range by line range, a list walked page by page where
-one search would do. Writes and other actions are left out: the tenth issue created is the tenth issue.
+Examples are a file read line range by line range, and a list read page by page where one search would do. Other
+detectors miss this, because each page gives a new result. Writes and other actions are left out, because repeating
+them with growing numbers is regular work.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from ..records import ActivePattern, OpenCall
 from .detector import Detector
 
 MAX_PAGINGS = 4
-"""Series of pages followed at a time; reads of several files may take turns."""
+"""Maximum number of page series tracked at a time; reads of several files may be interleaved."""
 
 MAX_TEXT_CHARS = 512
-"""Calls with a longer argument carry content; pages are asked for in few words."""
+"""Calls with a longer argument are ignored: they carry content and do not request a page. Characters."""
 
 MAX_DIGITS = 15
 _LARGEST: int = 10**MAX_DIGITS
 _ALONE = re.compile(r"\d(?<![\w.]\d)\d{0,14}(?:(?![\w.])|(?=p\b))")
-"""A number that stands alone, or before a `p` as in sed. It begins with a digit and looks back then: found fast."""
+"""A separate number, or one before a `p` as in sed. The look-behind comes after the first digit, which is faster."""
 
 _PAGED = frozenset({ToolClass.READ, ToolClass.UNKNOWN})
 
 
 class Paging(msgspec.Struct, array_like=True):
-    """Calls that are the same but for numbers that grow.
+    """A series of calls that differ only in growing numbers.
 
     Attributes:
         shape: fingerprint of the call without its numbers.
-        numbers: the numbers of the latest call, in the order of their names.
-        since_ms: when the first of them started, milliseconds.
+        numbers: the numbers of the latest call, sorted by argument name.
+        since_ms: start of the first call of the series, milliseconds.
     """
 
     shape: int
@@ -52,10 +53,10 @@ class Paging(msgspec.Struct, array_like=True):
 
 
 class PagingLoop(Detector, array_like=True):
-    """Follows a few series of pages; other calls may lie between.
+    """Detector that tracks up to MAX_PAGINGS page series; other calls may come between the pages.
 
     Attributes:
-        series: the one unused longest first.
+        series: the tracked series, least recently used first.
     """
 
     pattern = Pattern.PAGING_LOOP
@@ -72,12 +73,12 @@ class PagingLoop(Detector, array_like=True):
     series: list[Paging] = []
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When no series of this shape is long enough."""
+        """Whether no series of this shape reaches a step of the ladder any more."""
         ladder = ctx.rules.behaviour.paging_loop
         return all(page.shape != active.fingerprint or not ladder.step(page.count) for page in self.series)
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
-        """Count a page if the call goes on with a series; any other numbers begin it anew."""
+        """Count a page if the call continues a series; other numbers restart the series."""
         if call.tool_class not in _PAGED or not args:
             return
         shell = is_shell(call.tool_name)
@@ -97,7 +98,7 @@ class PagingLoop(Detector, array_like=True):
                 ctx.sightings.append(seen)
 
     def _paged(self, call: OpenCall, shape: int, numbers: list[int], event_id: str) -> Paging | None:
-        """The series that the call goes on with; None where it begins one."""
+        """Series that the call continues; None if the call starts or restarts one."""
         series = self.series
         known = next((page for page in series if page.shape == shape), None)
         if known is None:
@@ -116,15 +117,15 @@ class PagingLoop(Detector, array_like=True):
         return known
 
     def on_progress(self) -> None:
-        """Forget the series."""
+        """Clear all series."""
         self.series = []
 
 
 def _shape(tool_name: str, args: Args, *, shell: bool) -> tuple[int, list[int]]:
-    """Fingerprint of a call without its numbers, and the numbers in the order of their names.
+    """Fingerprint of a call without its numbers, and the numbers sorted by argument name.
 
-    A number is an argument, text that is one, a list of numbers (`view_range`: its first), or, in a shell's command,
-    one that stands alone (`sed -n 1,200p`: its first).
+    A number is an integer argument, a text of digits, the first item of a list of integers (`view_range`), or the first
+    separate number in a shell command (`sed -n 1,200p`). Returns (0, []) if there is none or an argument is too long.
     """
     numbers: dict[str, int] = {}
     masked: Args = {}
@@ -147,10 +148,10 @@ def _shape(tool_name: str, args: Args, *, shell: bool) -> tuple[int, list[int]]:
 
 
 def _within(number: int) -> int:
-    """A number that a snapshot can hold."""
+    """The number clamped to the range that a snapshot can hold."""
     return max(-_LARGEST, min(number, _LARGEST))
 
 
 def _have_grown(before: list[int], after: list[int]) -> bool:
-    """Whether some numbers have grown and the others stayed: `start` and `end` of a range grow together."""
+    """Whether at least one number has grown and none has shrunk; `start` and `end` of a range grow together."""
     return before != after and len(before) == len(after) and all(map(le, before, after))

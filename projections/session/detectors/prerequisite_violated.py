@@ -1,7 +1,7 @@
-"""Calls that come too early: a policy says tool A before tools B.
+"""Detector of calls made before the tool that a policy requires first.
 
-The required tool must have succeeded, in this turn or at most `within_turns` before it, or be in flight. A failed or
-refused call of it satisfies nothing.
+The required tool must be in flight, or must have succeeded in this turn or at most `within_turns` turns earlier. A
+failed or refused call of it does not satisfy the policy.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MAX_POLICIES = 256
 
 
 class Prerequisite(msgspec.Struct, array_like=True):
-    """How the session stands to one policy.
+    """State of one policy in a session.
 
     Attributes:
         met_turn: turn of the latest success of the required tool; -1 never.
-        violations: since then, or since the user last spoke.
-        since_ms: when the first of these happened, milliseconds.
+        violations: number of violations since that success, or since the last user message.
+        since_ms: time of the first of these violations, milliseconds.
     """
 
     met_turn: int = -1
@@ -41,10 +41,10 @@ class Prerequisite(msgspec.Struct, array_like=True):
 
 
 class PrerequisiteViolated(Detector, array_like=True):
-    """Counts for each policy how often it was violated.
+    """Detector that counts the violations of each policy.
 
     Attributes:
-        policies: by name.
+        policies: state of each policy, by name.
     """
 
     pattern = Pattern.PREREQUISITE_VIOLATED
@@ -61,7 +61,7 @@ class PrerequisiteViolated(Detector, array_like=True):
     policies: dict[str, Prerequisite] = {}
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When the required tool has succeeded."""
+        """Whether a success of the required tool has reset the violations."""
         del ctx
         return not any(
             record.violations and policy_fingerprint(name) == active.fingerprint
@@ -70,14 +70,14 @@ class PrerequisiteViolated(Detector, array_like=True):
 
     @classmethod
     def own_text(cls, active: ActivePattern, severity: PatternSeverity, rules: Rules) -> str:
-        """The text that the policy itself brings."""
+        """Nudge text defined by the policy; empty if it defines none."""
         for name, policy in rules.policies.items():
             if policy_fingerprint(name) == active.fingerprint:
                 return policy.texts.get(severity, policy.message)
         return ""
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
-        """Count the policies that the call violates; each violation also names the tool that should have come first."""
+        """Count the policies that the call violates; each violation also counts for `ToolAvoidance`."""
         del args
         if not ctx.rules.policies:
             return
@@ -97,7 +97,7 @@ class PrerequisiteViolated(Detector, array_like=True):
             ctx.state.detector(ToolAvoidance).name(policy.requires, call.started_ms, ctx)
 
     def on_success(self, tool_name: str, ctx: Context) -> None:
-        """The policies that require the tool are met, and what was held against the model is over."""
+        """Mark the policies that require the tool as met, and reset their violations."""
         for name, policy in ctx.rules.policies.items():
             if policy.requires == tool_name:
                 record = self._record(name)
@@ -106,7 +106,7 @@ class PrerequisiteViolated(Detector, array_like=True):
                 record.event_ids = []
 
     def on_user(self, ctx: Context) -> None:
-        """Count violations afresh; what has been met stays met."""
+        """Reset the violations; policies that are met stay met."""
         del ctx
         for record in self.policies.values():
             record.violations = 0
@@ -115,14 +115,14 @@ class PrerequisiteViolated(Detector, array_like=True):
     def _record(self, name: str) -> Prerequisite:
         record = self.policies.get(name)
         if record is None:
-            while len(self.policies) >= MAX_POLICIES:  # policies come and go with the rules
+            while len(self.policies) >= MAX_POLICIES:  # policies may be added and removed with the rules
                 del self.policies[next(iter(self.policies))]
             record = self.policies[name] = Prerequisite()
         return record
 
 
 def policy_fingerprint(name: str) -> int:
-    """What names a policy in the outputs about it."""
+    """Fingerprint of a policy in the outputs about it."""
     return digest(name.encode())
 
 

@@ -1,4 +1,4 @@
-"""Reads since the last action that bring nothing new; beyond a cap, reads in a row whatever they bring."""
+"""Detector of reads without new results since the last action, and of too many reads in a row whatever they return."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from ..records import ActivePattern
 from .detector import Detector, Finished
 
 _WITH_NEWS = "read_only_loop with news"
-"""Names the texts for reads that go on beyond the cap although they bring news."""
+"""Variant of the nudge texts for reads beyond the cap that return new results."""
 
 
 class ReadOnlyLoop(Detector, array_like=True):
-    """Counts steps with reads: all of them in a row, and those since the last news.
+    """Detector that counts steps with reads: all of them in a row, and those since the last new result.
 
-    A read with news is work and starts the count of stale ones afresh; an unknown call with news breaks the row. What
-    another read has just brought is no news: a search that is only worded anew finds the same nothing.
+    A read with a new result resets the count of stale reads; a successful call of another class with a new result
+    resets both counts. A result that another read in the window has given is not new, so a reworded search with the
+    same result is stale.
 
     Attributes:
-        reads: steps with reads in a row, news or not.
-        reads_since: when the first of them started, milliseconds.
-        step: step of the latest read.
-        stale: of the reads, those since the last news.
-        stale_since: when the first of these started, milliseconds.
-        stale_ids: the latest of them.
-        explores: nothing but reads since the user spoke.
+        reads: consecutive steps with reads, whatever their results.
+        reads_since: start of the first of them, milliseconds.
+        step: number of the step of the latest read.
+        stale: reads since the last new result.
+        stale_since: start of the first stale read, milliseconds.
+        stale_ids: event ids of the latest stale reads.
+        explores: whether there were only reads since the last user message.
     """
 
     pattern = Pattern.READ_ONLY_LOOP
@@ -56,13 +57,13 @@ class ReadOnlyLoop(Detector, array_like=True):
     explores: bool = True
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When neither count makes a pattern any more."""
+        """Whether neither count reaches a step of its ladder any more."""
         del active
         rules = ctx.rules.behaviour
         return not (rules.read_only_loop.step(self.stale) or rules.read_only_cap.step(self.reads))
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count a read; another call may break the row."""
+        """Count a read; a call of another class may reset the counts."""
         call, news = done.call, done.news
         if call.tool_class is not ToolClass.READ:
             self.explores = False
@@ -76,9 +77,9 @@ class ReadOnlyLoop(Detector, array_like=True):
             self._report(done, ctx)
 
     def _count(self, done: Finished, *, news: bool) -> bool:
-        """Count a read; False when its step has been counted."""
+        """Count a read; returns False if its step was counted already."""
         call = done.call
-        if news:  # one of a batch is enough to make the step news
+        if news:  # one read with a new result is enough for the whole batch
             self.stale = 0
             self.stale_ids = []
         if self.step == call.step and self.reads:
@@ -112,10 +113,10 @@ class ReadOnlyLoop(Detector, array_like=True):
         ctx.sightings.append(seen)
 
     def _beyond_cap(self, rules: BehaviourRules) -> int:
-        """Severity of the reads in a row."""
+        """Severity of the reads in a row; 0 while the session starts with exploration, if that is exempt."""
         return 0 if rules.cold_start_exempt and self.explores else rules.read_only_cap.step(self.reads)
 
     def on_progress(self) -> None:
-        """Start the counts afresh."""
+        """Reset both counts."""
         self.stale = self.reads = 0
         self.stale_ids = []

@@ -1,4 +1,4 @@
-"""Every detector, in the order of precedence, and which of them is interested in what."""
+"""Registry of the detectors: their order of precedence, and the detectors of each hook."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .unknown_tool import UnknownTool
 
 
 class Detectors(msgspec.Struct):
-    """The detectors of one agent, and those of its session, with all that they have counted.
+    """The detectors of one agent and of its session, with their counts.
 
-    One nudge at a time: where one event raises several patterns, the first of these is nudged. A missing prerequisite
-    and a tool that does not exist name the one thing to do; the same error with other arguments is the weaker form of
-    the same call; paging is a special case of reading, chanting one of talking. Time and budget say nothing about
-    why, so they come last.
+    The field order is the precedence: where one event raises several patterns, only the first of them is nudged. A
+    missing prerequisite and an unknown tool come first, because they name a single remedy. A repeated call comes before
+    the same error with other arguments, which is weaker evidence; paging comes before reading, and repeated text before
+    messages, because they are special cases. Stalls and budgets come last, because they do not name a cause.
 
-    Each field is named for the pattern. A snapshot holds them by name, so their order may change.
+    Each field has the name of its pattern. A snapshot stores the fields by name, so their order may change.
     """
 
     prerequisite_violated: PrerequisiteViolated = msgspec.field(default_factory=PrerequisiteViolated)
@@ -57,32 +57,32 @@ class Detectors(msgspec.Struct):
 
 
 KINDS: dict[str, type[Detector]] = get_type_hints(Detectors)
-"""Pattern → its detector, in the order of precedence."""
+"""Detector class by pattern, in the order of precedence."""
 
 FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}
-"""Detector → its pattern."""
+"""Pattern by detector class."""
 
 PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
-"""Pattern → its place in the order of precedence."""
+"""Position in the order of precedence, by pattern."""
 
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
-"""Patterns whose detectors serve all agents of a session."""
+"""Patterns whose detectors are shared by all agents of a session."""
 
 
 def _names(hook: str) -> list[str]:
-    """Patterns whose detectors override a hook, in the order in which they report."""
+    """Patterns whose detectors override a hook, sorted by `reported`."""
     kinds = [kind for kind in KINDS.values() if getattr(kind, hook) is not getattr(Detector, hook)]
     return [FIELDS[kind] for kind in sorted(kinds, key=lambda kind: kind.reported)]
 
 
 def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
-    """Function that gives the detectors which override a hook, two or more, in the order in which they report."""
+    """Getter of the two or more detectors that override a hook, sorted by `reported`."""
     first, second, *others = _names(hook)
     return attrgetter(first, second, *others)
 
 
 def _alone_interested_in(hook: str) -> Callable[[Detectors], Detector]:
-    """Function that gives the only detector which overrides a hook: faster than to go through a tuple of one."""
+    """Getter of the only detector that overrides a hook; faster than iterating over a tuple of one."""
     [name] = _names(hook)
     return attrgetter(name)
 

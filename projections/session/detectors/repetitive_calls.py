@@ -1,4 +1,4 @@
-"""The same call with the same result, in several steps since progress; a changed result is polling, not a loop."""
+"""Detector of a call repeated with the same result in several steps since progress; a changed result ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .detector import Detector, Finished
 
 
 class RepetitiveCalls(Detector, array_like=True):
-    """Looks for the call just finished, with the same known result, in the window of steps. Counts nothing itself."""
+    """Detector that searches the window of steps for the same call and result; it keeps no counts of its own."""
 
     pattern = Pattern.REPETITIVE_CALLS
     ends_with = "another result, or progress"
@@ -23,7 +23,7 @@ class RepetitiveCalls(Detector, array_like=True):
     ended_by_progress = ended_by_call = outgrown = True
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count the steps in which the call gave this result, back to another result or to progress."""
+        """Count the steps in which the call gave this result, back to a different result or to progress."""
         if not done.same or not done.verdict.result:
             return
         rules, steps = ctx.rules.behaviour, ctx.state.steps

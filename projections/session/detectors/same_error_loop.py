@@ -1,4 +1,4 @@
-"""One tool failing the same way with different arguments; a success of that tool, or another error, ends it."""
+"""Detector of a tool that fails the same way with different arguments, until it succeeds or fails differently."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .detector import Detector, Finished
 
 MAX_ERROR_STREAKS = 16
 MAX_STREAK_CALLS = 32
-"""Distinct calls of a streak remembered; an older one counts again."""
+"""Maximum number of distinct calls remembered per streak; a forgotten call counts again."""
 
 
 class ErrorStreak(msgspec.Struct, array_like=True):
-    """Calls of one tool, with different arguments, that fail the same way.
+    """A streak of calls of one tool, with different arguments, that fail the same way.
 
     Attributes:
-        calls: fingerprints of the latest of them, so that the same call again is not counted twice.
-        since_ms: when the first of them started, milliseconds.
+        calls: fingerprints of the latest of these calls, so that a repeated call is not counted twice.
+        since_ms: start of the first of these calls, milliseconds.
     """
 
     tool_name: str
@@ -34,18 +34,18 @@ class ErrorStreak(msgspec.Struct, array_like=True):
 
     @property
     def fingerprint(self) -> int:
-        """What names the streak: the tool and how it fails."""
+        """Fingerprint of the streak: a digest of the tool and the error."""
         return digest(f"{self.tool_name}\x00{self.error}".encode())
 
 
 class SameErrorLoop(Detector, array_like=True):
-    """Counts for each failing tool the calls that failed the same way.
+    """Detector that counts, per failing tool, the distinct calls that failed the same way.
 
-    The same call again is `error_retry_loop`'s and counts once here, and so does a parallel batch. Expected failures
-    say nothing.
+    A repeated call counts once here (`error_retry_loop` counts repeats), and so does a parallel batch. Expected
+    failures are ignored.
 
     Attributes:
-        streaks: the latest failing tools, oldest first.
+        streaks: streaks of the latest failing tools, oldest first.
     """
 
     pattern = Pattern.SAME_ERROR_LOOP
@@ -60,12 +60,12 @@ class SameErrorLoop(Detector, array_like=True):
     streaks: list[ErrorStreak] = []
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When the streak is not kept any more."""
+        """Whether the streak has ended or was dropped."""
         del ctx
         return all(streak.fingerprint != active.fingerprint for streak in self.streaks)
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count a failure; a success of its tool, or another failure, ends the streak."""
+        """Count a failure; a success of the tool or a different failure ends its streak."""
         verdict, streaks = done.verdict, self.streaks
         if not streaks and not verdict.failed:
             return

@@ -1,12 +1,12 @@
-"""Silence, turns that take too long, calls past their deadline (docs/detection.md, Time).
+"""Detectors of silence, of turns that take too long and of calls past their deadline (docs/detection.md, Time).
 
-The model owes a sign of life while a turn is open, no call is, and no person is asked; but only where the publisher is
-known to end its turns. Otherwise an open turn means nothing: the session, or the recording of it, may just be over.
+Silence is measured while a turn is open, no call is open and no person is asked, and only where the publisher is known
+to end its turns. Otherwise an open turn proves nothing: the session, or its recording, may be over.
 
 A call is overdue at the deadline that its publisher stated, and is closed then; without one it is overdue after
-`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turns are
-published, a call without a stated deadline is reported only if their ends are, too: elsewhere most of them were just
-left open.
+`calls.overdue_after_ms` and stays open. The time in which it waits for a person never counts. Where turn starts are
+published, a call without a stated deadline is reported only if turn ends are published too: otherwise most of these
+calls were never finished by their publisher.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class OverdueCall(msgspec.Struct, array_like=True):
     """A call that is past its deadline and whose real finish may still come.
 
     Attributes:
-        started_ms: when it started, milliseconds; later by the time it waited for a person.
-        multiple: multiples of its deadline told so far.
+        started_ms: start plus the time it waited for a person, milliseconds.
+        multiple: latest multiple of its deadline that was reported.
     """
 
     call_id: str
@@ -51,7 +51,7 @@ class OverdueCall(msgspec.Struct, array_like=True):
 
 
 class StalledCall(Detector, array_like=True):
-    """Follows calls that are past their deadline, until they finish or the model moves on.
+    """Detector that tracks calls past their deadline until they finish or the model moves on.
 
     Attributes:
         overdue: the latest of these calls.
@@ -73,17 +73,17 @@ class StalledCall(Detector, array_like=True):
     cut_off_at: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When nobody waits for the call any more."""
+        """Whether the call is no longer tracked."""
         del ctx
         return all(late.fingerprint != active.fingerprint for late in self.overdue)
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
-        """A call that was closed at its deadline is overdue."""
+        """Track a call that an appended finish has closed at its deadline."""
         if is_our_finish(done.event):
             self.on_overdue(done.call, ctx)
 
     def on_overdue(self, call: OpenCall, ctx: Context) -> None:
-        """Wait for the real finish of the call, unless the model has moved on."""
+        """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
         moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
         if call.started_ms < self.cut_off_at or moved_on:
@@ -99,18 +99,18 @@ class StalledCall(Detector, array_like=True):
         self._report(late, ctx)
 
     def arrived(self, call_id: str) -> OverdueCall | None:
-        """The overdue call of an id, which nobody waits for any more: it has finished, or a person is asked about it."""
+        """Stop tracking the call of an id, as it has finished or waits for a person; returns it, or None if unknown."""
         waited_for = next((late for late in self.overdue if late.call_id == call_id), None)
         if waited_for is not None:
             self.overdue = [late for late in self.overdue if late.call_id != call_id]
         return waited_for
 
     def moved_on(self, agent_id: str) -> None:
-        """An agent acts or speaks: it does not wait for its overdue calls any more."""
+        """Stop tracking the overdue calls of an agent that calls a tool or writes a message."""
         self.overdue = [late for late in self.overdue if late.agent_id != agent_id]
 
     def due(self, ctx: Context) -> int:
-        """At the next multiple of a deadline."""
+        """Time of the next multiple of a deadline, milliseconds; 0 never."""
         if not self.overdue:
             return 0
         rules = ctx.rules.behaviour
@@ -125,16 +125,16 @@ class StalledCall(Detector, array_like=True):
                 self._report(late, ctx)
 
     def on_turn_start(self, ctx: Context) -> None:
-        """Whatever began before was cut off."""
+        """Cut off all calls begun before now."""
         self._cut_off(ctx.emit.at)
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
-        """Whatever began in the turn was cut off by its end."""
+        """Cut off all calls of the turn, if it has ended."""
         if ended:
             self._cut_off(ctx.emit.at + 1)
 
     def on_user(self, ctx: Context) -> None:
-        """Whatever began before was cut off."""
+        """Cut off all calls begun before now."""
         self._cut_off(ctx.emit.at)
 
     def _cut_off(self, at: int) -> None:
@@ -153,13 +153,13 @@ class StalledCall(Detector, array_like=True):
 
 
 class StalledTurn(Detector, array_like=True):
-    """Watches the open turn: how long it has been silent, and how long it has lasted.
+    """Detector that measures the silence and the duration of the open turn.
 
     Attributes:
-        last_sign: latest event of the conversation.
-        silent_since: since when the model owes a sign of life, milliseconds; 0 it owes none.
-        silence_told: multiples of the longest silence told so far.
-        duration_told: multiples of the longest turn told so far.
+        last_sign: id of the latest event of the conversation.
+        silent_since: start of the measured silence, milliseconds; 0 if none is measured.
+        silence_told: latest multiple of the longest allowed silence that was reported.
+        duration_told: latest multiple of the longest allowed turn that was reported.
     """
 
     pattern = Pattern.STALLED_TURN
@@ -179,12 +179,12 @@ class StalledTurn(Detector, array_like=True):
     duration_told: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After any sign of life, or with the turn."""
+        """Whether an event of the conversation, or the end of the turn, has ended the stall."""
         del ctx
         return not (self.silence_told if active.fingerprint == _SILENCE else self.duration_told)
 
     def signed(self, event: ev.Event, ctx: Context, *, waits: Sequence[object]) -> None:
-        """The conversation goes on, and the model owes another sign of life, unless it `waits` for a call or a person."""
+        """Restart the measured silence at an event; `waits`: calls or questions, during which none is measured."""
         self.last_sign = event.id
         turn = ctx.state.turn
         owes = not waits and turn.ends_published and turn.open
@@ -195,7 +195,7 @@ class StalledTurn(Detector, array_like=True):
         self.silent_since = ctx.emit.at if owes else 0
 
     def due(self, ctx: Context) -> int:
-        """At the next multiple of the longest silence, or of the longest turn."""
+        """Time of the next multiple of the longest silence or the longest turn, milliseconds; 0 never."""
         rules = ctx.rules.behaviour
         silence = self._silence_due(rules) if self.silent_since else 0
         if rules.max_turn_duration_seconds is None:
@@ -204,7 +204,7 @@ class StalledTurn(Detector, array_like=True):
         return min(silence, duration) if silence and duration else silence or duration
 
     def on_due(self, ctx: Context) -> None:
-        """Report a silence, and a turn, that have reached a further multiple."""
+        """Report a silence, and a turn, that has reached a further multiple."""
         rules, turn, at = ctx.rules.behaviour, ctx.state.turn, ctx.emit.at
         if 0 < self._silence_due(rules) <= at:
             self.silence_told = rules.stalled_turn.rung_after(self.silence_told)
@@ -214,12 +214,12 @@ class StalledTurn(Detector, array_like=True):
             self._report(_DURATION, self.duration_told, ctx)
 
     def on_turn_start(self, ctx: Context) -> None:
-        """Measure the new turn."""
+        """Reset the reported duration."""
         del ctx
         self.duration_told = 0
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
-        """No turn is measured any more."""
+        """Reset the reported duration, if the turn has ended."""
         del ctx
         if ended:
             self.duration_told = 0
@@ -249,9 +249,9 @@ class StalledTurn(Detector, array_like=True):
 
 
 def _was_answered(event: ev.ToolCallFinished) -> bool:
-    """Whether the model has got a result to go on with.
+    """Whether the model has received a result to continue with.
 
-    After a refusal or an interruption the word is with the user; a call that we closed may still be out there.
+    After a refusal or an interruption the user comes next; a call closed by an appended finish may still be running.
     """
     error = event.error
     if error is not None and error.type and neutral_reason(error.type):

@@ -1,7 +1,7 @@
-"""The same text block over and over, in one message or across messages.
+"""Detector of a text block that is repeated within one message or across messages.
 
-A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules repeat by nature and are
-exempt. Only checksums are kept; news from a call and the user's word start the count afresh.
+A block is a sentence or a line of prose. Code, tables, lists, headings, quotes and rules are exempt, because they
+repeat by nature. Only checksums are kept; a new result of a call or a user message resets the counts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..records import ActivePattern
 from .detector import Detector, Finished, Message
 
 MAX_SAID = 64
-"""Text blocks remembered, as digests."""
+"""Maximum number of text blocks remembered, as digests."""
 
 MAX_TEXT_CHARS = 20_000
-"""Of a longer message its end is read: a model that chants does so until it is cut off."""
+"""Only the last characters of a longer message are read: a model that repeats itself does so until it is cut off."""
 
 MIN_BLOCK_CHARS = 20
-"""Shorter blocks ("Done.") may come as often as they like."""
+"""Shorter blocks ("Done.") are ignored. Characters."""
 
 CHUNK_CHARS = 50
-"""A long block without sentences is searched for repeats of its last characters."""
+"""Number of last characters of a long block whose repeats are counted in it."""
 
 LONG_BLOCK_CHARS = 4 * CHUNK_CHARS
 MAX_REPEATS = 100
@@ -38,12 +38,12 @@ _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
 class TextLoop(Detector, array_like=True):
-    """Counts how often each block was said since the last news.
+    """Detector that counts the occurrences of each text block since the last new result.
 
     Attributes:
-        said: digests of blocks and how often each was said, latest said last.
-        event_ids: the latest messages that repeated one.
-        since_ms: when the first block was said, milliseconds.
+        said: number of occurrences by digest of the block, most recent last.
+        event_ids: ids of the latest messages that repeated a block.
+        since_ms: time of the first block, milliseconds.
         repeated: digest of the block that the latest message repeated; 0 none.
     """
 
@@ -62,18 +62,18 @@ class TextLoop(Detector, array_like=True):
     repeated: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """After a message that repeats another block, or none."""
+        """Whether the latest message repeats a different block or none."""
         del ctx
         return self.repeated != active.fingerprint
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """News from a call starts the count afresh."""
+        """Reset the counts if the call gave a new result."""
         del ctx
         if self.said and done.news:
             self._forget()
 
     def on_text(self, message: Message, ctx: Context) -> None:
-        """Look for the block that the message repeats most often, counting the messages since the last news."""
+        """Count the blocks of a message, and report the block that was repeated most often since the last reset."""
         said, event = self.said, message.event
         if not said:
             self.since_ms = ctx.emit.at
@@ -105,7 +105,7 @@ class TextLoop(Detector, array_like=True):
 
 
 def _blocks(event: ModelText) -> list[tuple[int, int]]:
-    """Checksums of the blocks of a message, and how often each stands in it; few are remembered, so these will do."""
+    """Checksums of the blocks of a message with their numbers of occurrences; CRC-32 is enough for MAX_SAID blocks."""
     if event.text is None:
         return [(crc32(event.text_digest.encode()), 1)] if event.text_digest else []
     text = event.text[-MAX_TEXT_CHARS:]
@@ -122,7 +122,7 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
             blocks.append((crc32(chunk.encode(errors="replace")), repeats))
         else:
             blocks.append((crc32(block.encode(errors="replace")), times))
-    whole = "\n".join(lines)  # what is chanted may begin and end within sentences
+    whole = "\n".join(lines)  # a repeated text may begin and end within sentences
     chunk = whole[-CHUNK_CHARS:]
     if (repeats := _count(chunk, whole)) > max(times for _, times in blocks):
         blocks.append((crc32(chunk.encode(errors="replace")), repeats))
@@ -130,7 +130,7 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
 
 
 def _count(chunk: str, block: str) -> int:
-    """How often a chunk occurs, overlaps included: what is chanted may be shorter than the chunk."""
+    """Number of occurrences of a chunk, overlaps included (a repeated text may be shorter than the chunk)."""
     count, at = 0, block.find(chunk)
     while at >= 0 and count < MAX_REPEATS:
         count, at = count + 1, block.find(chunk, at + 1)
@@ -138,7 +138,7 @@ def _count(chunk: str, block: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines that are prose, in lower case, without what stands at the margins."""
+    """The lines that are prose, stripped and in lower case."""
     return [
         line.lower()
         for raw in text.splitlines()
@@ -147,5 +147,5 @@ def _lines(text: str) -> list[str]:
 
 
 def _sentences(lines: list[str]) -> list[str]:
-    """Sentences of lines; shorter ones than a block are left out."""
+    """Sentences of the lines that are at least MIN_BLOCK_CHARS long."""
     return [part for line in lines for part in _SENTENCE_END.split(line) if len(part) >= MIN_BLOCK_CHARS]

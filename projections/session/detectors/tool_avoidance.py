@@ -1,8 +1,8 @@
-"""A tool that exists is named again and again, and not called.
+"""Detector of an existing tool that is named repeatedly and not called.
 
-The model names it in a sentence that announces work, or a policy names it when it is violated. A call of the tool ends
-it, whatever comes of the call. A name that may be an ordinary word ("Edit", "bash") counts where the sentence says that
-it is to be used ("I'll use the Edit tool"); one that may not (`read_file`, `readFile`) counts anywhere in it.
+The model names it in a sentence that announces work, or a violated policy names it. Any call of the tool, whatever its
+result, ends the pattern. A name that may be an ordinary word ("Edit", "bash") counts only where the sentence says that
+the tool will be used ("I'll use the Edit tool"); other names (`read_file`, `readFile`) count anywhere in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNMISTAKABLE = re.compile(r"_|[a-z][A-Z]|[A-Za-z]\d")
 
 
 class NamedTool(msgspec.Struct, array_like=True):
-    """A tool that was named since it was last called, and since when (milliseconds)."""
+    """A tool that was named since its last call; `since_ms` is the time of the first mention, milliseconds."""
 
     tool_name: str
     event_ids: list[str]
@@ -34,7 +34,7 @@ class NamedTool(msgspec.Struct, array_like=True):
 
 
 class ToolAvoidance(Detector, array_like=True):
-    """Counts how often tools are named before they are called.
+    """Detector that counts how often each tool is named before it is called.
 
     Attributes:
         named: the latest of these tools.
@@ -53,24 +53,24 @@ class ToolAvoidance(Detector, array_like=True):
     named: list[NamedTool] = []
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When the tool has been called."""
+        """Whether the tool has been called, or was dropped from the list."""
         del ctx
         return all(digest(one.tool_name.encode()) != active.fingerprint for one in self.named)
 
     def on_act(self, call: OpenCall) -> None:
-        """What was said of a tool before it is called no longer counts."""
+        """Reset the count of the called tool."""
         if self.named:
             self.named = [one for one in self.named if one.tool_name != call.tool_name]
 
     def on_message(self, message: Message, ctx: Context) -> None:
-        """Count the tools that the publisher says were named, and those of this session in announcing sentences."""
+        """Count the tools named by the publisher's `mentions`, and the session's tools in announcing sentences."""
         event = message.event
         if message.announces or (event.mentions and event.text is None and event.announces is None):
             for tool_name in _tools_of(message, ctx.state):
                 self.name(tool_name, ctx.emit.at, ctx)
 
     def name(self, tool_name: str, at: int, ctx: Context) -> None:
-        """Count that a tool has been named, at a time in milliseconds, once more since it was last called."""
+        """Count one more mention of a tool at a time in milliseconds, and report it at a step of the ladder."""
         tools = self.named
         known = next((one for one in tools if one.tool_name == tool_name), None)
         if known is None:
@@ -94,7 +94,7 @@ def _tools_of(message: Message, state: SessionRecord) -> list[str]:
     found = list(dict.fromkeys(mentions[:MAX_NAMED_TOOLS])) if mentions else []
     text = (event.text or "")[:MAX_TEXT_CHARS]
     tools = [tool for tool in state.tools if tool in text and tool not in mentions]
-    if tools:  # most texts hold none
+    if tools:  # most texts contain none
         sentences = set(message.sentences)
         for tool in tools:
             pattern = _mention(tool)
@@ -105,7 +105,7 @@ def _tools_of(message: Message, state: SessionRecord) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _mention(tool_name: str) -> re.Pattern[str]:
-    """What counts as naming a tool in a lower-case sentence."""
+    """Regular expression that finds a mention of a tool in a lower-case sentence."""
     name = re.escape(tool_name.lower())
     if _UNMISTAKABLE.search(tool_name):
         return re.compile(rf"(?<![\w./-]){name}(?![\w/-])")

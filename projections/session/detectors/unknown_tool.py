@@ -1,6 +1,6 @@
-"""Calls to tools that do not exist, whatever their names, none a whole window of steps after the one before.
+"""Detector of calls to tools that do not exist, counted while each follows the one before within a window of steps.
 
-Other calls may lie between: a model that makes up every second tool has not understood what it can do.
+The names may differ, and other calls may come in between.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .detector import Detector, Finished
 
 
 class UnknownTool(Detector, array_like=True):
-    """Counts the steps with such calls.
+    """Detector that counts the steps with calls to unknown tools.
 
     Attributes:
-        calls: the count.
-        step: step that was counted last.
-        tools: names of the latest of the tools.
-        event_ids: the latest of the calls.
-        since_ms: when the first of them started, milliseconds.
+        calls: number of these steps.
+        step: number of the step counted last.
+        tools: names of the tools in the latest of these calls.
+        event_ids: ids of the latest of these calls.
+        since_ms: start of the first of these calls, milliseconds.
     """
 
     pattern = Pattern.UNKNOWN_TOOL
@@ -43,12 +43,12 @@ class UnknownTool(Detector, array_like=True):
     since_ms: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """When the count has started afresh."""
+        """Whether the count is zero."""
         del active, ctx
         return not self.calls
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
-        """Count a call that failed because there is no such tool; the session forgets the tool."""
+        """Count a call that failed because the tool does not exist, and remove the tool from the session's tools."""
         call = done.call
         if not _is_unknown(done.event, call.tool_name):
             return
