@@ -1,1 +1,1 @@
-"""Keyed by workspace and tool, service or model tier: breaker and trust. Reads `outcomes` and `commands`."""
+"""The tool stage, keyed by workspace and tool, service or model tier. Reads `outcomes` and `commands`."""

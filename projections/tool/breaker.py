@@ -1,17 +1,18 @@
-"""Circuit breaker: should traffic be sent at all? (docs/design/semantics.md#circuit-breaker).
+"""Circuit breaker: decides whether a tool or service may be called (docs/design/semantics.md#circuit-breaker).
 
-Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough failures in a
-row, or a high enough share of them, open the circuit. After `open_s` it is half-open for whoever reads the state: that
-follows from `open_until`, so no timer is needed and the result is the same with and without one. Half-open, one probe
-is in flight for the whole fleet, granted as a lease; enough successful probes close, a failed or lost one opens for
-longer.
+Theory of operation. Results of calls (after their retries) fill a window of the latest calls; enough consecutive
+failures, or a high enough failure rate, open the circuit. After `open_s` it is half-open; readers derive this from
+`open_until`, so no timer is needed and the result is the same with and without one. While it is half-open, one probe is
+in flight for the whole fleet, granted as a lease; enough successful probes close the circuit, a failed or lost one
+opens it for longer.
 
 Failures are server_error, crash, corruption, timeout and transient. An answered application error (invalid input, not
 found, permission, validation) proves that the transport is healthy: it is not measured, and it ends a run of failures.
-So does whatever the tool of an MCP server reports as a result (docs/decisions/0084-what-a-servers-tool-reports.md).
+The same holds for a failure that the tool of an MCP server reports as a result
+(docs/decisions/0084-what-a-servers-tool-reports.md).
 
-The circuit of a tool that has fine keys opens only while `SPREAD` of them fail: one command that crashes all the time
-says nothing about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
+The circuit of a tool that has fine keys opens only while at least `SPREAD` of them fail: one command that always
+crashes is no evidence about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ HEALTH_FAILURES = frozenset(
 
 
 SPREAD = 3
-"""Fine keys of a tool that must be failing before its circuit opens."""
+"""Number of fine keys of a tool that must be failing before its circuit opens."""
 
 
 class Move(StrEnum):
-    """What can move a circuit."""
+    """Trigger of a circuit's transition."""
 
     CONSECUTIVE = "consecutive"
     RATE = "rate"
@@ -67,11 +68,11 @@ TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
 
 
 BreakerOrder = BreakerForceOpen | BreakerClose | BreakerDisable | BreakerObserve
-"""An operator's order about a circuit."""
+"""Operator command about a circuit."""
 
 
 class Change(NamedTuple):
-    """A transition that happened, and when (milliseconds)."""
+    """Transition of a circuit; `at` in milliseconds."""
 
     before: BreakerState
     after: BreakerState
@@ -80,16 +81,17 @@ class Change(NamedTuple):
 
 
 class ProbeAnswer(NamedTuple):
-    """Answer to a probe request."""
+    """Answer to a probe request; `lease_until` in milliseconds."""
 
     granted: bool
     lease_until: int
 
 
 def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Make the next move that time alone has brought by `at`: a lost probe, an expired cooldown or order.
+    """Make the next transition due by `at`: a lost probe, an expired cooldown or an expired forced opening.
 
-    It happens at its own time. Call it until it returns nothing: so each change is emitted with the state it led to.
+    The transition gets the time at which it was due. Call this until it returns nothing, so that each change is emitted
+    together with the state it led to.
     """
     lease = record.lease
     if lease is not None and lease.until <= at:
@@ -103,26 +105,26 @@ def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[
 
 
 def may_move_by_time(record: BreakerRecord) -> bool:
-    """Whether time alone can do anything to a circuit; a closed one, nearly every one, just stays."""
+    """Whether time alone can move a circuit; False for a closed one without a lease, the usual case."""
     return record.state is not _C or record.lease is not None
 
 
 def due_at(record: BreakerRecord) -> int | None:
-    """When time alone does something that must be told: the lease's end, or a forced opening's."""
+    """Time of the end of the lease or of a forced opening, milliseconds; None if neither is pending."""
     if record.lease is not None:
         return record.lease.until
     return record.open_until if record.state is _F and record.open_until else None
 
 
 def _clean(record: BreakerRecord) -> None:
-    """Forget all results, as a circuit does when it closes."""
+    """Clear all results, as after closing."""
     record.results = []
     record.consecutive = []
     record.failing = {}
 
 
 def note_call(record: BreakerRecord, outcome: CallOutcome, at: int) -> None:
-    """Note the class that the tool of a call declares, and when the circuit was used first."""
+    """Record the declared class of the called tool, and the time of the first use of the circuit."""
     if outcome.class_declared:
         record.tool_class = outcome.tool_class
     if not record.since:
@@ -132,9 +134,9 @@ def note_call(record: BreakerRecord, outcome: CallOutcome, at: int) -> None:
 def fold_call(
     record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, key: int = 0
 ) -> list[Change]:
-    """Fold one finished call into the circuit; time must have been caught up before.
+    """Fold one finished call into the circuit; transitions due by `at` must have been made before.
 
-    `key`: digest of the call's fine key, where the circuit is that of a tool with fine keys; else 0.
+    `key`: digest of the call's fine key if the circuit belongs to a tool with fine keys; else 0.
     """
     if record.mode is BreakerMode.DISABLED:
         return []
@@ -169,10 +171,10 @@ def fold_call(
 
 
 def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Fold a call that counts in the circuit of its service into that of its tool.
+    """Fold a call that counts in the circuit of its service into the circuit of its tool.
 
-    It never opens the tool's. A half-open one it helps to close, however it went: the tool ran, and what failed was the
-    service.
+    Such a call never opens the tool's circuit. While that circuit is half-open the call counts as a successful probe,
+    even if it failed: the tool ran, and the service failed.
     """
     if record.state is not _H or record.mode is BreakerMode.DISABLED:
         return []
@@ -181,7 +183,7 @@ def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: Br
 
 
 def _note_key(record: BreakerRecord, key: int, at: int, *, failed: bool) -> None:
-    """Note whether the latest call of a fine key failed."""
+    """Record whether the latest call of a fine key failed."""
     record.failing.pop(key, None)
     if failed:
         record.failing[key] = at
@@ -190,7 +192,7 @@ def _note_key(record: BreakerRecord, key: int, at: int, *, failed: bool) -> None
 
 
 def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
-    """Whether a call failed, whether it says anything at all, and whether it is measured."""
+    """Health of a finished call: (failed, counts as an answer to a probe, counts in the window)."""
     if outcome.verdict == "neutral" or outcome.expected:
         return False, False, False
     if outcome.verdict == "success":
@@ -200,7 +202,7 @@ def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
 
 
 def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Open by the first configured threshold that is reached: consecutive, rate, slow rate."""
+    """Open the circuit if a configured threshold is reached, checked in the order: consecutive, rate, slow rate."""
     if policy.consecutive_failures is not None and len(record.consecutive) >= policy.consecutive_failures:
         return move(record, Move.CONSECUTIVE, policy, at)
     measured = len(record.results)
@@ -220,10 +222,10 @@ def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) ->
 def _settle_probe(
     record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy, at: int, *, failed: bool, answered: bool
 ) -> list[Change]:
-    """Settle the probe by a call that finished while half-open, if it is the probe.
+    """Settle the probe with a call that finished while half-open, if that call is the probe.
 
-    A call that started before the opening never decides. With a lease out, only the leased call does (call ids are
-    not unique, so its session counts too); without one (a platform that only publishes), any call.
+    A call that started before the opening is ignored. While a lease is held, only the leased call counts (matched by
+    call id and session, as call ids are not unique); without a lease (a platform that only publishes), any call counts.
     """
     if outcome.started_ms < record.opened_at:
         return []
@@ -240,7 +242,7 @@ def _settle_probe(
 
 
 def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
-    """Grant the fleet's one probe, or refuse it; a circuit that is closed or not enforced lets the call pass."""
+    """Grant or refuse the fleet's single probe; a circuit that is closed or not enforced grants without a lease."""
     if record.mode is not BreakerMode.ENFORCE or record.state is _C:
         return ProbeAnswer(granted=True, lease_until=0)
     if record.state is not _H:
@@ -255,7 +257,7 @@ def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequ
 
 
 def obey(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Apply an operator's order: force the circuit open, close it, switch it off, or let it only observe."""
+    """Apply an operator's command: force the circuit open, close it, disable it, or set it to observe only."""
     if not record.since:
         record.since = at
     if isinstance(order, BreakerObserve):
@@ -274,7 +276,7 @@ def obey(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: 
 
 
 def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -> list[Change]:
-    """Make one transition of the table; nothing if the table has none."""
+    """Make the transition that the table has for a trigger; returns an empty list if it has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))
     if after is None:
@@ -302,7 +304,7 @@ def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -
 
 
 def _backoff(record: BreakerRecord, policy: BreakerPolicy) -> float:
-    """Factor on the time that a circuit stays open; the cap where the power leaves the range of numbers."""
+    """Factor on the open time of a circuit, at most `backoff_cap` (also where the power overflows)."""
     try:
         return min(policy.backoff_cap, policy.backoff**record.reopened)
     except OverflowError:
@@ -310,6 +312,6 @@ def _backoff(record: BreakerRecord, policy: BreakerPolicy) -> float:
 
 
 def failure_rate(record: BreakerRecord) -> tuple[float, int]:
-    """Failed share of the measured calls in the window, and their number."""
+    """Failure rate (0 to 1) of the measured calls in the window, and their number."""
     measured = len(record.results)
     return (sum(result & 1 for result in record.results) / measured if measured else 0.0), measured

@@ -1,6 +1,6 @@
-"""Decisions of the tool stage as wire events: transitions, answers to probes, and the public state of a key.
+"""Emitters of the tool stage's wire events: transitions, probe answers, and the public state of a key.
 
-Emitters read states and change none: what was published is noted by whoever called them.
+Emitters only read states; the caller records what was published.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .failure_counts import effective_failures
 from .state import Fold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
-"""Latest failures whose times a public state lists."""
+"""Maximum number of latest failures whose times a public state lists."""
 
 
 class Cause(NamedTuple):
-    """What moved a trust record: a call, or an operator's order.
+    """Input event that moved a trust record: a call, or an operator's command.
 
     Attributes:
-        id: of the input event.
-        session_id: session of the call; empty for an order.
-        user_id: user of the call; empty for an order.
+        id: id of the input event.
+        session_id: session of the call; empty for a command.
+        user_id: user of the call; empty for a command.
     """
 
     id: str
@@ -40,7 +40,7 @@ def _when(ms: int) -> str | None:
 
 
 def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: EscalationRule, cause: Cause) -> None:
-    """Emit a transition of trust, or that recovery waits for the operator, with evidence and ready-made texts."""
+    """Emit a trust transition, or a recovery that waits for the operator, with its evidence and display texts."""
     workspace = fold.state.workspace_id
     evidence = change.evidence if change.after in {TrustState.ESCALATED, TrustState.BLOCKED} else ()
     kind: type[out.TrustFields] = out.TrustRecoveryPending if change.pending else out.TrustChanged
@@ -75,9 +75,9 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
 
 
 def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
-    """Publish a key's whole public state; a tombstone once it is back to its default.
+    """Publish the whole public state of a key, or a tombstone once it is back to its default.
 
-    Returns whether the `state` topic holds the key from now on.
+    Returns whether the `state` topic holds the key afterwards.
     """
     state, emit = fold.state, fold.emit
     key = trust_key(state, record)
@@ -98,7 +98,7 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
             scope=record.scope,
             state=record.state,
             failures=round(failures, 4),
-            # A tool as a whole is judged by how many of its keys fail, not by the number of their failures.
+            # A tool as a whole is judged by the number of its failing keys, not by the number of failures.
             threshold=None if record is state.trust and state.keyed else rule.count_threshold,
             window_s=rule.window_seconds,
             consecutive=record.consecutive,
@@ -154,7 +154,7 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
 
 
 def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswer) -> None:
-    """Emit who holds the fleet's one probe, or that a call must fail fast."""
+    """Emit that the fleet's single probe was granted, or that the call must fail fast."""
     state = fold.state
     kind: type[out.ProbeAnswer] = out.BreakerProbeGranted if answer.granted else out.BreakerProbeDenied
     fold.emit.write(
@@ -174,9 +174,9 @@ def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswe
 
 
 def breaker_state(fold: Fold) -> bool:
-    """Publish a circuit's whole public state; a tombstone once it is closed and enforced again.
+    """Publish the whole public state of a circuit, or a tombstone once it is closed and enforced again.
 
-    Returns whether the `state` topic holds the circuit from now on.
+    Returns whether the `state` topic holds the circuit afterwards.
     """
     state, record, emit = fold.state, fold.state.breaker, fold.emit
     key = f"breaker:{state.workspace_id}{US}{state.scope}"
@@ -221,7 +221,7 @@ def breaker_state(fold: Fold) -> bool:
 
 
 def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str) -> str:
-    """Describe what leads back to trust; `order_key` names the record whose reset makes calls of the key run again."""
+    """Text on how trust is restored; `order_key` is the key of the record whose reset lets calls of the key run."""
     match record.state:
         case TrustState.ESCALATED:
             when = rfc3339(trust.recovery_at(record, rule))[11:19]
@@ -247,7 +247,7 @@ def subject(record: TrustRecord) -> str:
 
 
 def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str:
-    """What a user is shown when a key moves."""
+    """Text shown to the user when the state of a key changes."""
     name, why, order_key = subject(record), change.reason, change.order_key
     if change.pending:
         return f"{name} ready for recovery. Use `trustfold recover {in_quotes(order_key)}` to restore trust."

@@ -1,6 +1,6 @@
-"""Counted failures of one trust record: how much each weighs by its age and by the sessions since (docs/trust.md).
+"""Decay and rates of the counted failures of one trust record (docs/trust.md).
 
-A failure weighs less with every hour, and with every later session in which the key only worked.
+The weight of a failure falls with each hour, and with each later session in which the key only succeeded.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from .state import MAX_SESSIONS, TrustRecord
 HOUR_MS = 3_600_000
 
 SESSION_DECAY = 0.8
-"""Factor on the weight of a failure for each later session that only worked."""
+"""Factor on the weight of a failure for each later session with successes only."""
 
 WORKED, FAILED = 1, 2
-"""Flags of a session on a key."""
+"""Bit flags of a session on a key: it had a success, it had a counted failure."""
 
 
 def note_session(record: TrustRecord, session_id: str, flag: int) -> int:
-    """Note that a session worked or failed on this key; returns its ordinal, counting sessions as they first appear.
+    """Record a success or failure of a session on this key; returns the session's ordinal, by first appearance.
 
-    Only sessions since the oldest remembered failure are kept, for they alone make it count less.
+    Only sessions since the oldest remembered failure are kept, because only these reduce its weight.
     """
     if not session_id:
         return record.session_count
     mark, sessions, flags = _mark(session_id), record.sessions, record.session_flags
-    flags += [FAILED] * (len(sessions) - len(flags))  # sessions that an older version noted lessen nothing
+    flags += [FAILED] * (len(sessions) - len(flags))  # sessions recorded by an older version reduce no weight
     if mark in sessions:
         place = sessions.index(mark)
         flags[place] |= flag
@@ -42,7 +42,7 @@ def note_session(record: TrustRecord, session_id: str, flag: int) -> int:
 
 
 def _forget_oldest_session(record: TrustRecord) -> None:
-    """Drop the oldest session; what it took from earlier failures stays taken."""
+    """Drop the oldest session, and apply its reduction to the weights of earlier failures permanently."""
     ordinal = record.session_count - (len(record.sessions) - 1)
     del record.sessions[0]
     if record.session_flags.pop(0) == WORKED:
@@ -57,7 +57,7 @@ def _mark(session_id: str) -> int:
 
 
 def decay(age_ms: int, clean_sessions: int) -> float:
-    """Weight of a failure at an age, after so many later sessions in which the key only worked."""
+    """Factor on the weight of a failure by its age and by the number of later sessions with successes only."""
     return float(max(0.1, 1.0 - 0.1 * (age_ms // HOUR_MS)) * SESSION_DECAY**clean_sessions)
 
 
@@ -78,20 +78,20 @@ def effective_failures(record: TrustRecord, rule: EscalationRule, at: int) -> fl
 
 
 def failure_rate(record: TrustRecord, rule: EscalationRule, at: int) -> tuple[float, int]:
-    """Failed share of the calls in the window, and how many calls there were."""
+    """Failure rate (0 to 1) of the calls in the window, and their number."""
     since = at - rule.window_seconds * 1000
     calls = [call for call in record.calls if call >> 1 >= since]
     return (sum(call & 1 for call in calls) / len(calls) if calls else 0.0), len(calls)
 
 
 def failed_lately(record: TrustRecord, calls: int) -> int:
-    """Counted failures among the latest calls of a record."""
+    """Number of counted failures among the latest `calls` calls of a record."""
     first = record.calls_seen - calls
     return sum(failure.call > first for failure in record.failures)
 
 
 def failing_keys(record: TrustRecord, rule: EscalationRule, at: int) -> int:
-    """Fine keys of a tool whose latest call failed, with a counted failure inside the window."""
+    """Number of fine keys of a tool whose latest call failed, with a counted failure inside the window."""
     since = at - rule.window_seconds * 1000
     failed = {failure.key for failure in record.failures if failure.at >= since}
     return len(failed.intersection(record.failing))

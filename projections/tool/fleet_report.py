@@ -1,10 +1,10 @@
-"""Reports to the fleet: how a tool does in one workspace, for each user who calls it there (docs/trust.md).
+"""Reports of a tool's trust and failure counts in one workspace to the fleet stages, per user (docs/trust.md).
 
 Theory of operation. Every call of the tool is counted in coarse buckets of time. While the tool as a whole is trusted,
-that is all: nothing is told. Once it is not, the fleet is told for each of its users: the state whenever it changes,
-the counts when they begin to mean something, when the failed share has moved by a tenth, and with the first call of
-each new bucket. The end is told twice, the second time in a later bucket: should a crash have let an order and a call
-change places, the fleet hears how it ended all the same (decision 0012).
+nothing is reported. Otherwise a report is emitted for each of its users: when the state changes, when there are enough
+calls for a rate, when the failure rate has moved by a tenth, and with the first call of each new bucket. The return to
+trust is reported twice, the second time in a later bucket: if a crash has swapped the order of a command and a call,
+the fleet still gets the final state (decision 0012).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .emitters import Cause
 from .state import MAX_USERS, FleetReport, Fold, TrustRecord
 
 BUCKETS = 6
-"""Parts of the window in which calls are counted; the oldest leaves the window as a whole."""
+"""Number of buckets of the window; the oldest bucket is dropped as a whole."""
 
 RATE_STEP = 0.1
-"""Change of the failed share that is worth telling."""
+"""Change of the failure rate that causes a report."""
 
 _TRUSTED = TrustState.TRUSTED
 
 
 def after_call(fold: Fold, outcome: CallOutcome) -> None:
-    """Count a call that has been folded into the tool's own trust record, and report what changed."""
+    """Count a call that has been folded into the tool's own trust record, and report changes."""
     state, rules, verdict = fold.state, fold.rules.fleet, outcome.verdict
     own = state.trust
     if own is None or own.scope != "tool" or verdict == "neutral" or not rules.enabled:
@@ -48,7 +48,7 @@ def after_call(fold: Fold, outcome: CallOutcome) -> None:
 
 
 def after_order(fold: Fold, cause: str) -> None:
-    """Report what an operator's order has changed; one that trusts the tool starts the counts afresh."""
+    """Report the changes made by an operator's command; one that restores trust resets the counts."""
     own, report = fold.state.trust, fold.state.fleet_report
     if own is None or report is None or not fold.rules.fleet.enabled:
         return
@@ -59,7 +59,7 @@ def after_order(fold: Fold, cause: str) -> None:
 
 
 def _join(report: FleetReport, user: str) -> bool:
-    """Remember a user; False when there is no room, because whoever was told of a trouble must hear of its end."""
+    """Add a user; returns False if the list is full and a problem has been reported, as its end must be reported too."""
     if len(report.users) >= MAX_USERS:
         if report.told:
             return False
@@ -69,7 +69,7 @@ def _join(report: FleetReport, user: str) -> bool:
 
 
 def _roll(report: FleetReport, at: int, rules: FleetRules) -> None:
-    """Begin a new bucket, and let those go that have left the window."""
+    """Begin a new bucket, and drop the buckets that have left the window."""
     width = max(1, int(rules.window_seconds * 1000) // BUCKETS)
     passed = min(BUCKETS, (at - report.until) // width + 1)
     report.tally = ([0, 0] * passed + report.tally)[: 2 * BUCKETS]
@@ -77,12 +77,12 @@ def _roll(report: FleetReport, at: int, rules: FleetRules) -> None:
 
 
 def _tell(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, joined: bool) -> None:
-    """Report to each user's tool, if something has changed that is worth it; `joined`: a user has just come."""
+    """Emit a report for each user if a change requires it; `joined`: a user has just been added."""
     rules, emit = fold.rules.fleet, fold.emit
     trusted = own.state is _TRUSTED
     changed = own.state != report.told
     if changed and trusted:
-        report.tally = [0, 0]  # what was held against it is forgiven
+        report.tally = [0, 0]  # restored trust resets the counts
     calls, failures = sum(report.tally[::2]), sum(report.tally[1::2])
     due = changed or report.until != report.told_until
     if not due and (trusted or not (joined or _moved(report, calls, failures, rules))):
@@ -109,7 +109,7 @@ def _tell(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, jo
 
 
 def _moved(report: FleetReport, calls: int, failures: int, rules: FleetRules) -> bool:
-    """Whether the counts say something else than they said when they were told last."""
+    """Whether the failure rate moved by RATE_STEP, or gained or lost enough calls, since it was last reported."""
     means, meant = calls >= rules.min_calls, report.told_calls >= rules.min_calls
     if not (means and meant):
         return means != meant

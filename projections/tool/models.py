@@ -1,11 +1,11 @@
-"""Models on failure keys: who copes with what, and when another one should be tried (docs/design/semantics.md#models).
+"""Profiles of models per failure key, and suggestions to switch the model (docs/design/semantics.md#models).
 
-Theory of operation. Every call counts for its model on its failure key. What a model can do something about, and only
-that, counts against it: invalid input, invalid output, going round in circles. Other failures (an outage, a refusal)
-blame no model and are left out of the rates compared. A switch is suggested when the other model is better beyond
-chance: its rate's lower Wilson bound lies above the current one's upper bound, and the rates differ by a good deal.
-Only models that can be had are suggested: those that the session declared available; of a session that declared none,
-those that the tool was called by within the last 30 days.
+Theory of operation. Every call counts for its model on its failure key. Only failures that a model can cause count
+against it: invalid input, invalid output, loops. Other failures (an outage, a refusal) are left out of the compared
+rates. A switch is suggested when the other model is significantly better: the lower Wilson bound of its success rate
+lies above the upper bound of the current model's, and the rates differ by at least `min_difference`. Only available
+models are suggested: those that the session declared, or, if it declared none, those that called the tool within the
+last 30 days.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from .state import (
 )
 
 SEEN_WITHIN_MS = 30 * 86_400_000
-"""A model whose last call with the tool is longer ago is not suggested, unless the session declares it available."""
+"""Age in milliseconds of a model's last call above which it is suggested only if the session declares it available."""
 
 
 Z_90 = 1.6448536269514722
-"""Standard deviations that hold 90 % of a normal distribution."""
+"""Half width, in standard deviations, of the central 90 % of a normal distribution."""
 
 
 class Standing(NamedTuple):
-    """What a profile says about a model, outages left out.
+    """Success rate of a model on a key, failures of other causes left out.
 
     Attributes:
         rate: success rate, 0 to 1.
-        measured: calls and patterns behind it.
-        lower: what the rate is at least, with 90 % confidence on both sides.
-        upper: what it is at most.
+        measured: number of calls and patterns that it was computed from.
+        lower: lower bound of the two-sided 90 % confidence interval.
+        upper: upper bound of the interval.
     """
 
     rate: float
@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
 
 class Better(NamedTuple):
-    """Another model that does better, and how both stand."""
+    """A better model, with its rates and those of the current model."""
 
     model: str
     theirs: Standing
@@ -66,12 +66,10 @@ class Better(NamedTuple):
 
 
 def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, float]:
-    """Lower and upper bound of the rate behind `successes` of `trials`, each 0 to 1; (0, 1) without a trial.
-
-    Wilson's score interval: three of three is no proof of perfection.
+    """Bounds of Wilson's score interval for `successes` of `trials`, each 0 to 1; (0, 1) without a trial.
 
     Raises:
-        ValueError: fewer than no successes, or more than trials.
+        ValueError: `successes` is negative or greater than `trials`.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes of {trials} trials cannot be")
@@ -82,13 +80,13 @@ def wilson_bounds(successes: int, trials: int, z: float = Z_90) -> tuple[float, 
     middle = rate + square / (2 * trials)
     spread = z * sqrt(rate * (1 - rate) / trials + square / (4 * trials * trials))
     scale = 1 + square / trials
-    lower = (middle - spread) / scale if successes else 0.0  # exact at the ends, where rounding would miss the rate
+    lower = (middle - spread) / scale if successes else 0.0  # exactly 0 or 1 at the ends, despite rounding
     upper = (middle + spread) / scale if successes < trials else 1.0
     return max(0.0, lower), min(1.0, upper)
 
 
 def standing(profile: ModelProfile) -> Standing:
-    """How a model stands on a key."""
+    """Success rate and confidence interval of a profile."""
     measured = profile.attempts - (profile.failures - profile.own) + profile.patterns
     good = measured - profile.own - profile.patterns
     lower, upper = wilson_bounds(good, measured)
@@ -101,10 +99,10 @@ def better_model(
     rules: ModelRules,
     is_available: Callable[[str], bool] = lambda _model: True,
 ) -> Better | None:
-    """The available model to suggest in place of `current`, if one is better beyond chance.
+    """The available model to suggest in place of `current`; None if none is significantly better.
 
-    Of several, the one with the highest lower bound; `preferred_models` break ties among those whose bounds overlap
-    with it.
+    Of several, the one with the highest lower bound; `preferred_models` decide among those whose interval overlaps
+    with its interval.
     """
     mine = profiles.get(current)
     if mine is None or mine.own + mine.patterns < rules.min_failures:
@@ -127,7 +125,7 @@ def better_model(
 
 
 def fold_call(fold: Fold, outcome: CallOutcome) -> None:
-    """Count a finished call for its model; informational failures and neutral outcomes count nowhere."""
+    """Count a finished call for its model; informational failures and neutral outcomes are ignored."""
     if not outcome.model or outcome.expected or outcome.verdict == "neutral":
         return
     key, profile = _open_profile(fold, outcome.fine_key, outcome.model)
@@ -147,7 +145,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
 
 
 def fold_pattern(fold: Fold, seen: PatternSeen) -> None:
-    """Count against a model that it went round in circles with the tool."""
+    """Count a detected pattern against the model that showed it with the tool."""
     if not seen.model:
         return
     key, profile = _open_profile(fold, seen.fine_key, seen.model)
@@ -159,7 +157,7 @@ def fold_pattern(fold: Fold, seen: PatternSeen) -> None:
 
 
 def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProfile]:
-    """Find or make the profile of a model on a key; returns also its key: the tool's own once there are too many."""
+    """Find or create the profile of a model; returns also its key: the tool's own key once there are too many."""
     state, models = fold.state, fold.state.models
     key = fine_key
     profiles = models.get(key)
@@ -178,7 +176,7 @@ def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProf
 
 
 def _blame(fold: Fold, key: str, profile: ModelProfile, event: CallOutcome | PatternSeen) -> None:
-    """Remember what counts against a model; suggest a better one, once per session and key."""
+    """Record evidence against a model, and suggest a better one, once per session and key."""
     profile.evidence.append(event.cause)
     del profile.evidence[:-MAX_MODEL_EVIDENCE]
     state, rules = fold.state, fold.rules.models
@@ -215,7 +213,7 @@ def _blame(fold: Fold, key: str, profile: ModelProfile, event: CallOutcome | Pat
 
 
 def _availability(state: ToolState, event: CallOutcome | PatternSeen, at: int) -> Callable[[str], bool]:
-    """Which models can be suggested: those that the session declared, else those seen lately."""
+    """Predicate of the models that may be suggested: those that the session declared, else those seen recently."""
     if event.models is not None:
         return event.models.__contains__
     return lambda model: any(
@@ -238,7 +236,7 @@ def _record_key(state: ToolState, key: str, model: str) -> str:
 
 
 def published_keys(state: ToolState) -> list[str]:
-    """Keys of the profiles that have been published, on the `state` topic."""
+    """Keys on the `state` topic of the published profiles."""
     return [
         _record_key(state, key, model)
         for key, profiles in state.models.items()
@@ -248,7 +246,7 @@ def published_keys(state: ToolState) -> list[str]:
 
 
 def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
-    """Publish a profile, and set when to do so again: its rate, as published, is never off by more than an eighth."""
+    """Publish a profile, and set its next publication so that published failures lag by at most about an eighth."""
     profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
     bad = profile.failures + profile.patterns
     profile.bad_at = bad + 1 + bad // FAILURES_TOLD

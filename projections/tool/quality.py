@@ -1,12 +1,13 @@
-"""Quality: how well does this tool do what it is for? (docs/design/semantics.md#tool-quality).
+"""Quality score of a tool: how well it does its task (docs/design/semantics.md#tool-quality).
 
-Theory of operation. A tool starts at the score it was registered with. A failure that is the tool's own takes some of
-it away, by its cause; a run of failures costs more from the fifth and again from the tenth. Each success gives a little
-back, never beyond the registered score, and a score that is whole again ends the run. A tool that was not reachable or
-not allowed loses nothing: that is for the breaker and for trust.
+Theory of operation. A tool starts at the score it was registered with. A failure caused by the tool reduces it, by an
+amount that depends on the cause; a run of failures costs more from the fifth and again from the tenth. Each success
+raises the score a little, up to the registered score, which ends the run. A tool that was not reachable or not allowed
+loses nothing: the breaker and trust handle these failures.
 
-Two failures at scenarios with the same word, because the tool cannot do it, tag the tool `not-for-WORD`; words of its
-own name are no news. The tag expires, and goes when the tool succeeds at such a scenario or is restored.
+Two failures at scenarios with the same word, because the tool is not capable of them, tag the tool `not-for-WORD`;
+words of its own name are ignored. The tag expires, and is removed when the tool succeeds at such a scenario or is
+restored.
 
 A tool whose latest calls all failed by availability is down: followers rank it behind others until `unavailable_until`,
 or until a call succeeds.
@@ -27,30 +28,30 @@ from ..scenario import content_words, name_words, tag_of
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
 
 AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
-"""Failures that say nothing about what a tool can do."""
+"""Failures of availability or permission, which are no evidence about a tool's capability."""
 
 _NO_CAPABILITY = AVAILABILITY | {Severity.SERVER_ERROR, Severity.CRASH, Severity.SECURITY}
-"""Kinds of failure that a mark's message may show, by which nobody knows whether the tool can do the work."""
+"""Severities, read from a mark's message, that are no evidence that the tool is not capable of the work."""
 
 _NOT_AT_HAND = re.compile(r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b")
-"""Words of an operator's message that speak of availability."""
+"""Words in an operator's message that indicate a problem of availability."""
 
 UNAVAILABLE_STATUS = frozenset({502, 503})
-"""Server errors by which a gateway or the service itself says that it is not there."""
+"""HTTP statuses by which a gateway or the service reports that it is unavailable."""
 
 MAX_SCENARIO_CHARS = 200
 DAY_MS = 86_400_000
 FORGOTTEN_AFTER = 5
-"""Half-lives after which a failed scenario is forgotten: it would take off less than a hundredth."""
+"""Half-lives after which a failed scenario is forgotten, as it would cost less than a hundredth of the score."""
 
 TOLD_STEP = 0.05
-"""Change of the score that followers are told of, where nothing else has changed."""
+"""Change of the score that is published when nothing else has changed."""
 
 _SURCHARGE_FROM, _HIGHER_FROM = 5, 10
 
 
 def registered_score(state: ToolState, rules: QualityRules) -> float:
-    """The score a tool earns its way back to."""
+    """Registered score of a tool, which successes restore; 0 to 1."""
     if state.quality is not None and state.quality.raised:
         return state.quality.raised
     registered = rules.tools.get(state.name)
@@ -58,16 +59,16 @@ def registered_score(state: ToolState, rules: QualityRules) -> float:
 
 
 def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float:
-    """What a failure costs when it is the `failures`-th in its run."""
+    """Amount by which the `failures`-th failure of a run reduces the score."""
     base = {QualitySeverity.LOW: rules.low, QualitySeverity.MEDIUM: rules.medium, QualitySeverity.HIGH: rules.high}
     surcharge = rules.tenth if failures >= _HIGHER_FROM else rules.fifth if failures >= _SURCHARGE_FROM else 0.0
     return base[severity] + surcharge
 
 
 def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | None:
-    """Severity of a failed call for quality, by its cause; None: it costs nothing.
+    """Quality severity of a failed call, by its cause; None if it does not reduce the score.
 
-    A tool that ran and said no costs little where it was asked for a scenario, and nothing elsewhere.
+    A call that the tool answered with a plain refusal is LOW if it has a scenario, else None.
     """
     if outcome.severity is None or outcome.http_status in UNAVAILABLE_STATUS:
         return None
@@ -77,15 +78,15 @@ def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | 
 
 
 def shows_incapable(outcome: CallOutcome) -> bool:
-    """Whether a failure shows that the tool cannot do what it was asked for.
+    """Whether a failure shows that the tool is not capable of the requested work.
 
-    It refused the input, or its answer did not hold. An exception shows nothing: it may be a fault of the moment.
+    True if it rejected the input or its output was invalid. An exception proves nothing, as it may be temporary.
     """
     return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
 
 
 def is_unavailable(outcome: CallOutcome) -> bool:
-    """Whether a failed call did not reach the tool, or got no answer in time."""
+    """Whether a failed call did not reach the tool or got no answer in time."""
     return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
 
 
@@ -106,7 +107,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
 
 
 def mark(fold: Fold, event: QualityMark) -> None:
-    """Fold an explicit mark: its own word says what it costs; its message, whether the tool can do the work at all."""
+    """Fold an explicit mark: its severity gives the cost, its message decides whether the tool is capable at all."""
     scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
     message = (event.error_message or "").lower()
     incapable = by_message(message) not in _NO_CAPABILITY and _NOT_AT_HAND.search(message) is None
@@ -115,9 +116,9 @@ def mark(fold: Fold, event: QualityMark) -> None:
 
 
 def restore(fold: Fold, event: QualityRestore) -> None:
-    """Give a tool its score, clean: no run of failures, no tags, no failed scenarios.
+    """Restore a tool's score, and clear its run of failures, tags and failed scenarios.
 
-    A score above the registered one registers the tool anew at that score.
+    A score above the registered one becomes the new registered score.
     """
     state = fold.state
     registered = registered_score(state, fold.rules.quality)
@@ -142,7 +143,7 @@ def _missed(fold: Fold) -> None:
 
 
 def _open_record(state: ToolState, rules: QualityRules) -> QualityRecord:
-    """Find the tool's record, or begin a clean one."""
+    """Find the tool's record, or create a clean one."""
     if state.quality is None:
         whole = registered_score(state, rules)
         state.quality = QualityRecord(score=whole, told=whole)
@@ -150,13 +151,13 @@ def _open_record(state: ToolState, rules: QualityRules) -> QualityRecord:
 
 
 def _down_until(record: QualityRecord, rules: QualityRules) -> int:
-    """Time (ms) until which the tool ranks behind others; 0 where it is not down."""
+    """Time (ms) until which the tool ranks behind others; 0 if it is not down."""
     down = record.missed >= rules.unavailable_after
     return record.missed_at + int(rules.unavailable_seconds * 1000) if down else 0
 
 
 def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: bool) -> None:
-    """Take off what a failure costs, and remember the scenario; `incapable`: the tool cannot do what it was asked."""
+    """Reduce the score for a failure, and record its scenario; `incapable`: the tool is not capable of the work."""
     state, at, rules = fold.state, fold.at, fold.rules.quality
     record = _open_record(state, rules)
     record.failures += 1
@@ -172,7 +173,7 @@ def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: 
         until = at + int(rules.tag_days * DAY_MS)
         for word in content_words(scenario):
             if word not in own:
-                known = record.words.pop(word, None)  # the one that failed last stands last
+                known = record.words.pop(word, None)  # keeps the words in the order of their latest failure
                 failures = known.failures if known is not None and known.until > at else 0
                 record.words[word] = WordRecord(failures + 1, until)
         while len(record.words) > MAX_WORDS:
@@ -180,7 +181,7 @@ def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: 
 
 
 def _succeeded(fold: Fold, record: QualityRecord, outcome: CallOutcome) -> None:
-    """Earn back a little, and take back what the success has disproved."""
+    """Raise the score for a success, and remove the tags and failed scenarios that it disproves."""
     rules = fold.rules.quality
     registered = registered_score(fold.state, rules)
     if record.score < registered:
@@ -199,7 +200,7 @@ def _succeeded(fold: Fold, record: QualityRecord, outcome: CallOutcome) -> None:
 
 
 def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None:
-    """What time alone has done; a follower sees it by the times in the public state."""
+    """Remove expired words, misses and scenarios; followers derive this from the times in the public state."""
     for word in [word for word, known in record.words.items() if known.until <= at]:
         del record.words[word]
     if record.missed and at - record.missed_at >= rules.unavailable_seconds * 1000:
@@ -210,7 +211,7 @@ def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None
 
 
 def _publish(fold: Fold, cause: str, *, always: bool) -> None:
-    """Publish what followers need to know anew; a tombstone, and nothing remembered, once all is as registered."""
+    """Publish a changed quality; a tombstone, and drop the record, once everything is as registered."""
     state, at, rules, emit = fold.state, fold.at, fold.rules.quality, fold.emit
     record = state.quality
     assert record is not None  # noqa: S101 - callers have just changed it
@@ -226,7 +227,7 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
         return
     told = record.told if record.published else registered
     down_until = _down_until(record, rules)
-    if down_until:  # followers are told again before what they know runs out
+    if down_until:  # published again before the time known to followers has passed
         always = always or down_until - record.down_told >= rules.unavailable_seconds * 500
     else:
         always = always or record.down_told > at

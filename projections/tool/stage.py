@@ -1,8 +1,8 @@
 """The tool stage: breaker, trust, models and quality of one tool, service or model tier in one workspace.
 
 Folds each outcome into the circuit of its scope (`breaker`), into trust (`trust_scopes`), and for a tool into the
-profiles of its models (`models`), its quality (`quality`) and what the fleet is told (`fleet_report`). All of them fold
-from the same outcome, never from each other's output.
+profiles of its models (`models`), its quality (`quality`) and the reports to the fleet (`fleet_report`). All of them
+fold the same outcome, never each other's output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_RECENT_IDS = 64
 
 
 class ToolStage:
-    """Stage of the topology that is keyed by workspace and scope."""
+    """Topology stage keyed by workspace and scope."""
 
     name = "tool"
     sources = ("outcomes", "commands")
@@ -78,11 +78,11 @@ class ToolStage:
         return f"{workspace}{US}{scope_of_key(event.key)}", event.id, epoch_ms(event.time)
 
     def scopes(self, state: ToolState, event: Outcome | Command) -> tuple[str, str, str]:
-        """The key's workspace, and the user whose call it is; trust and circuits know no session."""
+        """Workspace of the key and user of the call; the session part is empty, as no rules here are per session."""
         return state.workspace_id or self.envelope(event)[0].partition(US)[0], getattr(event, "user_id", ""), ""
 
     def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: Rules, emit: Emitter) -> None:
-        """Fold one record; one that was seen before changes nothing."""
+        """Fold one record; a repeated record changes nothing."""
         origin = event.origin if isinstance(event, OutcomeBase) else -1  # commands have none
         if _is_repeated(state, event, origin):
             return
@@ -100,22 +100,21 @@ class ToolStage:
         _remember(state, event, origin)
 
     def idle_ms(self, rules: Rules) -> int:
-        """Milliseconds without a call or an order after which a key is forgotten, if nothing of it stands."""
+        """Milliseconds without a call or a command after which a key may be forgotten (see `rest`)."""
         return int(rules.idle.key_idle_hours * HOUR_MS)
 
     def renews(self, event: Outcome | Command) -> bool:
-        """Whether an event is heard of the key itself; here also that its time has come."""
+        """Whether an event resets the key's idle time; here every event does, `TimePassed` included."""
         del event
         return True
 
     def rest(self, state: ToolState) -> Rest:
-        """What is left of a state, now that its key is idle.
+        """What of an idle key's state must be kept.
 
-        A state may be forgotten when nothing of it decides anything about a later call: its circuit is closed and
-        enforced, all its keys are trusted, and what it counted lies far outside every window. Profiles of models go
-        with it: they are about calls that nobody makes any more. What an operator ordered, what asks or stops calls,
-        what ranks the tool below its registered quality, and what the fleet holds against it stays, however long ago it
-        was (docs/trust.md, Forgotten keys).
+        A state may be forgotten when it no longer affects a later call: its circuit is closed and enforced, all its
+        keys are trusted, and its counts lie far outside every window. Profiles of models are forgotten with it. State
+        that an operator ordered, that asks about or stops calls, that ranks the tool below its registered quality, or
+        that was reported to the fleet is kept without limit (docs/trust.md, Forgotten keys).
         """
         circuit, report = state.breaker, state.fleet_report
         if (
@@ -127,13 +126,13 @@ class ToolStage:
         for record in trust_scopes.records(state):
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
                 return Rest.STANDS
-        # Orders about a tool reach its keys at services by the list of these.
+        # `services` is kept because commands about a tool are passed on to its keys at these services.
         if state.quality is not None or (report is not None and report.told) or state.services:
             return Rest.STANDS
         return Rest.TOLD if _published_keys(state) else Rest.NOTHING
 
     def part_with(self, state: ToolState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
-        """Take back what a state that is forgotten has published; False: something of it stands."""
+        """Emit tombstones for everything published of a forgotten state; returns False if the state must be kept."""
         del key, at, rules
         if self.rest(state) is Rest.STANDS:
             return False
@@ -142,23 +141,23 @@ class ToolStage:
         return True
 
     def due_at(self, state: ToolState) -> int | None:
-        """When the probe's lease or a forced opening ends."""
+        """End of the probe's lease or of a forced opening, milliseconds; None if neither is pending."""
         return breaker.due_at(state.breaker)
 
     def due(self, state: ToolState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append that the time has come; it takes effect when it is read back."""
+        """Append a `TimePassed` for the due time; it takes effect when it is read back."""
         del now, rules
         lease, due = state.breaker.lease, breaker.due_at(state.breaker)
         if due is not None:
             _append_time(state, key, due, emit, cause=lease.event_id if lease is not None else "")
 
     def pass_time(self, state: ToolState, key: str, at: int, emit: Emitter) -> None:
-        """Append that a time has come; it takes effect when it is read back."""
+        """Append a `TimePassed` for a time in milliseconds; it takes effect when it is read back."""
         _append_time(state, key, at, emit)
 
 
 def _append_time(state: ToolState, key: str, at: int, emit: Emitter, *, cause: str = "") -> None:
-    """Append to the stage's own source topic that a time has come."""
+    """Append a `TimePassed` to the stage's own source topic."""
     passed = TimePassed(
         id=f"{key}@{at}/time", time_ms=at, workspace_id=state.workspace_id, scope=state.scope, cause=cause
     )
@@ -166,20 +165,20 @@ def _append_time(state: ToolState, key: str, at: int, emit: Emitter, *, cause: s
 
 
 def _published_keys(state: ToolState) -> list[str]:
-    """Keys on the `state` topic; a tool as a whole and its calls without a fine key share one."""
+    """Published keys on the `state` topic; a tool as a whole and its calls without a fine key share one."""
     shown = dict.fromkeys(emitters.trust_key(state, one) for one in trust_scopes.records(state) if one.published)
     return [*shown, *models.published_keys(state)]
 
 
 def _is_repeated(state: ToolState, event: Any, origin: int) -> bool:
-    """Whether a record was folded before: by its origin where it comes from `events`, else by its id."""
+    """Whether a record was folded before, recognised by its origin if it comes from `events`, else by its id."""
     if origin >= 0:
         return origin <= state.origins.get(event.origin_partition, -1)
     return digest(event.id.encode()) in state.recent_ids
 
 
 def _remember(state: ToolState, event: Any, origin: int) -> None:
-    """Remember a record that has been folded; one on which the fold failed may come again."""
+    """Remember a folded record; called after the fold, so that a record whose fold failed may be repeated."""
     if origin >= 0:
         state.origins[event.origin_partition] = origin
         return
@@ -188,7 +187,7 @@ def _remember(state: ToolState, event: Any, origin: int) -> None:
 
 
 def _catch_up(fold: Fold) -> None:
-    """Emit what time alone has done to the circuit, at its own time, under ids that follow from that time."""
+    """Make and emit the circuit's due transitions, each at its due time and with an id derived from it."""
     state, emit, record = fold.state, fold.emit, fold.state.breaker
     policy = fold.rules.breakers.policy_for(state.scope, record.tool_class)
     cause, now, traceparent = emit.cause, emit.at, emit.traceparent
@@ -202,7 +201,7 @@ def _catch_up(fold: Fold) -> None:
 
 
 def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
-    """Fold a finished call into everything that the scope keeps."""
+    """Fold a finished call into all parts of the scope's state."""
     state = fold.state
     state.kind, state.plugin_name = outcome.kind, outcome.plugin_name
     of_tool = state.scope.startswith("tool:")
@@ -235,14 +234,14 @@ def _fold_into_circuit(fold: Fold, outcome: CallOutcome, *, of_tool: bool) -> No
 
 
 def _publish_circuit(fold: Fold, changes: list[breaker.Change], evidence: tuple[str, ...]) -> None:
-    """Emit how the circuit has changed and its public state, and note whether that is published now."""
+    """Emit the circuit's changes and its public state, and record whether it is published."""
     for change in changes:
         emitters.breaker_changed(fold, change, evidence)
     fold.state.breaker.published = emitters.breaker_state(fold)
 
 
 def _fold_other(fold: Fold, event: Outcome | Command) -> None:
-    """Fold what is no finished call."""
+    """Fold a record other than a finished call."""
     match event:
         case ProbeRequest():
             _fold_probe_request(fold, event)
@@ -251,7 +250,7 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
         case TrustOrder():
             trust_orders.obey_passed_on(fold, event)
         case TimePassed() | CallOutcome():
-            return  # time has taken effect by itself
+            return  # `_catch_up` has already made the due transitions
         case QualityMark():
             quality.mark(fold, event)
         case QualityRestore():
@@ -265,7 +264,7 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
 
 
 def _fold_probe_request(fold: Fold, request: ProbeRequest) -> None:
-    """Grant or refuse the fleet's one probe, and emit which."""
+    """Grant or refuse the fleet's single probe, and emit the answer."""
     record = fold.state.breaker
     policy = fold.rules.breakers.policy_for(fold.state.scope, record.tool_class)
     answer = breaker.grant_probe(record, policy, request, fold.at)

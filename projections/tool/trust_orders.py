@@ -1,7 +1,7 @@
-"""Operators' orders about trust: which records an order is about, here and in other states of its workspace.
+"""Application of operators' trust commands to the records they concern, here and in other states of the workspace.
 
-An order for a tool or service as a whole reaches its fine keys too, wherever they live; an order for a fine key that
-its service does not know goes on to the tool, where older versions kept such keys.
+A command for a tool or service as a whole also applies to its fine keys, in whichever state they are kept; a command
+for a fine key that is unknown at its service is passed on to the tool, where older versions kept such keys.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .trust import Move, Order
 from .trust_scopes import own_record, publish, records
 
 APPROVAL_S = 3600.0
-"""Seconds after which an approval that was not used ends, unless its command says otherwise."""
+"""Seconds after which an unused approval expires, unless its command states another time."""
 
 _SEEN_ORDERS = frozenset({Move.REMOVE, Move.RESTORE})
-"""Moves that are published also of a tool that is followed for the fleet alone."""
+"""Moves that are published even for a tool whose record is kept for the fleet alone."""
 
 TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore
 """An operator's command about trust."""
 
 
 def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
-    """Refuse an order that would remember one fine key too many; before time or order have changed anything.
+    """Reject a removal that would add a fine key beyond the limit; called before anything has changed.
 
     Raises:
-        EventRejected: the tool has its most fine keys.
+        EventRejected: the scope already has `trust.max_fine_keys` fine keys.
     """
     most = rules.trust.max_fine_keys
     if len(state.fine) < most or not _is_new_fine_key(state, command.key):
@@ -47,7 +47,7 @@ def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
 
 
 def obey(fold: Fold, command: TrustCommand) -> None:
-    """Apply a command to the key it names; one for a scope as a whole reaches its fine keys too."""
+    """Apply a command to the key it names; one for a scope as a whole also applies to its fine keys."""
     state, name = fold.state, command.key
     order = _order_of(command, fold.at)
     whole = has_scope(name) or unescape(name) == state.name
@@ -58,7 +58,7 @@ def obey(fold: Fold, command: TrustCommand) -> None:
         _pass_on(fold, f"tool:{tool}", tool, order, name)
     if _is_new_fine_key(state, name) and order.move is Move.REMOVE:
         state.fine[name] = TrustRecord(key=name, scope="key")
-    # An order about a key that was never seen, and that it would leave as it is, creates nothing.
+    # A command about an unknown key creates no record, unless it removes the key.
     meant = [state.fine[name]] if name in state.fine else []
     if whole:
         meant = records(state)
@@ -69,14 +69,14 @@ def obey(fold: Fold, command: TrustCommand) -> None:
 
 
 def obey_passed_on(fold: Fold, event: TrustOrder) -> None:
-    """Apply an order that another state has passed on: for a tool as a whole, or for a key of an older version."""
+    """Apply an order passed on by another state: for a tool as a whole, or for a key kept by an older version."""
     state, order = fold.state, Order(event.order, event.cause, event.until_ms)
     if not event.key:
         mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
         _apply(fold, mine, order, whole=True)
         return
     old = state.fine.pop(event.key, None)
-    if old is None or order.move is Move.REMOVE:  # the service holds the key from now on, and tells so
+    if old is None or order.move is Move.REMOVE:  # the service keeps and publishes the key from now on
         return
     _apply(fold, [old], order, whole=False)
     if old.state is not TrustState.TRUSTED:
@@ -84,7 +84,7 @@ def obey_passed_on(fold: Fold, event: TrustOrder) -> None:
 
 
 def _order_of(command: TrustCommand, at: int) -> Order:
-    """The order that a command gives at a time."""
+    """Order of a command given at a time in milliseconds."""
     until = 0
     if isinstance(command, TrustApprove):
         until = at + int((APPROVAL_S if command.expires_in_s is None else command.expires_in_s) * 1000)
@@ -92,12 +92,12 @@ def _order_of(command: TrustCommand, at: int) -> Order:
 
 
 def _is_new_fine_key(state: ToolState, key: str) -> bool:
-    """Whether an order is about a fine key of the tool that nothing is known of."""
+    """Whether a key is a fine key without a record."""
     return not (has_scope(key) or unescape(key) == state.name or key in state.fine)
 
 
 def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = "") -> None:
-    """Pass an order on to another scope of the workspace, about a tool's fine keys there or about one of them."""
+    """Pass an order on to another scope of the workspace, for all fine keys of a tool there or for one of them."""
     passed = TrustOrder(
         id=f"{order.cause}/{scope}",
         time_ms=fold.at,
@@ -113,13 +113,13 @@ def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = ""
 
 
 def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -> None:
-    """Apply an order to records; one for a whole scope leaves trusted fine keys alone, unless it is a reset."""
+    """Apply an order to records; one for a whole scope skips trusted fine keys, unless it is a reset."""
     state, move = fold.state, order.move
     for record in meant:
         wide = record is state.trust
         if whole and record.state is TrustState.TRUSTED and not wide and move is not Move.RESET:
             continue
-        # Of an MCP server's tool that is followed for the fleet alone nobody has seen anything move.
+        # An unpublished record of an MCP server's tool is kept for the fleet alone, so its changes are not emitted.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
         hidden = wide and of_mcp and not record.published and move not in _SEEN_ORDERS
         rule = _rule_of(state, record, fold.rules.trust)
@@ -132,7 +132,7 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
 
 
 def _rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> EscalationRule:
-    """Rule of a record where there is no call that names tool, service and plugin."""
+    """Rule of a record, found without a call that names tool, service and plugin."""
     kind = state.kind_of_scope
     service = state.name if kind == "service" else ""
     of_scopes = rules.rules_for(

@@ -1,8 +1,8 @@
-"""Trust of one scope: the record of the tool or service as a whole, and those of its fine keys.
+"""Trust records of one scope: the record of the tool or service as a whole, and those of its fine keys.
 
-Each call is folded into up to two records, each with its own rule. A fine key that names a service lives with the
-service, any other with its tool, so that one state knows all records that one outage of a service, or of a tool, moves
-(docs/trust.md, Scopes).
+Each call is folded into up to two records, each with its own rule. A fine key that names a service is kept in the
+state of the service, any other in the state of its tool, so that one state holds all records that an outage of the
+service or tool affects (docs/trust.md, Scopes).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .emitters import Cause
 from .state import MAX_SERVICES, Fold, ToolState, TrustRecord
 
 UNTRACKED = "untracked"
-"""Counter of failures that counted in their tool or service alone, as that had its most fine keys."""
+"""Name of the counter of failures without a fine key's record, because their scope had reached `max_fine_keys`."""
 
 
 class FineKey(NamedTuple):
-    """A call's fine key, as far as one state has it.
+    """A call's fine key and its record in one state.
 
     Attributes:
-        record: its record; None where there is none here.
-        digest: of the key; 0 where the call has no key but that of its tool.
-        elsewhere: the record is held by another state.
+        record: record of the key; None if this state has none.
+        digest: digest of the key; 0 if the call has no key other than its tool's.
+        elsewhere: whether another state keeps the record.
     """
 
     record: TrustRecord | None
@@ -38,7 +38,7 @@ class FineKey(NamedTuple):
 
 
 def own_record(state: ToolState) -> TrustRecord:
-    """A clean trust record for the scope as a whole."""
+    """New trust record for the scope as a whole."""
     kind = state.kind_of_scope
     return TrustRecord(key=tool_key(state.name) if kind == "tool" else state.scope, scope=kind)
 
@@ -57,7 +57,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     mode = outcome.recovery_mode or rules.trust.recovery_mode
     worked = outcome.verdict == "success"
     expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
-    # The one key of an MCP server's tool lives with the server; its tool is followed for the fleet alone.
+    # The key of an MCP server's tool is kept in the server's state; the tool's own record is for the fleet alone.
     hidden = kind == "tool" and fine.elsewhere and outcome.kind == "mcp" and not whole.published
     if worked and trust.is_untroubled(whole, rule):
         trust.fold_untroubled_success(whole, at)
@@ -81,22 +81,22 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
 
 
 def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
-    """End the approvals by which a call has passed, at every key that they were given for."""
+    """End the approvals that a call has used, in every record that holds one of them."""
     for record in records(fold.state):
         if trust.use_up(record, outcome.approvals):
             publish(fold, record, trust.rules_for(fold.rules.trust, outcome).of(record.scope))
 
 
 def records(state: ToolState) -> list[TrustRecord]:
-    """Every trust record of a state: that of the scope as a whole first."""
+    """All trust records of a state, the record of the scope as a whole first."""
     return [*([state.trust] if state.trust is not None else []), *state.fine.values()]
 
 
 def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
-    """Publish what followers see at the key of a record, and note whether they see anything.
+    """Publish the public state at the key of a record, and record whether it is published.
 
-    Calls without a fine key, of a tool that has fine keys, have a record of their own under the tool's key: the tool
-    as a whole is published there while it is not trusted, else that record is.
+    In a tool that has fine keys, calls without one have their own record under the tool's key. While the tool as a
+    whole is not trusted, its record is published under that key; otherwise the other one, if it is not at its default.
     """
     whole = fold.state.trust
     own = fold.state.fine.get(whole.key) if whole is not None else None
@@ -105,14 +105,14 @@ def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
         return
     trusted = whole.state is TrustState.TRUSTED
     if record is own and whole.published and not trusted:
-        return  # the tool as a whole is shown there
+        return  # the record of the tool as a whole is published under this key
     shown = own if trusted and _is_away(own) else whole
     shown.published = whole.published or own.published
     whole.published = own.published = emitters.trust_state(fold, shown, rule)
 
 
 def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement: trust.Judgement) -> None:
-    """Fold a call into one record, and publish what that changes."""
+    """Fold a call into one record, and publish the changes."""
     rule = judgement.rule
     shown = trust.shown(record)
     changes = trust.fold_call(record, outcome, judgement, fold.at)
@@ -127,12 +127,12 @@ def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement:
 
 
 def _is_away(record: TrustRecord) -> bool:
-    """Whether a record has anything to show."""
+    """Whether a record differs from its default: it is not trusted, or has failures or denials."""
     return record.state is not TrustState.TRUSTED or bool(record.failures or record.denials)
 
 
 def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: float) -> FineKey:
-    """Find the record of a call's fine key, or make it with its first call; failures before `since` have lapsed."""
+    """Find or create the record of a call's fine key; failures before `since` (milliseconds) have lapsed."""
     state = fold.state
     fine_key = outcome.fine_key or whole.key
     service = service_of_key(fine_key)
@@ -143,7 +143,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
         if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
                 return FineKey(None)
-            fine_key = whole.key  # calls without a fine key, beside others with one: a key of their own
+            fine_key = whole.key  # the tool has fine keys, so calls without one get a record too
         state.keyed = True
     elif f"service:{service}" != state.scope:
         return FineKey(None, elsewhere=True)
@@ -151,7 +151,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     if record is None and (outcome.verdict != "neutral" or outcome.denied):
         most = fold.rules.trust.max_fine_keys
         if outcome.severity is Severity.SECURITY:
-            most *= 2  # charged to a key of its own whatever happens: its tool or service never answers for it
+            most *= 2  # security failures count only in a fine key's record, never in the scope's
         if len(state.fine) < most or _make_room(fold, since):
             record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         elif outcome.verdict == "failure" and not outcome.expected:
@@ -161,19 +161,19 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
 
 @lru_cache(maxsize=8192)
 def digest_of(fine_key: str) -> int:
-    """Digest by which records remember a fine key."""
+    """Digest of a fine key, as stored in records."""
     return digest(fine_key.encode())
 
 
 def _make_room(fold: Fold, since: float) -> bool:
-    """Forget one trusted fine key: the earliest untroubled one, else the earliest whose failures have lapsed."""
+    """Drop the oldest trusted fine key without failures, else the oldest with lapsed failures; False if none."""
     state = fold.state
     trusted = [record for record in state.fine.values() if record.state is TrustState.TRUSTED]
     leaving = next((one for one in trusted if not (one.failures or one.published)), None)
     if leaving is None:
         whole = state.trust.key if state.trust is not None else ""
         lapsed = (one for one in trusted if not one.failures or one.failures[-1].at < since)
-        leaving = next((one for one in lapsed if one.key != whole), None)  # that one is published with its tool
+        leaving = next((one for one in lapsed if one.key != whole), None)  # that key is shared with the tool's own record
     if leaving is None:
         return False
     _forget(fold, leaving.key)
@@ -181,7 +181,7 @@ def _make_room(fold: Fold, since: float) -> bool:
 
 
 def _note_service(fold: Fold, fine_key: str, service: str) -> None:
-    """Note that a service holds fine keys of this tool; a record of the key from an older version ends here."""
+    """Record that a service keeps fine keys of this tool, and drop the key's record made by an older version."""
     state = fold.state
     state.keyed = state.keyed or state.kind != "mcp"
     if service not in state.services:
@@ -192,7 +192,7 @@ def _note_service(fold: Fold, fine_key: str, service: str) -> None:
 
 
 def _forget(fold: Fold, fine_key: str) -> None:
-    """Forget a fine key, and take back what was published of it."""
+    """Drop the record of a fine key, with a tombstone if it was published."""
     record = fold.state.fine.pop(fine_key)
     if record.published:
         fold.emit.tombstone("state", emitters.trust_key(fold.state, record))
