@@ -1,4 +1,4 @@
-"""Keyed by session: calls in flight, behaviour detectors, nudges.
+"""The session stage, keyed by session: calls in flight, behaviour detectors, nudges.
 
 Reads `events`, writes `outcomes` and `nudges`.
 """

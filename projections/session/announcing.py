@@ -1,8 +1,7 @@
-"""The words by which a message announces work, or hands over to the user, by language.
+"""Phrases, by language, that show that a message announces work or hands over to the user.
 
-Phrases only make an announcement surer; what a message is followed by counts in any language
-(detectors/announce_no_action.py). The operator may add phrases. A question or an offer ("let me know") hands the word to
-the user and is no announcement.
+Phrases only add to the structural signal, which works in any language (detectors/announce_no_action.py). The operator
+may add phrases. A question or an offer ("let me know") hands over to the user and is not an announcement.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 MAX_TEXT_CHARS = 1000
-"""Announcements stand at the start or the end of a message; the middle of a longer one is skipped."""
+"""Characters searched for announcements: the first and the last half; the middle of a longer message is skipped."""
 
 MAX_END_CHARS = 200
-"""Of the end of a message so much is read to see whether it hands over to the user."""
+"""Number of last characters that are read to decide whether a message hands over to the user."""
 
 _NOT_TO_WAIT = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
 _AT_IT = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
@@ -81,7 +80,7 @@ PHRASES: dict[str, dict[str, str]] = {
         "сейчас ": r"сейчас (?:выполню|запущу|сделаю)",
     },
 }
-"""Phrases that announce work, by language: text that each must hold, and the regular expression over lower-case text."""
+"""Announcing phrases by language: a literal part of the phrase → regular expression over lower-case text."""
 
 _OFFERS = {
     "you": ("would you like", "do you want", "if you'd like", "could you", "can you"),
@@ -99,7 +98,7 @@ _OFFERS = {
     },
     **{words: (words,) for words in ("me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください")},
 }
-"""Text that offers hold, and the offers: one look for those that share it."""
+"""Offers by a part that they share, so that one search excludes several of them."""
 
 _ASCII_OFFERS = {shared: offers for shared, offers in _OFFERS.items() if shared.isascii()}
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
@@ -108,19 +107,19 @@ _MORE_ENDS = "。！？"
 _QUESTION = ("?", "？")
 _QUESTIONS = (*_QUESTION, "؟", "\u037e", "՞", "፧", "⁇", "‽")
 _GREEK = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")
-"""A Greek letter: a semicolon behind it asks."""
+"""A Greek letter; a semicolon after it is a question mark."""
 
 _TRAILING = " \t\r\n*_`~'\"”“»«’)]}」』\uff09】"
-"""Characters ignored behind the mark that ends a message."""
+"""Characters ignored after the punctuation mark that ends a message."""
 
 _LONGEST_START = 16
-"""More characters than any phrase has before its needle."""
+"""Upper bound of the number of characters of a phrase before its literal part."""
 _Phrase = tuple[str, re.Pattern[str]]
 
 
 @lru_cache(maxsize=16)
 def _phrases(own: tuple[str, ...], *, ascii_only: bool) -> tuple[_Phrase, ...]:
-    """What to look for, the most usual first; in a text of ASCII alone most languages need no look."""
+    """Literal parts and expressions of all phrases, the most common first; `ascii_only` leaves out non-ASCII ones."""
     known = [known for phrases in PHRASES.values() for known in phrases.items()]
     known += [(phrase.lower(), re.escape(phrase.lower())) for phrase in own]
     return tuple(
@@ -129,18 +128,18 @@ def _phrases(own: tuple[str, ...], *, ascii_only: bool) -> tuple[_Phrase, ...]:
 
 
 def announces(text: str, own: tuple[str, ...] = ()) -> bool:
-    """Whether a message announces work: some sentence does, and the message does not end by asking the user."""
+    """Whether a message announces work: a sentence of it does, and it does not end with a question."""
     return next(announcing(text, own), None) is not None
 
 
 def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
-    """The sentences by which a message announces work, in lower case; one may come twice."""
+    """Sentences that announce work, in lower case; may contain duplicates."""
     if len(text) > MAX_TEXT_CHARS:
         text = text[: MAX_TEXT_CHARS // 2] + "\n" + text[-MAX_TEXT_CHARS // 2 :]
     lower = text.lower().strip().replace("’", "'")
     if not lower or lower.endswith(_QUESTION):
         return
-    # A needle is found ten times faster than a phrase, and most texts hold none or one of the first.
+    # A literal part is found ten times faster than a phrase, and most texts contain none or one of the first.
     for needle, phrase in _phrases(own, ascii_only=lower.isascii()):
         if needle in lower:
             for found in phrase.finditer(lower, max(0, lower.find(needle) - _LONGEST_START)):
@@ -150,7 +149,7 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def _offers(sentence: str) -> bool:
-    """Whether a sentence hands the word to the user."""
+    """Whether a sentence contains an offer to the user."""
     for shared, offers in (_ASCII_OFFERS if sentence.isascii() else _OFFERS).items():
         if shared in sentence:
             for words in offers:
@@ -160,7 +159,7 @@ def _offers(sentence: str) -> bool:
 
 
 def _sentence_at(text: str, start: int, end: int) -> str:
-    """The sentence around a phrase, with the mark that ends it."""
+    """Sentence around a phrase, with its final punctuation mark."""
     first = 0
     for mark in _ENDS if text.isascii() else _ENDS + _MORE_ENDS:
         first = text.rfind(mark, first, start) + 1 or first
@@ -169,7 +168,7 @@ def _sentence_at(text: str, start: int, end: int) -> str:
 
 
 def hands_over(text: str) -> bool:
-    """Whether a message leaves the next word to the user: it ends with a question, in any script, or offers something."""
+    """Whether a message hands over to the user: it is empty, or ends with a question in any script or an offer."""
     end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
     if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
         return True

@@ -1,8 +1,8 @@
-"""Events that trustfold appends to the log itself, because nobody else will: a call is over, a time has come.
+"""Events that trustfold itself appends to the log: finishes of calls that have none, and passed times.
 
-What falls due is told at its due time, whether the session's own next event reveals it or a tick does: either way an
-event is appended, and its id, from which the ids of the outputs follow, derives from the call's start, or from the
-session and the due time (docs/decisions/0011-time-passes-in-the-log.md).
+A due event is appended with its due time, whether the session's next event or a tick triggers it. Its id, from which
+the ids of the outputs derive, is computed from the call's start, or from the session and the due time
+(docs/decisions/0011-time-passes-in-the-log.md).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _OURS = frozenset({Status.TIMEOUT, Status.LOST})
 
 
 def finish_id(started_id: str) -> str:
-    """Id of the finish that we append for a call that has none; derived from its start."""
+    """Id of the finish appended for a call, derived from the id of its start."""
     return output_id(started_id, _FINISHED, 0)
 
 
 def is_our_finish(event: ToolCallFinished) -> bool:
-    """Whether we appended this finish: it names its start, and its id follows from that.
+    """Whether trustfold appended this finish: it names its start, and its id derives from it.
 
-    Read back, it closes exactly that call, or nothing if the call is closed already; however much later it comes.
+    When it is read back, however late, it closes exactly that call, or nothing if the call is already closed.
     """
     started = event.correlation_id
     return event.status in _OURS and started is not None and event.id == finish_id(started)
 
 
 def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
-    """Emit onto the log, first due first, the finish of every call that has timed out or is lost by now."""
+    """Append the finish of every call that has timed out or is lost by `now` (milliseconds), by due time."""
     due = sorted(
         (call for call in ctx.state.open_calls if call.ends_when_due and call.due_ms <= now),
         key=lambda call: (call.due_ms, call.event_id),
@@ -45,7 +45,7 @@ def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
 
 
 def append_lost(ctx: Context) -> list[ToolCallFinished]:
-    """Emit onto the log that every open call is lost: the session has ended."""
+    """Append a finish with status `lost` for every open call, as the session has ended."""
     at = ctx.emit.at
     return [_append_finish(ctx, call, at, lost=True) for call in ctx.state.open_calls]
 
@@ -76,7 +76,7 @@ def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False)
 
 
 def append_passed(ctx: Context, now: int) -> TimePassed | None:
-    """Emit onto the log that the time of the next stall or overdue call has come, if it has."""
+    """Append a `TimePassed` if the next stall or overdue call is due by `now` (milliseconds); else None."""
     state = ctx.state
     overdue_at = min((call.deadline_ms for call in state.open_calls if not call.ends_when_due), default=0)
     due = min(filter(None, (state.stall_due, overdue_at)), default=0)
@@ -95,7 +95,7 @@ def append_passed(ctx: Context, now: int) -> TimePassed | None:
 
 
 def is_ours(event: Event) -> bool:
-    """Whether we appended this event: it says itself what has fallen due."""
+    """Whether trustfold appended this event."""
     if isinstance(event, ToolCallFinished):
         return is_our_finish(event)
     return isinstance(event, TimePassed) and event.id == _passed_id(event.session_id, epoch_ms(event.time))

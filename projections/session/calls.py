@@ -1,9 +1,9 @@
-"""Pairing: which finish belongs to which start, and when a call without a finish is closed (docs/events.md).
+"""Pairing of starts and finishes of calls, and closing of calls without a finish (docs/events.md).
 
 Call ids are not unique in a session, finishes may come alone, twice or never, and starts of a parallel batch
-interleave. A finish belongs to the latest open start of its id. A call that is never finished is closed by an appended
-event of our own (appended.py): at the deadline that its publisher stated, as timed out; without one after a day, or at
-the end of its session, as lost. While a call waits for a person its deadline stands still.
+interleave. A finish belongs to the latest open start of its id. A call without a finish is closed by an appended event
+(appended.py): as timed out at the deadline that its publisher stated; without one as lost, after a day or at the end of
+its session. The time in which a call waits for a person does not count towards its deadline.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, Sess
 
 MAX_LONE_CALLS = 16
 MAX_SCENARIO = 200
-"""Characters kept of a call's scenario."""
+"""Maximum number of characters kept of a call's scenario."""
 
 Args = dict[str, Any]
-"""Arguments of a call; those that are no object stand under `args`."""
+"""Arguments of a call; a value that is not an object is stored under `args`."""
 
 
 def args_of(event: ToolCallStarted) -> Args:
-    """Arguments of a call; empty where there are none or they are private."""
+    """Arguments of a call; empty if there are none or they are private."""
     args = json_of(event.args) or {}
     return args if isinstance(args, dict) else {"args": args}
 
 
 def telling(tool_name: str, args: Args, rules: Rules) -> Args:
-    """The arguments by which two calls of a tool differ: all but those that the rules call volatile."""
+    """Arguments that distinguish calls of a tool: all except those that the rules declare volatile."""
     volatile = rules.tools.volatile_args.get(tool_name)
     return {name: value for name, value in args.items() if name not in volatile} if volatile else args
 
 
 def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
-    """All that follows from a call's start: key, class, fingerprint, danger, deadline."""
+    """Open call derived from its start: key, class, fingerprint, danger, deadline; `at` in milliseconds."""
     name = event.tool_name
     families = rules.tools.families
     runs = keys.runs(name, args, families)
@@ -52,7 +52,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     if args or event.args is not UNSET:
         canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
     else:
-        # Without arguments or a digest nothing says that two calls are the same call.
+        # Without arguments or a digest two calls cannot be recognised as the same.
         canonical = (event.args_digest or event.id).encode()
     if event.failure_key:
         key = keys.given_key(name, event.failure_key, key)
@@ -73,7 +73,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         tool_class=found,
         class_declared=declared,
     )
-    # What few calls have is set apart: each name that is given to a struct takes its time.
+    # Rare fields are set separately, because each keyword argument of a struct costs time.
     if event.deadline_ms:
         call.deadline_stated = True
     if event.plugin_name:
@@ -94,7 +94,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
-    """The start that a lone finish stands for, too; it says nothing of arguments."""
+    """Start made from a finish that came without one; it has no arguments."""
     return ToolCallStarted(
         schema_version=event.schema_version,
         id=event.id,
@@ -109,7 +109,7 @@ def start_of(event: ToolCallFinished) -> ToolCallStarted:
 
 
 def denial_of(event: PermissionResolved) -> ToolCallFinished:
-    """The finish that a denied permission stands for: the call is not made."""
+    """Finish made from a denied permission, as the call is not made."""
     return ToolCallFinished(
         schema_version=event.schema_version,
         id=event.id,
@@ -131,7 +131,7 @@ _DENIED = ErrorInfo(type="DeniedByUser")
 
 
 def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rules: Rules) -> tuple[ToolClass, bool]:
-    """Class of a call, and whether configuration or annotations declare it."""
+    """Class of a call, and whether it is declared by configuration or annotations."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
         return configured, True
@@ -151,7 +151,7 @@ _HARMLESS = (False, False, False)
 
 
 def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
-    """Whether a call is dangerous, risky, or dangerous if its failure says so."""
+    """Danger of a call: (dangerous, risky, dangerous if the message of its failure indicates it)."""
     if line is not None:
         dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
     else:
@@ -168,9 +168,9 @@ def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallR
 
 
 def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | None:
-    """Remember a started call; None when it is a repeated start, or a late one whose finish came first.
+    """Add a started call; None if the start is repeated, or its finish came first.
 
-    A call whose permission was asked for before it started, and not answered yet, starts waiting.
+    A call whose permission was requested before its start and is still unanswered starts in the waiting state.
     """
     state, at = ctx.state, ctx.emit.at
     for lone in state.lone_calls:
@@ -200,7 +200,7 @@ def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | No
 
 
 def wait_begins(state: SessionRecord, call_id: str, at: int) -> None:
-    """A person is asked about a call: the deadline of an open call stops; another call is about to start."""
+    """Record that a person is asked about a call: an open call starts waiting, a call not yet started is noted."""
     call = _latest(state, call_id)
     if call is None:
         _forget_asked(state, call_id)
@@ -213,7 +213,7 @@ def wait_begins(state: SessionRecord, call_id: str, at: int) -> None:
 
 
 def wait_ends(state: SessionRecord, call_id: str, at: int) -> None:
-    """A person has answered: the deadline of a waiting call moves by the time it has waited."""
+    """Record a person's answer: the deadline of a waiting call moves by the time it has waited."""
     _forget_asked(state, call_id)
     call = _latest(state, call_id)
     if call is not None and call.waiting_since:
@@ -229,7 +229,7 @@ def _latest(state: SessionRecord, call_id: str) -> OpenCall | None:
 
 
 def _forget_asked(state: SessionRecord, call_id: str) -> bool:
-    """Whether a person was asked about a call that had not started; forgotten now."""
+    """Remove the note that a person was asked about a call before its start; returns whether there was one."""
     asked = len(state.asked)
     if asked:
         state.asked = [one for one in state.asked if one[0] != call_id]
@@ -237,9 +237,9 @@ def _forget_asked(state: SessionRecord, call_id: str) -> bool:
 
 
 def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
-    """The open call that a finish belongs to, now closed; None when the finish is a duplicate.
+    """Close and return the open call that a finish belongs to; None if the finish is a duplicate.
 
-    A finish without a start is folded as both.
+    A finish without a start is folded as both start and finish.
     """
     state = ctx.state
     calls = state.open_calls

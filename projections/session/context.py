@@ -14,18 +14,18 @@ from .records import SessionRecord
 
 
 class Sighting(NamedTuple):
-    """A detector saw its pattern at some severity (1 minor to 3 severe), now.
+    """A detector's report of its pattern in the current event, with a severity from 1 minor to 3 severe.
 
     Attributes:
-        fingerprint: what repeats; 0 for patterns without one. With the pattern it names the streak.
-        repetitions: how often so far.
+        fingerprint: identifies what repeats; 0 for patterns without one. Pattern and fingerprint identify the streak.
+        repetitions: number of repetitions so far.
         tools: tools of the repetition, oldest first.
         event_ids: evidence, newest last.
-        expected_action: what the model should do instead, if the pattern knows.
-        required_tool: the tool that it should call, if the pattern knows.
-        since_ms: when the first of the repetitions began, milliseconds; 0: with the event that shows it.
-        variant: names the nudge texts among the detector's `variants`; empty: its own `texts`.
-        agent_id: of which agent; None: of the one that acts.
+        expected_action: action that the model should take instead; empty if unknown.
+        required_tool: tool that the model should call; empty if unknown.
+        since_ms: start of the first repetition, milliseconds; 0: time of the current event.
+        variant: key of the nudge texts in the detector's `variants`; empty: its own `texts`.
+        agent_id: agent that shows the pattern; None: the current agent.
     """
 
     pattern: Pattern
@@ -42,10 +42,10 @@ class Sighting(NamedTuple):
 
 
 class Context(msgspec.Struct, gc=False):
-    """What the fold of one event works on; `emit` knows its id (`cause`) and its time (`at`, milliseconds).
+    """Context of the fold of one event; `emit` holds its id (`cause`) and its time (`at`, milliseconds).
 
     Attributes:
-        sightings: what the detectors have seen and nobody has been told yet; detectors append to it.
+        sightings: sightings that detectors have appended and that have not been emitted yet.
     """
 
     state: SessionRecord

@@ -1,8 +1,7 @@
-"""`feedback.false_alarm`: a person or a platform says that a nudge was wrong (docs/design/semantics.md#nudges).
+"""Handler of `feedback.false_alarm`: a person or a platform marks a nudge as wrong (docs/design/semantics.md#nudges).
 
-Counted per pattern and tool in the session, where the nudge is known. The same streak is reported on as before, for
-history, but the model is left alone about it for the rest of the session. What the feedback says about an escalation
-concerns the tool stage, and is kept in history alone.
+False alarms about known nudges are counted per pattern and tool in the session. The streak is still reported, for
+history, but is not nudged again in this session. Feedback about an escalation is only kept in history.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from .state import AgentState, SessionState
 
 
 def remember_issued(feedback: Feedback, nudge_id: str, active: ActivePattern) -> None:
-    """A nudge went out that may be judged later."""
+    """Remember an issued nudge, so that later feedback can refer to it."""
     issued = IssuedNudge(digest(nudge_id.encode()), active.pattern, active.fingerprint, active.tool_name)
     feedback.issued = [*feedback.issued[1 - MAX_ISSUED :], issued]
 
 
 def false_alarm(state: SessionState, output_id: str) -> str:
-    """A nudge, or an open pattern, was a false alarm. Said twice it counts once; of an unknown id nothing is known.
+    """Count a nudge, or an open pattern, as a false alarm; repeated feedback and unknown ids are ignored.
 
-    Returns the pattern that it was about; empty if nothing was counted.
+    Returns the pattern of the nudge; empty if nothing was counted.
     """
     alarm = _about(state, output_id)
     if alarm is None:
@@ -29,7 +28,7 @@ def false_alarm(state: SessionState, output_id: str) -> str:
     feedback = state.feedback
     feedback.issued = [one for one in feedback.issued if one.id_digest != alarm.id_digest]
     mute = (alarm.pattern, alarm.fingerprint)
-    for agent in _everyone(state):  # whether it helped means nothing where there was nothing to help
+    for agent in _everyone(state):  # the effect of a false alarm is not judged
         agent.pending_nudges = [one for one in agent.pending_nudges if (one.pattern, one.fingerprint) != mute]
     if mute not in feedback.muted:
         feedback.muted = [*feedback.muted[1 - MAX_FALSE_ALARMS :], mute]
@@ -43,7 +42,7 @@ def false_alarm(state: SessionState, output_id: str) -> str:
 
 
 def is_muted(feedback: Feedback, active: ActivePattern) -> bool:
-    """Whether the model is to be left alone about a streak."""
+    """Whether a streak was marked as a false alarm and must not be nudged."""
     return (active.pattern, active.fingerprint) in feedback.muted
 
 

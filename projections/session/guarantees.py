@@ -1,8 +1,9 @@
-"""Hard boundaries of an execution: money, time, recursion (docs/design/semantics.md#guarantees).
+"""Limits on the cost, duration and recursion of an execution (docs/design/semantics.md#guarantees).
 
-An execution begins with a session's first recursive call, or when somebody gives the session limits, and ends with the
-session. Only executions are held to limits: a plain conversation may last for hours (docs/decisions/0008). At 80 % of a
-limit a warning, beyond the limit a violation with a plan to end well; each once, until an override names a new limit.
+An execution begins with a session's first recursive call, or when the session is given limits, and ends with the
+session. Limits apply only to executions: a plain conversation may last for hours (docs/decisions/0008). A warning is
+emitted at 80 % of a limit, a violation with a degradation plan beyond the limit; each once, until an override sets a
+new limit.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from .context import Context
 from .records import MAX_OVERRIDES, GuaranteeRecord
 
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
-"""The limits, in the order of everything here."""
+"""Names of the limits, in the order used for all tuples and bits in this file."""
 
 _VIOLATED = len(GUARANTEES)
-"""Bits that say what has been told: first the warnings, then the violations."""
+"""Offset of the bits of violations in `told`, after those of the warnings."""
 
 _TOLERANCE = 1e-9
 _WORDS = (("cost", "cost limit"), ("time", "time limit"), ("recursive calls", "limit of recursive calls"))
@@ -35,7 +36,7 @@ _ADVICE = (
 
 
 def limits_of(record: GuaranteeRecord, rules: GuaranteeRules) -> tuple[float, float, float]:
-    """US dollars, seconds and recursive calls that an execution may spend: as overridden, else as ruled."""
+    """Limits of an execution in US dollars, seconds and recursive calls: overridden, else those of the rules."""
     cost, duration, calls = record.limits
     return (
         rules.max_cost_usd if cost is None else cost,
@@ -50,7 +51,7 @@ def spent_by(record: GuaranteeRecord, at: int) -> tuple[float, float, float]:
 
 
 def is_beyond(used: float, limit: float) -> bool:
-    """Whether a limit is exceeded; what reaches it is still allowed."""
+    """Whether a limit is exceeded; reaching it exactly is allowed."""
     return used > limit + _TOLERANCE
 
 
@@ -68,7 +69,7 @@ def call_started(event: ev.ToolCallStarted, ctx: Context) -> None:
 
 
 def call_finished(event: ev.ToolCallFinished, ctx: Context, *, succeeded: bool) -> None:
-    """Count what a finished call has spent, within an execution; a finish without a start may begin one."""
+    """Add the cost and success of a finished call to the execution; where all sessions are limited it may begin one."""
     state = ctx.state
     record = state.guarantees
     if record is None:
@@ -101,7 +102,7 @@ def overridden(event: ev.GuaranteeOverridden, ctx: Context) -> None:
 
 
 class _Measured(NamedTuple):
-    """How far a limit is used: its place among the guarantees, what was used of it, and the limit."""
+    """Use of one limit: its index in GUARANTEES, the used amount and the limit."""
 
     number: int
     used: float
@@ -109,7 +110,7 @@ class _Measured(NamedTuple):
 
 
 def _judge(record: GuaranteeRecord, ctx: Context) -> None:
-    """Warn and report what has been reached, each once."""
+    """Emit each warning and violation that has been reached, once."""
     rules = ctx.rules.guarantees
     limits = limits_of(record, rules)
     for number, (used, limit) in enumerate(zip(spent_by(record, ctx.emit.at), limits, strict=True)):
@@ -147,7 +148,7 @@ def _tell(record: GuaranteeRecord, measured: _Measured, ctx: Context, *, violate
 
 
 def _plan(record: GuaranteeRecord, at: int, number: int, why: str) -> DegradationPlan:
-    """How to end well: what there is, what the user can do, what was spent."""
+    """Degradation plan: the basis of the partial result, recommendations, and the amounts spent."""
     cost, duration, calls = spent_by(record, at)
     done = record.completed
     basis = f"rests on the {done} calls that succeeded" if done > 1 else "rests on one call" if done else "is empty"
@@ -161,7 +162,7 @@ def _plan(record: GuaranteeRecord, at: int, number: int, why: str) -> Degradatio
 
 
 def _figure(number: int, value: float) -> str:
-    """An amount in its unit: `$0.81`, `240 s`, `16`."""
+    """Amount with its unit as text: `$0.81`, `240 s`, `16`."""
     if number == 0:
         return f"${value:.2f}" if not value or value >= 0.01 else f"${value:.2g}"
     return f"{value:g} s" if number == 1 else f"{value:g}"

@@ -1,4 +1,4 @@
-"""What a session tells the tool stage of its model: that it went round in circles with a tool."""
+"""Emitter of patterns that a model showed with a tool, for the tool stage's model profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .verdicts import Verdict
 
 
 def newly_seen(state: SessionRecord, sightings: Iterable[Sighting]) -> list[Sighting]:
-    """Sightings that open a streak or raise its severity; to be asked before they are recorded."""
+    """Sightings that open a streak or raise its severity; must be called before they are recorded."""
     return [
         sighting
         for sighting in sightings
@@ -25,10 +25,10 @@ def newly_seen(state: SessionRecord, sightings: Iterable[Sighting]) -> list[Sigh
 def tell_tool(
     event: ToolCallFinished, call: OpenCall, verdict: Verdict, sightings: Iterable[Sighting], ctx: Context
 ) -> None:
-    """Emit each sighting for the tool and key of the call that completed it.
+    """Emit each sighting as a `PatternSeen` for the tool and key of the call that completed it.
 
-    Nothing where no model is known, nor where the call failed through no fault of the model's: who goes on asking in
-    an outage is nudged, but another model would have been no better off.
+    Nothing is emitted if the model is unknown, or if the call failed for a cause outside the model, such as an outage:
+    another model would have failed too.
     """
     state, emit = ctx.state, ctx.emit
     model = event.model or state.model

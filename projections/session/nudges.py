@@ -1,7 +1,7 @@
-"""Nudges: when a pattern is told to the model, how strongly, and whether it helped (docs/design/semantics.md#nudges).
+"""Nudges: when a pattern causes one, how strong it is, and whether it was effective (docs/design/semantics.md#nudges).
 
-minor → gentle, moderate → direct, severe → interrupt; clamped down to the allowed level, never dropped. The same
-streak is not nudged twice within the cooldown unless it has grown more severe; an ignored nudge raises the next one.
+minor → gentle, moderate → direct, severe → interrupt; limited to the allowed level, never dropped. The same streak is
+not nudged twice within the cooldown unless it has become more severe; an ignored nudge raises the next one by a step.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def strongest_allowed(rules: Rules) -> int:
 
 
 def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int) -> str:
-    """Text of a nudge of a strength from 1 minor to 3 severe, about a pattern that has lasted for some seconds.
+    """Text of a nudge with a strength from 1 minor to 3 severe, about a pattern that has lasted for `seconds`.
 
-    The detector's own text wins, then the operator's, then the detector's usual one.
+    The detector's `own_text` takes precedence, then the operator's text, then the detector's default text.
     """
     word, kind = SEVERITIES[strength - 1], KINDS[active.pattern]
     usual = kind.variants[active.variant] if active.variant else kind.texts
@@ -56,8 +56,8 @@ def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int
 def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     """Issue at most one nudge for the patterns that the current event raised or repeated.
 
-    The first by precedence speaks for all of them; while it cools down, the others, which are its consequences, wait.
-    One that was judged a false alarm is passed over.
+    Only the first by precedence is nudged; during its cooldown the others, which are its consequences, are not nudged
+    either. Patterns marked as false alarms are skipped.
     """
     state, rules, emit = ctx.state, ctx.rules, ctx.emit
     allowed = strongest_allowed(rules)
@@ -104,7 +104,7 @@ def _may_nudge(active: ActivePattern, ctx: Context) -> bool:
 
 
 def judge_repeat(sighted: Iterable[ActivePattern], ctx: Context) -> None:
-    """A nudged pattern repeated: the nudge was ignored, and the next one is a step stronger."""
+    """Judge nudges of repeated patterns as ignored, and make their next nudge a step stronger."""
     for active in sighted:
         for pending in ctx.state.pending_nudges[:]:
             if pending.pattern != active.pattern or pending.fingerprint != active.fingerprint:
@@ -114,14 +114,14 @@ def judge_repeat(sighted: Iterable[ActivePattern], ctx: Context) -> None:
 
 
 def judge_time(ctx: Context) -> None:
-    """Nudges whose calls have passed without a repeat: effective, unless the pattern asked for an action."""
+    """Judge nudges without a repeat in `effective_within_calls` calls: effective, unless an action was expected."""
     for pending in ctx.state.pending_nudges[:]:
         if ctx.state.calls - pending.at_call >= ctx.rules.nudges.effective_within_calls:
             _judge(pending, ctx, effective=not pending.wants_action)
 
 
 def judge_cleared(cleared: Iterable[ActivePattern], ctx: Context) -> None:
-    """The model broke out of nudged patterns: their nudges worked."""
+    """Judge the nudges of cleared patterns as effective."""
     for active in cleared:
         for pending in ctx.state.pending_nudges[:]:
             if pending.pattern == active.pattern and pending.fingerprint == active.fingerprint:

@@ -1,4 +1,4 @@
-"""Reads states of sessions as older versions have stored them."""
+"""Decoder of session states stored by older versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .state import AgentState, SessionState
 from .steps import Steps
 
 _Old = Mapping[str, Any]
-"""Fields of an older state by their names; fewer, where it is shorter."""
+"""Fields of an older state by name; a shorter state has fewer."""
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -111,7 +111,7 @@ _DETECTORS_2: dict[str, dict[str, str]] = {
         "duration_told": "turn_told",
     },
 }
-"""Fields of the detectors, by pattern, and where they stood when all of them were fields of the state itself."""
+"""Names of the detectors' fields in version 2, where all of them were fields of the state, by pattern and field."""
 
 _SAME_2 = {
     name: name
@@ -122,10 +122,10 @@ _SAME_2 = {
 
 
 def of_version_2(stored: memoryview) -> SessionState:
-    """State of a session in which the counts of all detectors were fields of its own.
+    """Decode a session state of version 2, in which the counts of all detectors were fields of the state.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: `stored` is not such a state.
     """
     old = dict(zip(_SESSION_2, msgspec.msgpack.decode(stored), strict=False))
     state = _made(SessionState, old, _SAME_2)
@@ -153,7 +153,7 @@ def _detectors(old: _Old) -> Detectors:
 
 
 def _made(kind: type[StructT], old: _Old, fields: Mapping[str, str]) -> StructT:
-    """A struct with those of its `fields` that the older state has, under their older names."""
+    """New struct with those of its `fields` that the older state has, read by their older names."""
     made, types = kind(), _types_of(kind)
     for name, older in fields.items():
         if older in old:

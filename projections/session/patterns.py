@@ -1,4 +1,4 @@
-"""The life of a detected pattern: raised once per severity step, repeated, cleared.
+"""Lifecycle of a detected pattern: reported once per severity step, repeated, cleared.
 
 See docs/design/semantics.md#behaviour.
 """
@@ -19,7 +19,7 @@ SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.S
 
 
 def find(state: SessionRecord, pattern: str, fingerprint: int) -> ActivePattern | None:
-    """The open streak of a pattern and fingerprint."""
+    """Open streak of a pattern and fingerprint; None if there is none."""
     for active in state.active:
         if active.pattern == pattern and active.fingerprint == fingerprint:
             return active
@@ -27,7 +27,7 @@ def find(state: SessionRecord, pattern: str, fingerprint: int) -> ActivePattern 
 
 
 def sight(sighting: Sighting, ctx: Context) -> ActivePattern:
-    """Record a sighting; emits `pattern.detected` when it is new or has grown more severe."""
+    """Record a sighting; emits `pattern.detected` if its streak is new or has become more severe."""
     state, emit = ctx.state, ctx.emit
     active = find(state, sighting.pattern, sighting.fingerprint)
     if active is None:
@@ -75,7 +75,7 @@ def sight(sighting: Sighting, ctx: Context) -> ActivePattern:
 
 
 def clear(gone: Iterable[ActivePattern], ctx: Context) -> list[ActivePattern]:
-    """Close streaks the model has broken out of; emits `pattern.cleared` for each."""
+    """Close streaks that have ended; emits `pattern.cleared` for each."""
     state, emit = ctx.state, ctx.emit
     closed = list(gone)
     for active in closed:
@@ -101,7 +101,7 @@ def clear(gone: Iterable[ActivePattern], ctx: Context) -> list[ActivePattern]:
 
 
 def known(ctx: Context) -> dict[str, Any]:
-    """Fields of every output about a pattern: agent, turn and correlation, as far as they are known."""
+    """Common fields of outputs about a pattern: agent, turn, model and correlation, where known."""
     state = ctx.state
     return {
         "agent_id": state.agent or None,

@@ -1,7 +1,7 @@
-"""What the fleet is told of a model's behaviour in a session (docs/design/semantics.md#models).
+"""Emitter of a model's behaviour in a session, for the fleet stage (docs/design/semantics.md#models).
 
-One small record for each thing worth counting: a turn that ended, a streak that was detected, a nudge, its effect, and
-a nudge that somebody called wrong. Nothing is told while no model is known, and nothing of a call.
+One small record for each ended turn, detected streak, issued nudge, judged nudge and false alarm. Nothing is emitted
+while the model is unknown, and nothing about calls.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from .context import Context
 
 
 def stuck(pattern: str, ctx: Context, *, new: bool) -> None:
-    """A pattern was seen: its turn is a stalled one, and if the streak is new it counts."""
+    """Mark the turn as stalled by a pattern, and emit the pattern if its streak is new."""
     ctx.state.turn.stalled = True
     if new:
         _tell(ctx, pattern=Pattern(pattern))
 
 
 def turn_over(ctx: Context, *, stalled: bool) -> None:
-    """A turn has ended; it was stalled once, however many patterns were seen in it, or if the platform says so."""
+    """Emit an ended turn; it counts as stalled once if a pattern was seen in it or the platform marks it so."""
     turn = ctx.state.turn
     _tell(ctx, turns=1, stalled_turns=int(stalled or turn.stalled))
     turn.stalled = False
 
 
 def nudged(ctx: Context) -> None:
-    """A nudge was issued."""
+    """Emit an issued nudge."""
     _tell(ctx, nudges_sent=1)
 
 
 def judged(ctx: Context, *, effective: bool) -> None:
-    """A nudge was judged."""
+    """Emit a judged nudge."""
     _tell(ctx, nudges_judged=1, nudges_effective=int(effective))
 
 
 def called_wrong(pattern: str, ctx: Context) -> None:
-    """Somebody called a nudge or a pattern a false alarm."""
+    """Emit a false alarm about a pattern or its nudge."""
     _tell(ctx, false_alarm=Pattern(pattern))
 
 

@@ -1,6 +1,6 @@
-"""What is remembered of one session, apart from what the detectors count. Bounded: it does not grow with its length.
+"""State records of one session, apart from the detectors' counts. Their size is bounded.
 
-Fields are only ever appended: older snapshots of the same version are shorter and still load.
+New fields are only appended, so that older, shorter snapshots of the same version still load.
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from ..stage import KeyState
 from .steps import Steps
 
 MAX_OPEN_CALLS = 256
-"""Calls in flight remembered per session; the oldest beyond that is forgotten, and its finish counts alone."""
+"""Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start."""
 
 MAX_CLOSED_CALLS = 64
 """Closed call ids remembered to recognise a second finish."""
 
 MAX_RECENT_IDS = 128
-"""Event ids remembered to recognise a repeated event that no offset gives away (a publisher's retry)."""
+"""Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)."""
 
 LOST_AFTER_MS = 86_400_000
-"""A call without a stated deadline that has not finished a day after its start is closed as lost."""
+"""Age (one day) at which an unfinished call without a stated deadline is closed as lost."""
 
 MAX_ACTIVE_PATTERNS = 32
 MAX_NUDGE_MARKS = 16
 MAX_TOOLS = 64
-"""Tools a session remembers by name; calls of further ones count in all, not each."""
+"""Maximum number of tools counted by name per session; calls of further tools count only in the total."""
 
 MAX_ASKED = 16
-"""Calls that wait for a person and have not started."""
+"""Maximum number of calls that wait for a person and have not started."""
 
 MAX_ISSUED = 32
-"""Nudges that feedback can still refer to."""
+"""Maximum number of nudges that feedback can refer to."""
 
 MAX_FALSE_ALARMS = 32
 MAX_OVERRIDES = 16
-"""Overrides of limits remembered per execution, to name them in what is decided."""
+"""Maximum number of limit overrides per execution, named as causes in its decisions."""
 
 AnyDetector = TypeVar("AnyDetector")
 
 
 class OpenCall(msgspec.Struct, array_like=True):
-    """A call that has started and not finished, with all its finish will need.
+    """A started and unfinished call, with all data that its finish needs.
 
     Attributes:
-        deadline_ms: when it is overdue, milliseconds, without the time it has waited for a person.
-        deadline_stated: the publisher stated the deadline: the call is closed then as timed out.
-        dangerous: if it fails, it failed at something that no agent should do.
-        suspect: the same, if its failure says so.
-        waiting_since: since when it waits for a person's permission, milliseconds; 0 it does not.
-        waited_ms: how long it has waited so far.
-        overdue_seen: its deadline was not stated and has passed; `stalled_call` has seen it.
-        agent_id: the agent that made it; empty: the main one.
-        risky: the same to a lesser degree: it escalates its key and never blocks it.
-        runs: what the tool runs for its caller: `shell`, `code` or nothing of the kind.
+        deadline_ms: time at which it is overdue, milliseconds; moved by the time it waited for a person.
+        deadline_stated: whether the publisher stated the deadline; the call is closed then as timed out.
+        dangerous: whether its failure is a security failure.
+        suspect: whether its failure is a security failure if the failure's message indicates it.
+        waiting_since: start of the wait for a person's permission, milliseconds; 0 if it does not wait.
+        waited_ms: total time of finished waits, milliseconds.
+        overdue_seen: whether its deadline, not stated, has passed and `stalled_call` has handled it.
+        agent_id: agent that made it; empty for the main agent.
+        risky: like `dangerous` at a lesser level: a failure escalates its key and never blocks it.
+        runs: `shell` or `code` if the tool runs these for its caller; else empty.
         command: command word of a shell call.
-        approvals: approvals by which it may pass without being asked about.
+        approvals: ids of approvals by which it may pass without asking.
     """
 
     call_id: str
@@ -90,7 +90,7 @@ class OpenCall(msgspec.Struct, array_like=True):
 
     @property
     def due_ms(self) -> int:
-        """When it next falls due, milliseconds: timed out or overdue at its deadline, lost after a day."""
+        """Next due time, milliseconds: its deadline (timed out or overdue), or the end of the day (lost)."""
         if self.waiting_since:
             return self.waiting_since + LOST_AFTER_MS
         return self.started_ms + self.waited_ms + LOST_AFTER_MS if self.overdue_seen else self.deadline_ms
@@ -102,12 +102,12 @@ class OpenCall(msgspec.Struct, array_like=True):
 
 
 class ActivePattern(msgspec.Struct, array_like=True):
-    """A detected pattern the model has not broken out of.
+    """An open streak of a detected pattern.
 
     Attributes:
-        severity: highest step reported, 1 minor to 3 severe.
-        raised: 1 when the last nudge was ignored: at the same severity the next one is a step stronger.
-        nudged_at: calls made when it was last nudged; -1 never.
+        severity: highest reported severity, 1 minor to 3 severe.
+        raised: 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger.
+        nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
         variant: names its nudge texts among the detector's `variants`; empty: its own `texts`.
@@ -129,7 +129,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
-    """When a streak that is over was last nudged, and how strongly: the cooldown outlives the streak."""
+    """Last nudge of a closed streak and its severity, kept because the cooldown continues after the streak."""
 
     pattern: str
     fingerprint: int
@@ -138,7 +138,7 @@ class NudgeMark(msgspec.Struct, array_like=True):
 
 
 class PendingNudge(msgspec.Struct, array_like=True):
-    """A nudge whose effect is still open."""
+    """A nudge whose effect has not been judged yet."""
 
     nudge_id: str
     pattern: str
@@ -148,7 +148,7 @@ class PendingNudge(msgspec.Struct, array_like=True):
 
 
 class IssuedNudge(msgspec.Struct, array_like=True):
-    """A nudge that may still be called a false alarm: digest of its id, and what it was about."""
+    """A nudge that feedback can still mark as a false alarm: digest of its id, pattern and tool."""
 
     id_digest: int
     pattern: str
@@ -157,7 +157,7 @@ class IssuedNudge(msgspec.Struct, array_like=True):
 
 
 class FalseAlarm(msgspec.Struct, array_like=True):
-    """How often a pattern was judged a false alarm for a tool."""
+    """Number of false alarms of a pattern for a tool."""
 
     pattern: str
     tool_name: str
@@ -187,7 +187,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
 
 
 class Feedback(msgspec.Struct, array_like=True):
-    """What has been judged a false alarm in a session, and what still may be.
+    """False alarms of a session, and the nudges that feedback can still refer to.
 
     Attributes:
         issued: nudges that a judgement can still refer to, oldest first.
@@ -201,7 +201,7 @@ class Feedback(msgspec.Struct, array_like=True):
 
 
 class Turn(msgspec.Struct, array_like=True):
-    """The turn of a session that is open, or was last.
+    """The open turn of a session, or its last turn.
 
     Attributes:
         index: its number.
@@ -223,9 +223,9 @@ class Turn(msgspec.Struct, array_like=True):
 
 
 class SessionRecord(KeyState):
-    """What is known of a session: who, its calls in flight, its turn, and what the agent that acted last does.
+    """State of a session without detectors: ids, calls in flight, turn, and the current agent's steps and patterns.
 
-    `SessionState` adds the detectors, which know a session as this record.
+    `SessionState` adds the detectors, which see a session as this record.
 
     Attributes:
         model: the model that acted last, as far as it is known.
@@ -276,14 +276,14 @@ class SessionRecord(KeyState):
     nudged: list[NudgeMark] = []
 
     def schedule(self) -> None:
-        """Work out anew when the next open call falls due."""
+        """Recompute the due time of the next open call."""
         calls = self.open_calls
         self.next_deadline = min([call.due_ms for call in calls]) if calls else 0
 
     def act_as(self, agent_id: str) -> None:
-        """Make this agent the one that acts."""
+        """Make this agent the current one."""
         raise NotImplementedError
 
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
-        """The detector of a kind, as the agent that acts has it."""
+        """Detector of a class that belongs to the current agent."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The reporter API as events: a plugin says that a tool failed or worked, without a call.
+"""Outcomes from reporter events: a plugin reports that a tool failed or succeeded, without a call.
 
 See docs/design/guard.md#hooks-and-reports.
 """
@@ -13,7 +13,7 @@ from .context import Context
 
 
 def reported_outcomes(event: FailureReported | SuccessReported, ctx: Context) -> list[CallOutcome]:
-    """Outcomes of a report: for the tool, and for its domain or service where it names one."""
+    """Outcomes of a report: for the tool, and for its domain or service if it names one."""
     state, emit = ctx.state, ctx.emit
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     service = event.service or mcp_server(event.tool_name)

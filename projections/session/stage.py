@@ -1,8 +1,7 @@
 """The session stage: one fold over all events of one session.
 
-Pairs calls, tells the tool stage their outcomes, and has every call, message and turn watched for behaviour that leads
-nowhere. Order inside one event: what has fallen due, the event itself, patterns cleared, patterns seen, nudges judged,
-one nudge.
+Pairs calls, emits their outcomes to the tool stage, and passes every call, message and turn to the detectors. Order
+within one event: due events, the event itself, patterns cleared, patterns seen, nudges judged, one nudge.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _SIGNS_OF_LIFE: frozenset[type] = frozenset(
         ev.SessionEnded,
     }
 )
-"""Events that end a silence. A guard's question, feedback and changed settings do not come from the conversation."""
+"""Events that end a silence. Probe requests, feedback and settings are left out: they are not the conversation's."""
 
 
 class SessionStage:
-    """Stage of the topology that is keyed by session."""
+    """Topology stage keyed by session."""
 
     name = "session"
     sources = ("events",)
@@ -72,7 +71,7 @@ class SessionStage:
         return event.session_id, event.id, ev.epoch_ms(event.time)
 
     def scopes(self, state: SessionState, event: ev.Event) -> tuple[str, str, str]:
-        """Workspace and user as far as they are known by now, and what the session overrides."""
+        """Workspace and user, where known, and the settings that the session overrides (JSON)."""
         workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
         return workspace, event.user_id or state.user_id, state.overrides
 
@@ -86,7 +85,7 @@ class SessionStage:
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_ours(event):
             self._fall_due(ctx, at)
         correlation = event.correlation_id
-        if correlation is None or not is_ours(event):  # what we appended says only what was known then
+        if correlation is None or not is_ours(event):  # an appended event holds only values known when it was made
             if workspace := event.workspace_id:
                 state.workspace_id = workspace
             if user := event.user_id:
@@ -111,30 +110,30 @@ class SessionStage:
         _remember(state, mark)
 
     def renews(self, event: ev.Event) -> bool:
-        """Whether the session itself is heard of: not in what we appended because time has passed."""
+        """Whether an event resets the session's idle time; appended events do not."""
         return not is_ours(event)
 
     def rest(self, state: SessionState) -> Rest:
-        """A call in flight, or a silence that is still to be told, keeps a session."""
+        """What of an idle session must be kept: everything while a call is in flight or a stall is due."""
         return Rest.NOTHING if self.due_at(state) is None else Rest.STANDS
 
     def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
-        """Tell what has fallen due in the old session by the time its id comes up again; False: a call is in flight."""
+        """Fold what is due in an old session whose id is used again; returns False if something is still due later."""
         self._fall_due(SessionContext(state, key, rules, emit), at)
         return self.rest(state) is Rest.NOTHING
 
     def pass_time(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
-        """Nobody follows a session's state, so nobody is told of its end."""
+        """Do nothing, as the state of a session is not published."""
 
     def due_at(self, state: SessionState) -> int | None:
-        """When something next falls due: the deadline of a call in flight, or a stall that is to be told."""
+        """Next due time, milliseconds: the deadline of a call in flight or a stall; None if there is none."""
         deadline, stall = state.next_deadline, state.stall_due
         if not stall:
             return deadline or None
         return min(deadline, stall) if deadline else stall
 
     def due(self, state: SessionState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
-        """Append what is due: the finish of every call whose deadline has passed, and that time has passed.
+        """Append what is due: finishes of calls whose deadline has passed, and a `TimePassed`.
 
         Both are folded when they are read back.
         """
@@ -143,7 +142,7 @@ class SessionStage:
         append_passed(ctx, now)
 
     def _fall_due(self, ctx: SessionContext, at: int) -> None:
-        """The session's own next event reveals what has fallen due: fold each at its own time, in the order of time."""
+        """Append and fold everything due before the current event, each at its due time, in the order of time."""
         state, emit = ctx.state, ctx.emit
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
         while (due := self.due_at(state)) is not None and due <= at:
@@ -164,14 +163,14 @@ _PREPARED = blake2b(digest_size=_WIDTH)
 
 
 def _mark_of(event_id: str) -> bytes:
-    """Digest under which an event id is remembered."""
+    """Digest of an event id, as stored in `recent_ids`."""
     hashed = _PREPARED.copy()  # cheaper than to set up a new one
     hashed.update(event_id.encode())
     return hashed.digest()
 
 
 def _seen_before(state: SessionState, mark: bytes) -> bool:
-    """Whether an event of this mark is among the session's latest; its bytes may also lie across two other marks."""
+    """Whether a mark is among the latest; a match that spans two other marks does not count."""
     recent = state.recent_ids
     position = recent.find(mark)
     while position >= 0:
@@ -182,7 +181,7 @@ def _seen_before(state: SessionState, mark: bytes) -> bool:
 
 
 def _remember(state: SessionState, mark: bytes) -> None:
-    """Remember an event that has been folded; one on which the fold failed may come again."""
+    """Remember a folded event; called after the fold, so that an event whose fold failed may be repeated."""
     recent = state.recent_ids
     if len(recent) >= _KEPT:
         del recent[: len(recent) - _KEPT + _WIDTH]
@@ -193,7 +192,7 @@ def _remember(state: SessionState, mark: bytes) -> None:
 
 
 def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:
-    """Fold the finishes that we have just appended; when they are read back they are duplicates."""
+    """Fold finishes that were just appended; when they are read back they are duplicates."""
     state = ctx.state
     for finish in finishes:
         _remember(state, _mark_of(finish.id))
@@ -204,7 +203,7 @@ def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None
 
 
 def _wait(event: ev.Event, ctx: SessionContext) -> None:
-    """After an event of the conversation: what will fall due if nothing comes after it."""
+    """Schedule the next stall after an event of the conversation."""
     state = ctx.state
     detectors = state.detectors
     stalled, overdue = detectors.stalled_turn, detectors.stalled_call.overdue
@@ -252,7 +251,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
 
 
 def _arrived(event: ev.ToolCallFinished, ctx: SessionContext, *, late: bool = False) -> None:
-    """A call past its deadline is over: nobody waits for it. One that was closed may still have done what it should."""
+    """Stop tracking an overdue call that has finished; a late success still satisfies policies."""
     waited_for = ctx.state.detectors.stalled_call.arrived(event.call_id)
     if waited_for is not None:
         ctx.state.act_as(waited_for.agent_id)
@@ -306,7 +305,7 @@ def _turn_over(event: ev.TurnStarted | ev.TurnEnded, ctx: SessionContext) -> Non
 
 
 def _time_passed(event: ev.TimePassed, ctx: SessionContext) -> None:
-    """Tell the stall that is due now; an event that comes when it has been told, or is over, tells nothing."""
+    """Report the stall that is due now; ignored if it has been reported or is over."""
     state = ctx.state
     if ctx.emit.at in {state.stall_due, state.next_deadline} and is_ours(event):
         watch.time_came(ctx)
@@ -335,7 +334,7 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
 
 
 def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:
-    """Session overrides, replaced as a whole; they hold from the next event on. A start without any keeps them."""
+    """Replace all session overrides, effective from the next event; a start without settings keeps them."""
     if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
         ctx.state.turn.ends_published = True
     if event.settings is not None:
@@ -377,13 +376,13 @@ def _permission_requested(event: ev.PermissionRequested, ctx: SessionContext) ->
     state = ctx.state
     wait_begins(state, event.call_id, ctx.emit.at)
     waited_for = state.detectors.stalled_call.arrived(event.call_id)
-    if waited_for is not None:  # it is not the tool that takes so long
+    if waited_for is not None:  # the call waits for a person, not for the tool
         state.act_as(waited_for.agent_id)
         watch.break_out(ctx)
 
 
 def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> None:
-    """The wait is over. A denial closes the call; it is counted for the key, never as a failure."""
+    """End the wait of a call; a denial closes it and is counted for the key, never as a failure."""
     if event.granted:
         wait_ends(ctx.state, event.call_id, ctx.emit.at)
     else:
@@ -417,4 +416,4 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.FeedbackFalseAlarm: _feedback,
     ev.TimePassed: _time_passed,
 }
-"""Every event that means something here."""
+"""Handler by event type; other events are ignored."""

@@ -1,4 +1,4 @@
-"""State of one session: what is known of it (records.py), and the detectors of each of its agents."""
+"""State of one session: its records (records.py) and the detectors of each of its agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_AGENTS = 16
 
 
 class AgentState(msgspec.Struct, array_like=True):
-    """An agent of a session that waits while another one acts: the fields of `SessionState` of the same names.
+    """State of an agent that is not the current one; its fields are those of the same names in `SessionState`.
 
     Attributes:
         calls: calls of the session when this agent last acted.
@@ -33,10 +33,10 @@ _OF_AGENT = tuple(name for name in AgentState.__struct_fields__ if name != "call
 
 
 class SessionState(SessionRecord):
-    """All that is remembered of one session.
+    """Complete state of one session.
 
-    Each agent loops, pages and announces for itself (docs/detection.md): steps, patterns, nudges and detectors in the
-    state are those of the agent that acted last. Calls in flight, turns, policies and budgets belong to the session.
+    Patterns are detected per agent (docs/detection.md): steps, patterns, nudges and detectors in the state are those
+    of the agent that acted last. Calls in flight, turns, policies and budgets belong to the session.
 
     Attributes:
         agents: the other agents, the one that acted longest ago first.
@@ -46,12 +46,12 @@ class SessionState(SessionRecord):
     agents: dict[str, AgentState] = {}
 
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
-        """The detector of a kind, as the agent that acts has it."""
+        """Detector of a class that belongs to the current agent."""
         found: AnyDetector = getattr(self.detectors, FIELDS[kind])
         return found
 
     def act_as(self, agent_id: str) -> None:
-        """Make this agent the one that acts. Of more than MAX_AGENTS the longest idle is forgotten."""
+        """Make this agent the current one; beyond MAX_AGENTS others, the longest idle is dropped."""
         if agent_id == self.agent:
             return
         left, found = AgentState(), self.agents.pop(agent_id, None) or AgentState(calls=self.calls)
@@ -80,7 +80,7 @@ class SessionState(SessionRecord):
         self.act_as(current)
 
     def _skip_calls(self, calls: int) -> None:
-        """Leave out of cooldowns and of the time to judge a nudge the calls that other agents made meanwhile."""
+        """Exclude calls made by other agents from the cooldowns and from the time until a nudge is judged."""
         for active in self.active:
             if active.nudged_at >= 0:
                 active.nudged_at += calls

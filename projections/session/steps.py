@@ -1,21 +1,21 @@
-"""Steps: the calls of an agent, a parallel batch as one, the latest finished calls, and how the steps repeat."""
+"""Steps of an agent (a call or a parallel batch), the window of the latest finished calls, and cycle counters."""
 
 from __future__ import annotations
 
 import msgspec
 
 MAX_CYCLE = 6
-"""Longest cycle of steps that is seen."""
+"""Longest cycle that is detected, in steps."""
 
 _MASK = (1 << 64) - 1
-"""Numbers are kept to 64 bits; by a mask, which is faster than a remainder."""
+"""Mask that keeps numbers to 64 bits; faster than a remainder."""
 
 _ODD, _ODDER = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-"""Odd, so that multiplying loses nothing, with bits spread evenly."""
+"""Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
 
 class Done(msgspec.Struct, array_like=True):
-    """One finished call in the window of steps: what it was, what it gave (0: unknown), and when it started."""
+    """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms)."""
 
     step: int
     call: int
@@ -26,13 +26,13 @@ class Done(msgspec.Struct, array_like=True):
 
 
 class Steps(msgspec.Struct, array_like=True):
-    """The steps of one agent. Calls that start before any of a batch has finished share a step.
+    """Steps of one agent. Calls that start before any call of the batch has finished share a step.
 
     Attributes:
-        number: of the current step.
+        number: number of the current step.
         open_calls: calls of the current step still open.
-        sealed: a call of the current step has finished, so the next start begins a new step.
-        mix: sum of the fingerprints of its finished calls, whatever their order.
+        sealed: whether a call of the current step has finished, so that the next start begins a new step.
+        mix: sum of the fingerprints of its finished calls, independent of their order.
         progress: step of the last progress; repetition before it does not count.
         window: calls finished in the latest steps, oldest first.
         cycle_tail: fingerprints of the latest steps, newest last.
@@ -49,9 +49,9 @@ class Steps(msgspec.Struct, array_like=True):
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
 
     def call_started(self) -> int:
-        """Number of the step of a call that starts."""
+        """Add a started call to the current or a new step; returns the step's number."""
         if self.sealed:
-            self.close()  # what is still open of the step before says nothing any more
+            self.close()  # calls of the previous step that are still open are ignored
             self.number += 1
             self.open_calls = 0
             self.sealed = False
@@ -59,17 +59,17 @@ class Steps(msgspec.Struct, array_like=True):
         return self.number
 
     def lone_call(self) -> int:
-        """Number of the step of a call that has finished, and whose start was not seen: a step of its own."""
+        """Begin a new step for a finished call without a start; returns the step's number."""
         self.close()
         self.number += 1
         self.open_calls, self.sealed = 1, True
         return self.number
 
     def call_finished(self, step: int, fingerprint: int) -> bool:
-        """Count a finished call in its step; True when the step is complete and was added to the cycle's memory.
+        """Count a finished call in its step; True if the step is complete and was added to the cycle counters.
 
-        A call of `fingerprint` 0 says nothing of the step, and a straggler nothing any more: its step was closed
-        without it.
+        A call of `fingerprint` 0 does not change the step's fingerprint. A call of an earlier step is ignored, because
+        that step was closed without it.
         """
         if step != self.number:
             return False
@@ -80,7 +80,7 @@ class Steps(msgspec.Struct, array_like=True):
         return self.open_calls <= 0 and self.close()
 
     def close(self) -> bool:
-        """Add the current step to the cycle's memory, with what is known of it; False when that is nothing."""
+        """Add the current step to the cycle counters; False if none of its calls has a fingerprint."""
         fingerprint, self.mix = self.mix, 0
         if not fingerprint:
             return False
@@ -97,7 +97,7 @@ class Steps(msgspec.Struct, array_like=True):
         return True
 
     def remember(self, done: Done, window_steps: int) -> list[Done]:
-        """Add a finished call to the window, drop what has left it, and give the same call's earlier ones in it."""
+        """Add a finished call to the window, drop calls outside it, and return earlier occurrences of the call."""
         window, call = self.window, done.call
         oldest = self.number - window_steps
         if window and window[0].step <= oldest:
@@ -109,7 +109,7 @@ class Steps(msgspec.Struct, array_like=True):
         return same
 
     def forget(self) -> None:
-        """Start afresh: nothing before this step counts."""
+        """Clear window and cycle counters, so that nothing before this step counts."""
         self.progress = self.number
         self.window = []
         self.cycle_tail = []
@@ -117,6 +117,6 @@ class Steps(msgspec.Struct, array_like=True):
 
 
 def fingerprint_of(call: int, result: int) -> int:
-    """One number for a call with its result, never 0; the sum of several tells which call gave which."""
+    """Fingerprint of a call with its result, never 0; sums of several keep which call gave which result."""
     mixed = (call ^ result * _ODD) & _MASK
     return (mixed ^ mixed >> 29) * _ODDER & _MASK or 1

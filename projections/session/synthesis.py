@@ -1,4 +1,4 @@
-"""Flags recursive results that should be reviewed (docs/design/semantics.md#confidence)."""
+"""Flagging of recursive results that should be reviewed (docs/design/semantics.md#confidence)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def synthesis_completed(event: SynthesisCompleted, ctx: Context) -> None:
 
 
 def _signals(state: SessionRecord, event: SynthesisCompleted) -> dict[str, float]:
-    """The signals that the publisher gave, and how the session's own calls went where it gave no word on that."""
+    """Signals given by the publisher; `tool_success` is computed from the session's calls if it is missing."""
     given = event.signals
     signals = {name: value for name in WEIGHTS if given is not None and (value := getattr(given, name)) is not None}
     judged = state.calls - state.neutral_calls

@@ -1,4 +1,4 @@
-"""What a finished call means: success, failure with a severity, or neither; and what it is told to the tool stage."""
+"""Verdict on a finished call (success, failure with a severity, or neutral), and its outcomes for the tool stage."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from .records import OpenCall, SessionRecord
 
 _NO_ERROR = ErrorInfo()
 _FAILED_MARK = 1
-"""Sets the fingerprint of what a failed call gave apart from that of the same result of a successful one."""
+"""Mask that makes the result fingerprint of a failed call differ from that of a successful one."""
 
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """How a finished call is judged.
+    """Verdict on a finished call.
 
     Attributes:
         word: success, failure, or neutral: neither, and detectors skip it.
@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
-    """Judge one finish: status first, then what the error or the raw result reports."""
+    """Judge one finish: by its status first, then by its error or raw result."""
     error = event.error if event.error is not None and event.error != _NO_ERROR else None
     raw = b"" if event.result is UNSET else bytes(event.result)
     if raw == b"null":
@@ -103,7 +103,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     override = (error.severity or None) if error else None
     runs: Runs = call.runs  # type: ignore[assignment]
     if runs == "code" and call.kind == "mcp" and is_exception(failure.type) and not is_of_tool(failure.type):
-        runs = ""  # the client names it: the server broke, not the program that it ran
+        runs = ""  # an exception named by the client: the server failed, not the program that it ran
     severity = classify(
         failure,
         status=str(status),
@@ -144,14 +144,14 @@ def _danger_of_success(call: OpenCall, rules: Rules) -> Severity | None:
 
 
 def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the exit code of a failure is one by which its tool or command answers."""
+    """Whether the exit code of a failure is declared as a regular answer of its tool or command."""
     codes = declared.get(call.command) or declared.get(call.tool_name)
     code = exit_code_in(failure, runs) if codes else ""
     return bool(code) and int(code) in (codes or ())
 
 
 def text_of(raw: bytes, parsed: Any) -> str:
-    """Text of a failed call without an error: its result."""
+    """Text of the result of a failed call that has no error."""
     if raw[:1] == b'"':
         return text_of_result(json_of(msgspec.Raw(raw)))
     return text_of_result(parsed) or raw[:MAX_MESSAGE_CHARS].decode(errors="replace") if parsed else ""
@@ -166,7 +166,7 @@ def _result(event: ToolCallFinished, raw: bytes, parsed: Any) -> int:
 
 
 def _details(state: SessionRecord, verdict: Verdict, rules: Rules) -> dict[str, Any]:
-    """Further fields of the outcome of a call that did not just work."""
+    """Further fields of the outcome, for calls other than plain successes."""
     return {
         "severity": verdict.severity,
         "http_status": verdict.http_status,

@@ -1,7 +1,7 @@
-"""Has every call, message and turn of a session watched by the detectors, and concludes what they have seen.
+"""Dispatch of a session's calls, messages and turns to the detectors, and emission of the results.
 
-Every detector that is interested in an event sees it; none hides another. Order at the end of an event: patterns
-cleared, patterns seen, nudges judged, one nudge.
+Every detector that overrides an event's hook is called, independently of the others. Order at the end of an event:
+patterns cleared, patterns seen, nudges judged, one nudge.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from .verdicts import Verdict
 
 
 class SessionContext(Context, gc=False):
-    """What the fold of one event works on."""
+    """Context of the fold of one event, with the complete session state."""
 
     state: SessionState
 
 
 def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
-    """A call has begun, whatever comes of it."""
+    """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
     for detector in ON_ACT(detectors):
@@ -63,7 +63,7 @@ def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
 
 
 def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> None:
-    """A call has finished."""
+    """Dispatch a finished call."""
     state, neutral = ctx.state, verdict.neutral
     steps, detectors = state.steps, state.detectors
     # Two unknown results are never the same.
@@ -96,12 +96,12 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
-    """A call of a tool has succeeded, be it from a cache or long after its deadline."""
+    """Dispatch a success of a tool, also from a cache or after its deadline."""
     ON_SUCCESS(ctx.state.detectors).on_success(tool_name, ctx)
 
 
 def text(event: ev.ModelText, ctx: SessionContext) -> None:
-    """The model has said something, or thought it."""
+    """Dispatch a message or thought of the model."""
     state, rules = ctx.state, ctx.rules.behaviour
     detectors = state.detectors
     if detectors.stalled_call.overdue:
@@ -116,13 +116,13 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
 
 
 def turn_started(ctx: SessionContext) -> None:
-    """A turn has begun."""
+    """Dispatch the start of a turn."""
     for detector in ON_TURN_START(ctx.state.detectors):
         detector.on_turn_start(ctx)
 
 
 def turn_over(ctx: SessionContext, *, ended: bool) -> None:
-    """The open turn is over: by its end, or by the start of the next one."""
+    """Dispatch the end of the open turn; `ended` is False if the start of the next one ended it."""
     detectors = ctx.state.detectors
     for detector in ON_TURN_OVER(detectors):
         detector.on_turn_over(ctx, ended=ended)
@@ -132,7 +132,7 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
 
 
 def user_spoke(ctx: SessionContext) -> None:
-    """The user ends every streak of every agent; nudges whose effect was open stay unjudged."""
+    """End every streak of every agent at a user message; pending nudges stay unjudged."""
     state = ctx.state
     if state.active or state.agents:
         for _ in state.each_agent():
@@ -149,13 +149,13 @@ def user_spoke(ctx: SessionContext) -> None:
 
 
 def session_ended(ctx: SessionContext) -> None:
-    """No turn is open any more; all streaks have ended as when the user speaks."""
+    """End the open turn at the end of the session; `user_spoke` ends the streaks."""
     for detector in ON_TURN_OVER(ctx.state.detectors):
         detector.on_turn_over(ctx, ended=True)
 
 
 def time_came(ctx: SessionContext) -> None:
-    """Something is due: report it for each agent that it concerns."""
+    """Report what is due, for each agent that it concerns."""
     state, at = ctx.state, ctx.emit.at
     acting = state.agent
     for detector in ON_DUE(state.detectors):
@@ -178,7 +178,7 @@ def time_came(ctx: SessionContext) -> None:
 
 
 def schedule(ctx: SessionContext) -> None:
-    """Work out when a detector next has something to report, later than now: it may have been due for long."""
+    """Set the time of the detectors' next report, at least one millisecond after now even if it was due earlier."""
     due = 0
     for detector in ON_DUE(ctx.state.detectors):
         when = detector.due(ctx)
@@ -195,7 +195,7 @@ def break_out(ctx: SessionContext) -> None:
 
 
 def conclude(gone: list[ActivePattern], ctx: SessionContext) -> None:
-    """Emit what an event has brought: patterns that are gone, patterns seen, nudges judged, one nudge."""
+    """Emit the results of an event: patterns cleared, patterns seen, nudges judged, one nudge."""
     seen, ctx.sightings = ctx.sightings, []
     cleared = patterns.clear(gone, ctx)
     active = [patterns.sight(sighting, ctx) for sighting in seen]
@@ -227,7 +227,7 @@ def _message(event: ev.ModelText, phrases: tuple[str, ...]) -> Message:
 
 
 def _ended(ctx: SessionContext) -> list[ActivePattern]:
-    """Open patterns that the model has broken out of."""
+    """Open patterns that have ended, by their detectors."""
     seen = {(sighting.pattern, sighting.fingerprint) for sighting in ctx.sightings}
     detectors = ctx.state.detectors
     return [

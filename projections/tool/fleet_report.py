@@ -59,7 +59,7 @@ def after_order(fold: Fold, cause: str) -> None:
 
 
 def _join(report: FleetReport, user: str) -> bool:
-    """Add a user; returns False if the list is full and a problem has been reported, as its end must be reported too."""
+    """Add a user; False if the list is full and a report is open, because each user must get its end."""
     if len(report.users) >= MAX_USERS:
         if report.told:
             return False

@@ -246,7 +246,7 @@ def published_keys(state: ToolState) -> list[str]:
 
 
 def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
-    """Publish a profile, and set its next publication so that published failures lag by at most about an eighth."""
+    """Publish a profile, and set its next publication so that the published rate is off by at most an eighth."""
     profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
     bad = profile.failures + profile.patterns
     profile.bad_at = bad + 1 + bad // FAILURES_TOLD

@@ -42,7 +42,7 @@ UNAVAILABLE_STATUS = frozenset({502, 503})
 MAX_SCENARIO_CHARS = 200
 DAY_MS = 86_400_000
 FORGOTTEN_AFTER = 5
-"""Half-lives after which a failed scenario is forgotten, as it would cost less than a hundredth of the score."""
+"""Half-lives after which a failed scenario is forgotten, as it would demote the tool's rank by under a hundredth."""
 
 TOLD_STEP = 0.05
 """Change of the score that is published when nothing else has changed."""

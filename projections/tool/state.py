@@ -1,4 +1,4 @@
-"""State of one tool, service or model tier in one workspace. Bounded; fields are only ever appended."""
+"""State of one tool, service or model tier in one workspace. Its size is bounded; new fields are only appended."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from ..emitter import Emitter
 from ..stage import KeyState
 
 MAX_FAILURES = 200
-"""Counted failures remembered per trust key; twice the largest threshold, as model errors count half."""
+"""Maximum number of counted failures per trust key: twice the largest threshold, as model errors count half."""
 
 MAX_RATE_CALLS = 200
-"""Calls remembered for a rate threshold."""
+"""Maximum number of calls kept for a rate threshold."""
 
 MAX_FAILING = 64
-"""Fine keys remembered as failing per tool."""
+"""Maximum number of fine keys per tool recorded as failing."""
 
 MAX_SERVICES = 64
-"""Services remembered per tool, to pass orders for the tool on to its keys there."""
+"""Maximum number of services per tool to whose keys orders for the tool are passed on."""
 
 MAX_SESSIONS = 16
-"""Sessions remembered per trust key for the decay by session boundary."""
+"""Maximum number of sessions per trust key kept for the decay by sessions."""
 
 MAX_MODEL_KEYS = 32
-"""Failure keys of one tool with profiles of their own; the calls of further ones count for the tool as a whole."""
+"""Maximum number of failure keys of one tool with their own profiles; calls of further keys count for the tool."""
 
 MAX_MODELS = 16
-"""Models remembered per key; a further one takes the place of the one unused for longest."""
+"""Maximum number of models per key; a further one replaces the least recently used."""
 
 MAX_SUGGESTIONS = 128
-"""Suggestions remembered per tool, so that a session hears of a key once."""
+"""Maximum number of suggestions remembered per tool, so that a session gets one per key."""
 
 MAX_MODEL_EVIDENCE = 5
-"""Events remembered per profile that count against the model."""
+"""Maximum number of events per profile kept as evidence against the model."""
 
 FIRST_TOLD = 8
-"""Calls after which a profile without failures is published first; then whenever the calls have doubled."""
+"""Calls after which a profile without failures is first published; afterwards whenever the calls have doubled."""
 
 FAILURES_TOLD = 8
-"""Of its failures each of the first is published; later ones when they are an eighth more than published last."""
+"""Number of first failures that are each published; later ones after an increase by one part in this number."""
 
 MAX_SCENARIOS = 16
-"""Scenarios remembered in which a tool has failed; the longest past one goes first."""
+"""Maximum number of failed scenarios per tool; the oldest is dropped first."""
 
 MAX_WORDS = 32
-"""Words watched or tagged per tool; the one that failed longest ago goes first."""
+"""Maximum number of words per tool, tagged or not; the one with the oldest failure is dropped first."""
 
 MAX_USERS = 8
-"""Users remembered per tool and workspace: the latest to have begun using it there."""
+"""Maximum number of users per tool and workspace; the first added is dropped first."""
 
 
 class Failure(msgspec.Struct, array_like=True):
     """A counted failure.
 
     Attributes:
-        at: stream time of its finish, milliseconds.
-        weight: what it counts, before it decays.
+        at: stream time of the finish, milliseconds.
+        weight: weight before decay.
         session: ordinal of its session on this record.
-        event_id: the event behind it.
-        key: digest of the call's fine key, where the record is shared by several keys; else 0.
+        event_id: id of the event that reported it.
+        key: digest of the call's fine key if the record is shared by several keys; else 0.
         call: ordinal of the call among the calls of the record.
     """
 
@@ -73,28 +73,28 @@ class Failure(msgspec.Struct, array_like=True):
 
 
 class TrustRecord(msgspec.Struct, array_like=True):
-    """Trust in one key.
+    """Trust record of one key.
 
     Attributes:
         calls: times (ms) of the calls in the rate window, shifted left by one, lowest bit set for a counted failure.
-        watermark: failures at or before this time never count again (reset or recovery).
+        watermark: time (ms) of the last reset or recovery; failures of calls begun earlier never count again.
         duration_ms: current escalation duration; doubled by each relapse.
-        last_counted: time of the last counted failure; the cooldown runs from it.
+        last_counted: time (ms) of the last counted failure; the cooldown starts there.
         failures_since: counted failures since the last success while escalated.
         sessions: digests of the sessions that used the key since its oldest failure, oldest first.
-        session_count: how many sessions were ever counted; the newest has this ordinal.
-        published: a state record stands on the `state` topic.
-        by_hand: a reporter called a failure behind this one unrecoverable: only an operator's order restores trust.
-        calls_seen: calls that worked or failed, ever; the ordinal of the latest. Failures that pass by themselves
-            (transient, outside the filter) are not among them.
-        worked: calls that worked, ever.
+        session_count: number of sessions ever counted; also the ordinal of the newest.
+        published: whether the `state` topic holds a record of the key.
+        by_hand: whether a reporter marked one of the failures as unrecoverable; then only an operator restores trust.
+        calls_seen: number of calls that succeeded or failed, ever; also the ordinal of the latest. Transient failures
+            outside the filter are not counted.
+        worked: number of calls that succeeded, ever.
         session_flags: per entry of `sessions`: `WORKED`, `FAILED`, or both.
-        failing: digests of the fine keys whose latest call failed; for a record that several keys share.
+        failing: digests of the fine keys whose latest call failed, for a record shared by several keys.
         last_success: time of the last success, milliseconds.
-        since: when the present state began, milliseconds; 0 for a key that was always trusted.
-        part_of: key of the wider record that was not trusted when this one was escalated; users were told of that.
-        approval: id of the operator's approval by which one call may pass; empty: none.
-        approval_until: when that approval ends, milliseconds.
+        since: start of the current state, milliseconds; 0 for a key that was always trusted.
+        part_of: key of the wider record that was not trusted when this one was escalated, and whose changes users see.
+        approval: id of the operator's approval that lets one call pass; empty if none.
+        approval_until: end of that approval, milliseconds.
     """
 
     key: str
@@ -133,7 +133,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
 
 
 class Lease(msgspec.Struct, array_like=True):
-    """The fleet's one probe of a half-open breaker."""
+    """Lease of the fleet's single probe of a half-open breaker; `until` in milliseconds."""
 
     holder: str
     call_id: str
@@ -148,12 +148,12 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     Attributes:
         mode: `enforce`, `observe` (computes and reports, never blocks) or `disabled`.
         results: latest measured calls, oldest first: time (ms) shifted left by two, bit 0 failed, bit 1 slow.
-        consecutive: failures in a row; an answered error breaks the row.
-        opened_at: when it opened; calls that started before do not settle a probe.
-        reopened: openings since it last closed; sets the back-off.
+        consecutive: times (ms) of consecutive failures; an answered error clears them.
+        opened_at: time (ms) of the opening; calls that started before it do not settle a probe.
+        reopened: number of openings since it last closed; determines the back-off.
         spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
-        since: when the current state began.
-        failing: of a tool with fine keys: digests of the keys whose latest call failed, and when it did.
+        since: start of the current state, milliseconds.
+        failing: for a tool with fine keys: time (ms) of the latest failure, by digest of the keys that are failing.
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -175,18 +175,18 @@ class BreakerRecord(msgspec.Struct, array_like=True):
 
 
 class ModelProfile(msgspec.Struct, array_like=True):
-    """One model on one failure key.
+    """Profile of one model on one failure key.
 
     Attributes:
         attempts: calls that succeeded or failed.
-        failures: of these, the failed ones, whoever is to blame.
-        own: of the failed ones, those of the model's own making.
-        patterns: times it went round in circles.
+        failures: failed calls, whatever the cause.
+        own: failed calls that the model caused.
+        patterns: detected patterns of the model.
         last_at: time (ms) of its last call.
         last_failed: time (ms) of its last failure; 0 never.
-        tell_at: attempts at which a follower is told next, if nothing fails before.
+        tell_at: number of attempts at which the profile is published next, if nothing fails before.
         evidence: ids of the latest events that count against the model, newest last.
-        bad_at: failures and patterns at which a follower is told next.
+        bad_at: number of failures and patterns at which the profile is published next.
     """
 
     attempts: int = 0
@@ -201,18 +201,18 @@ class ModelProfile(msgspec.Struct, array_like=True):
 
 
 class FailedScenario(msgspec.Struct, array_like=True):
-    """What a tool was used for when it last failed at that, and when (ms)."""
+    """Scenario in which a tool failed, and the time (ms) of its latest failure."""
 
     text: str
     at: int
 
 
 class WordRecord(msgspec.Struct, array_like=True):
-    """How often a tool failed at scenarios with a word.
+    """Failures of a tool at scenarios that contain a word.
 
     Attributes:
-        failures: capability failures.
-        until: time (ms) up to which they count, and up to which a tag holds.
+        failures: number of capability failures.
+        until: time (ms) up to which they count and a tag holds.
     """
 
     failures: int
@@ -220,20 +220,20 @@ class WordRecord(msgspec.Struct, array_like=True):
 
 
 class QualityRecord(msgspec.Struct, array_like=True):
-    """How well one tool does what it is for.
+    """Quality record of one tool.
 
     Attributes:
         score: 0 to 1.
-        failures: counted failures since it last stood at its registered score; sets the surcharge.
-        raised: the score an operator registered it with anew; 0: that of the rules holds.
-        words: content words of failed scenarios.
-        scenarios: scenarios it has failed in, oldest first.
+        failures: counted failures since the score was last at its registered value; determines the surcharge.
+        raised: registered score set by an operator; 0 if that of the rules holds.
+        words: records of content words of failed scenarios.
+        scenarios: failed scenarios, oldest first.
         last_failed: time (ms) of the last counted failure.
-        told: score that followers know.
-        published: a state record stands on the `state` topic.
-        missed: latest calls in a row that did not reach the tool, as far as they matter.
+        told: score published last.
+        published: whether the `state` topic holds a record of the tool.
+        missed: consecutive latest calls that did not reach the tool, at most `unavailable_after`.
         missed_at: time (ms) of the last of them.
-        down_told: time (ms) until which followers take the tool for unavailable; 0 they do not.
+        down_told: published time (ms) until which the tool is unavailable; 0 if it is not.
     """
 
     score: float
@@ -250,16 +250,16 @@ class QualityRecord(msgspec.Struct, array_like=True):
 
 
 class FleetReport(msgspec.Struct, array_like=True):
-    """Calls of one tool in one workspace, and what the fleet knows of them.
+    """Call counts of one tool in one workspace, and the latest report of them to the fleet.
 
     Attributes:
-        users: who calls it here, in the order they came.
+        users: ids of the users who call it here, in the order of their first call.
         until: end of the newest bucket, milliseconds.
-        tally: calls and failures of the newest bucket, then those of the ones before.
-        told: trust state that the fleet was told last; empty when it needs to know nothing.
-        told_calls: calls it was told.
-        told_failures: failures it was told.
-        told_until: end of the bucket in which it was told.
+        tally: calls and failures of the newest bucket, then those of the earlier buckets.
+        told: trust state reported last; empty if no report is open.
+        told_calls: number of calls reported last.
+        told_failures: number of failures reported last.
+        told_until: end of the newest bucket at the last report, milliseconds.
     """
 
     users: list[str] = []
@@ -272,20 +272,20 @@ class FleetReport(msgspec.Struct, array_like=True):
 
 
 class ToolState(KeyState):
-    """Everything about one scope: its circuit, its own trust record and those of its fine keys.
+    """State of one scope: its circuit, its own trust record and those of its fine keys.
 
     Attributes:
-        fine: trust records by fine key: of a tool those that belong to no service, of a service those of its tools.
-            At most `max_fine_keys`; where there is no room, calls count in the tool's or service's record alone.
+        fine: trust records by fine key: for a tool those that belong to no service, for a service those of its tools.
+            At most `max_fine_keys`; calls of further keys count in the tool's or service's record alone.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
-        kind: `mcp` or `domain` for services, as the last outcome said; with `plugin_name` it finds rules for commands.
-        models: per failure key, what each model makes of it; at most `MAX_MODEL_KEYS` keys of `MAX_MODELS` models.
+        kind: `mcp` or `domain` for services, from the last outcome; used with `plugin_name` to find rules for commands.
+        models: profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each.
         model_suggestions: digests of (session, key) for which another model has been suggested.
-        quality: absent while the tool stands at the score it was registered with and nothing is remembered.
-        fleet_report: what is counted and told for the fleet; tools only.
-        keyed: the tool has had calls with a fine key of their own.
-        services: services that hold fine keys of the tool; at most `MAX_SERVICES`, the earliest leave first.
+        quality: quality record; None while the score is the registered one and nothing needs to be remembered.
+        fleet_report: counts and reports for the fleet; tools only.
+        keyed: whether the tool has had calls with their own fine key.
+        services: services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first.
     """
 
     workspace_id: str = ""
@@ -306,17 +306,17 @@ class ToolState(KeyState):
 
     @property
     def kind_of_scope(self) -> str:
-        """What the scope is: `tool`, `service` or `tier`."""
+        """Kind of the scope: `tool`, `service` or `tier`."""
         return self.scope.partition(":")[0]
 
     @property
     def name(self) -> str:
-        """The scope's own name: of the tool, service or tier."""
+        """Name of the tool, service or tier."""
         return self.scope.partition(":")[2]
 
 
 class Fold(msgspec.Struct, frozen=True, gc=False):
-    """One record being folded: into which state, when, by which rules, and where decisions go.
+    """Arguments of the fold of one record: state, time, rules and emitter.
 
     Attributes:
         at: stream time, milliseconds.

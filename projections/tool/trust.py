@@ -1,18 +1,18 @@
-"""Trust: may this key run without asking? (docs/trust.md).
+"""Trust state machine: decides whether a key may run without asking the user (docs/trust.md).
 
 Theory of operation. A key is trusted until counted failures reach a threshold; then it is escalated: every call
-asks the user. Once the escalation has lasted and no counted failure has come for the cooldown, the next success starts
-recovery, and enough successes restore trust (or wait for the operator in mode `ask`). A counted failure in recovery
-escalates again for twice as long. A dangerous command blocks its key at once, a risky one escalates it; only a reset
-unblocks. A removed tool comes back by restore.
+asks the user. When the escalation's duration and the cooldown without a counted failure are over, the next success
+starts recovery, and enough successes restore trust (or wait for the operator in mode `ask`). A counted failure during
+recovery escalates again for twice as long. A dangerous command blocks its key at once, a risky one escalates it; only a
+reset unblocks. A removed tool is brought back by a restore.
 
-A count alone is no reason: most of the latest calls must have failed, too. A tool as a whole is judged only while
-several of its keys fail; else its keys answer for themselves. Calls that began before the present state began change
-nothing when they fail: what they tell is known.
+A threshold on the count escalates only if at least half of the latest calls failed too. A tool as a whole is judged
+only while at least `SPREAD` of its keys fail; otherwise only the keys are judged. While a key is escalated or
+recovering, failed calls that began before that state change nothing.
 
-The transitions are the table below, and nothing else moves the state: an event that is no key of the table in the
-current state changes counters only. What counts as a failure is decided by the rule's filter; the rest is neutral.
-Operators' orders are moves like any other, but for an approval, which lets one call pass.
+The table below holds all transitions: a move that the table does not have for the current state changes counters only.
+The rule's filter decides which failures are counted. Operators' orders are moves too, except an approval, which lets
+one call pass without moving the state.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .failure_counts import (
 from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustRecord
 
 MAX_DURATION_MS = 24 * HOUR_MS
-"""Longest escalation the back-off can reach."""
+"""Maximum duration of an escalation, milliseconds."""
 
 AUTH_FAILURES = 3
-"""401 or 403 answers within the window that mean a credential is broken."""
+"""Number of 401 or 403 answers within the window that indicate an invalid credential."""
 
 SPREAD = 3
-"""Fine keys of a tool that must be failing before the tool as a whole is judged."""
+"""Number of fine keys of a tool that must be failing before the tool as a whole is judged."""
 
 DEFAULT_COUNT = 3
-"""Half of the latest calls that are looked at, where a rule has no count of its own."""
+"""Half of the number of latest calls that are checked, if a rule has no count threshold."""
 
 _AUTH_STATUS = frozenset({401, 403})
 _EVIDENCE = 20
@@ -54,7 +54,7 @@ _TOLERANCE = 1e-9
 
 
 class Move(StrEnum):
-    """What can move trust."""
+    """Trigger of a trust transition."""
 
     COUNT = "count"
     CONSECUTIVE = "consecutive"
@@ -71,7 +71,7 @@ class Move(StrEnum):
     REMOVE = "remove"
     RESTORE = "restore"
     APPROVE = "approve"
-    """Moves no state: one call passes."""
+    """Lets one call pass; has no transition."""
 
 
 _T, _E, _R, _B, _X = (
@@ -109,16 +109,16 @@ ORDERS: Mapping[str, Move] = {
     "tool.remove": Move.REMOVE,
     "tool.restore": Move.RESTORE,
 }
-"""What an operator's order does, by the type of its command."""
+"""Move of an operator's order, by the type of its command."""
 
 
 class Order(NamedTuple):
     """An operator's order about trust.
 
     Attributes:
-        type: of its command; a key of `ORDERS`.
+        type: type of its command; a key of `ORDERS`.
         cause: id of its command.
-        until: of an approval: when it ends, milliseconds.
+        until: end of an approval, milliseconds; else 0.
     """
 
     type: TrustOrderType
@@ -127,21 +127,21 @@ class Order(NamedTuple):
 
     @property
     def move(self) -> Move:
-        """What it does to a record."""
+        """Move that the order makes."""
         return ORDERS[self.type]
 
 
 class Change(NamedTuple):
-    """A transition that happened, or (from equals to) recovery that waits for the operator.
+    """A trust transition, or (with equal states) a recovery that waits for the operator.
 
     Attributes:
-        amount: effective failures, successes or rate behind it.
-        threshold: what they were compared with, if anything.
-        pending: recovery waits for the operator.
-        reason: why, in words.
-        order_key: key of the record whose reset makes calls of the key run again: its own, or that of a wider one.
-        part_of: key of the wider record whose change has told users of this one; empty: none has.
-        evidence: ids of the events behind it, oldest first.
+        amount: effective failures, successes or rate that caused it.
+        threshold: the threshold that was reached; None if there is none.
+        pending: whether recovery waits for the operator.
+        reason: reason in words.
+        order_key: key of the record whose reset lets calls of the key run: its own, or that of a wider record.
+        part_of: key of the wider record whose change already informs users of this one; empty if none.
+        evidence: ids of the events that caused it, oldest first.
     """
 
     before: TrustState
@@ -160,8 +160,8 @@ class Wider(NamedTuple):
     """The record of the tool or service that a fine key belongs to.
 
     Attributes:
-        record: that record.
-        told: users are told of its changes.
+        record: the wider record.
+        told: whether users are notified of its changes.
     """
 
     record: TrustRecord
@@ -169,17 +169,17 @@ class Wider(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Rule and mode by which one record judges a call.
+    """Rule and context by which one record judges a call.
 
     Attributes:
-        rule: the rule of the record's own scope.
-        mode: what happens when enough successes have come.
-        narrowest: no narrower record judges the call: security and denials count here alone.
-        key: digest of the call's fine key, where the record is a tool's and its keys have records of their own; else 0.
+        rule: rule of the record's own scope.
+        mode: whether enough successes restore trust automatically or wait for the operator.
+        narrowest: whether no narrower record judges the call; only such a record counts security failures and denials.
+        key: digest of the call's fine key if the record is a tool's and its keys have their own records; else 0.
             Such a record moves only while at least `SPREAD` of its keys fail.
-        expected_rate: share of failures that is normal for the tool.
-        wider: the record of the tool or service that the record's key belongs to, where users know of that one.
-        hidden: nobody is told of the record: it is kept for the fleet alone, and moves without reasons.
+        expected_rate: failure rate that is normal for the tool, 0 to 1.
+        wider: record of the tool or service that the record's key belongs to; None if its changes are hidden.
+        hidden: whether nothing of the record is published: it is kept for the fleet alone, and changes get no reason.
     """
 
     rule: EscalationRule
@@ -192,7 +192,7 @@ class Judgement(NamedTuple):
 
 
 def span(seconds: float) -> str:
-    """A duration as people say it: `90s`, `5m`, `1h`, `2h 30m`."""
+    """Duration as text: `90s`, `5m`, `1h`, `2h 30m`."""
     whole = round(seconds)
     if whole < 120 and whole % 60:
         return f"{whole}s"
@@ -203,12 +203,12 @@ def span(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A count without needless decimals: `3`, `2.5`."""
+    """Number as text with at most two decimals: `3`, `2.5`."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def reason(change: Change, rule: EscalationRule) -> str:
-    """Why a key moved, with its counts: `3/3 failures in 1h`."""
+    """Reason of a transition as text, with its counts: `3/3 failures in 1h`."""
     window = span(rule.window_seconds)
     limit = number(change.threshold) if change.threshold is not None else ""
     match change.move:
@@ -246,7 +246,7 @@ def rules_for(rules: TrustRules, outcome: CallOutcome) -> RulesOfScopes:
 
 
 def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
-    """Whether another success changes nothing but counters, as it is with nearly every key."""
+    """Whether another success changes only counters; true for nearly every key."""
     return (
         record.state is _T
         and rule.rate_threshold is None
@@ -262,24 +262,24 @@ def fold_untroubled_success(record: TrustRecord, at: int) -> None:
 
 
 def recovery_at(record: TrustRecord, rule: EscalationRule) -> int:
-    """When recovery may start: the escalation has lasted, and no counted failure for the cooldown."""
+    """Earliest start of recovery, milliseconds: the end of both the escalation's duration and the cooldown."""
     return max(record.escalated_at + record.duration_ms, cooldown_until(record, rule))
 
 
 def cooldown_until(record: TrustRecord, rule: EscalationRule) -> int:
-    """When enough time without a counted failure has passed."""
+    """End of the cooldown after the last counted failure, milliseconds."""
     return record.last_counted + int(rule.cooldown_seconds * 1000)
 
 
 def shown(record: TrustRecord) -> tuple[int, ...]:
-    """What a follower sees change from call to call; a blocked or removed key shows nothing but its state."""
+    """Published values that may change with each call; for a blocked or removed key only the denials."""
     if record.state is _B or record.state is _X:
         return (record.denials,)
     return record.last_counted, record.consecutive, record.successes, record.denials
 
 
 def forget_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
-    """Drop the failures of a published, trusted key once the last has left the window; whether there were any."""
+    """Drop the failures of a trusted key once the last has left the window; returns whether any were dropped."""
     if record.state is not _T or not record.failures or at - record.failures[-1].at <= rule.window_seconds * 1000:
         return False
     record.failures = []
@@ -296,7 +296,7 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
         return []
     failed = outcome.verdict == "failure"
     if failed and (outcome.started_ms or outcome.time_ms) < record.watermark:
-        return []  # begun before the reset or recovery: never counts again, however late it ends
+        return []  # begun before the reset or recovery, so it never counts
     counted = is_counted(outcome, rule)
     if counted or not failed or outcome.severity is not Severity.TRANSIENT:
         record.calls_seen += 1
@@ -311,11 +311,11 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
 
 
 def _explain(record: TrustRecord, changes: list[Change], rule: EscalationRule, wider: Wider | None) -> list[Change]:
-    """Note on a record why it has moved and what that is part of; returns the changes with what was noted.
+    """Set reason and `part_of` on a record and on its changes; returns the completed changes.
 
-    While the wider record is not trusted, users know of the outage, and changes of the key are silent until it is
-    trusted again; that a key is blocked is news all the same, and so is that it is escalated again, or waits for an
-    operator, when the wider one has recovered.
+    While the wider record is not trusted and its changes are notified, changes of the key are silent, as users know of
+    the outage. Blocking and unblocking are always notified, and so is an escalation or a pending recovery after the
+    wider record has recovered.
     """
     order_key, covered = record.key, False
     if wider is not None and wider.record.state is not _T:
@@ -340,7 +340,7 @@ def _explain(record: TrustRecord, changes: list[Change], rule: EscalationRule, w
 
 
 def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
-    """Whether a call is a failure that the rule counts."""
+    """Whether a call is a failure that the rule's filter counts."""
     return (
         outcome.verdict == "failure"
         and not outcome.expected
@@ -357,14 +357,14 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
             record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
             return _move(record, move, rule, at, 1, None)
     if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
-        return []  # of a burst that had begun before: the change of state has answered it
+        return []  # begun before the current state, which already reflects it
     auth_failed = not judgement.key and _note_auth_failure(record, outcome, rule, at)
     if counted:
         _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
     if judgement.key and _is_of_keys(record, outcome, rule, at):
-        return []  # they answer for themselves
+        return []  # only the records of the keys are judged
     changes: list[Change] = []
     if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
@@ -373,9 +373,10 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
 
 
 def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
-    """Whether the failures of a tool are those of its keys.
+    """Whether the failures of a tool are caused by single keys and not by the tool.
 
-    Domains refuse and fail each for itself: where the keys are domains, one call that works shows that the tool does.
+    Domains fail independently: if the keys are domains, a recent success shows that the tool itself works, until the
+    consecutive failures reach twice the count threshold.
     """
     if failing_keys(record, rule, at) < SPREAD:
         return True
@@ -385,9 +386,9 @@ def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule,
 
 
 def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
-    """Whether the latest calls worked as often as they do not with an invalid credential.
+    """Whether too many of the latest calls succeeded for an invalid credential.
 
-    Where refusals are not counted, every success forgets those before it.
+    False if the rule does not count permission failures: there every success clears the earlier refusals.
     """
     if Severity.PERMISSION not in judgement.rule.severity_filter:
         return False
@@ -396,7 +397,7 @@ def _has_worked_lately(record: TrustRecord, judgement: Judgement) -> bool:
 
 
 def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
-    """Make the move that one more counted failure leads to."""
+    """Make the transition that one more counted failure causes, if any."""
     rule = judgement.rule
     record.last_counted = at
     if record.state is _T:
@@ -410,7 +411,7 @@ def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[C
 
 
 def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> None:
-    """Remember a counted failure."""
+    """Record a counted failure."""
     if not record.failures:
         record.sessions, record.session_flags = [], []
     ordinal = note_session(record, outcome.session_id, FAILED)
@@ -434,7 +435,7 @@ def _weight(severity: Severity | None, rule: EscalationRule) -> float:
 
 
 def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
-    """Remember a call that was not let in; returns whether there have been enough of them in the window."""
+    """Record a 401 or 403 answer; returns whether the window now holds AUTH_FAILURES of them."""
     if outcome.http_status not in _AUTH_STATUS or outcome.expected:
         return False
     since = at - rule.window_seconds * 1000
@@ -443,12 +444,12 @@ def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: Escalati
 
 
 def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -> list[Change]:
-    """Escalate by the first configured threshold that is reached: count, consecutive, rate."""
+    """Escalate if a configured threshold is reached, checked in the order: count, consecutive, rate."""
     rule = judgement.rule
     needed = rule.count_threshold or DEFAULT_COUNT
     lately = failed_lately(record, 2 * needed)
     if judgement.expected_rate and lately <= judgement.expected_rate * 2 * needed:
-        return []  # no more than this tool always fails
+        return []  # within the failure rate that is normal for this tool
     count = effective_failures(record, rule, at)
     record.evidence = [failure.event_id for failure in record.failures[-_EVIDENCE:]]
     if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE and lately >= needed:
@@ -492,15 +493,14 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
 def obey(
     record: TrustRecord, order: Order, rule: EscalationRule, at: int, *, whole: bool = False, hidden: bool = False
 ) -> list[Change]:
-    """Apply an operator's order; what the table does not know in this state changes nothing.
+    """Apply an operator's order; an order without a transition from the current state changes nothing.
 
-    A reset also clears the counters of a trusted key. An order to recover that comes when the key has failed again
-    since it was ready was given for a state that is over: it changes nothing. An approval lets one call of a key pass
-    that must be asked about, and leaves other keys as they are.
+    A reset also clears the counters of a trusted key. An order to recover is ignored if the key has relapsed since it
+    was ready. An approval lets one call of an escalated or recovering key pass; other keys are unchanged.
 
     Args:
-        whole: the order is for the scope of the record as a whole, and did not name its key.
-        hidden: nobody is told of the record (`Judgement.hidden`).
+        whole: whether the order is for the scope of the record as a whole and did not name its key.
+        hidden: whether nothing of the record is published (`Judgement.hidden`).
     """
     move = order.move
     if move is Move.APPROVE:
@@ -514,12 +514,12 @@ def obey(
         if record.state is _T:
             _clean(record, at)
     if move is Move.REMOVE and not whole:
-        record.part_of = ""  # that this very key is refused from now on is news
+        record.part_of = ""  # an order that names the key is always notified
     return changes if hidden else _explain(record, changes, rule, None)
 
 
 def use_up(record: TrustRecord, approvals: tuple[str, ...]) -> bool:
-    """End the approval of a record by which a call has passed; returns whether it was one of those."""
+    """End the approval of a record if it is one of the used `approvals`; returns whether it was."""
     used = bool(record.approval) and record.approval in approvals
     if used:
         record.approval, record.approval_until = "", 0
@@ -558,7 +558,7 @@ def _move(
 
 
 def _clean(record: TrustRecord, at: int) -> None:
-    """Back to clean trust; the watermark keeps older failures from ever counting again."""
+    """Reset a record to clean trust; the watermark prevents older failures from counting again."""
     record.watermark = at
     record.failures = []
     record.calls = []

@@ -173,7 +173,7 @@ def _make_room(fold: Fold, since: float) -> bool:
     if leaving is None:
         whole = state.trust.key if state.trust is not None else ""
         lapsed = (one for one in trusted if not one.failures or one.failures[-1].at < since)
-        leaving = next((one for one in lapsed if one.key != whole), None)  # that key is shared with the tool's own record
+        leaving = next((one for one in lapsed if one.key != whole), None)  # it shares the tool's key
     if leaving is None:
         return False
     _forget(fold, leaving.key)
