@@ -33,10 +33,10 @@ Message = dict[str, Any]
 Send = Callable[[bytes], Awaitable[None]]
 
 ASKED = "trustfold-"
-"""Ids of the proxy's own requests begin like this."""
+"""Prefix of the ids of the proxy's own requests."""
 
 SERVER_GONE = -32000
-"""JSON-RPC code of what a server that does not run is asked."""
+"""JSON-RPC error code of the answer to requests while the server does not run."""
 
 ASK_TIMEOUT_S = 3600.0
 """How long a person may take to answer."""
@@ -47,15 +47,15 @@ DRAIN_S = 5.0
 MAX_NAME = 120
 
 QUIET_S = 120.0
-"""Seconds without a call after which the next one is taken for the answer to another word of the user's.
+"""Seconds without a call after which the next call is treated as the start of a new user request.
 
-No message of the protocol says that a user has spoken; within a turn, models hardly ever think for so long.
+The protocol has no message for user input; within a turn, models hardly ever pause for so long.
 """
 
 SETTINGS = SettingsOverrides(
     rules={"behaviour": {name: {"enabled": False} for name in ("read_only_cap", "call_budget", "stalled_turn")}}
 )
-"""A proxy does not see turns, nor what a user says: what is counted from there would count for ever."""
+"""A proxy sees neither turns nor user messages, so counts that only these reset would never be reset."""
 
 
 class JsonRpcError(Exception):
@@ -222,7 +222,7 @@ class McpProxy:
             self.name = "".join(one if one.isalnum() or one in "-._" else "_" for one in info["name"])[:MAX_NAME]
 
     def _learn(self, message: Message) -> None:
-        """Note the hints of the server's tools; they are sent with each call, and nothing is done by them."""
+        """Store the annotations of the server's tools, which are sent with each call; they have no other effect."""
         tools = _member(message, "result").get("tools")
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
@@ -238,7 +238,7 @@ class McpProxy:
     # --- one call -----------------------------------------------------------------------------------------------------
 
     async def _call(self, line: bytes, message: Message) -> None:
-        """Take one `tools/call` through the guard and answer it; the answer of the server is passed on as it came."""
+        """Pass one `tools/call` through the guard and answer it; the server's answer is passed on unchanged."""
         number, params = message["id"], message["params"]
         args = params.get("arguments")
         received: list[tuple[bytes, Message]] = []
@@ -293,7 +293,7 @@ class McpProxy:
         await self._reply(number, *texts, "This call was not made. Stop here and ask the user how to go on.")
 
     def _with_nudges(self, line: bytes, message: Message) -> bytes:
-        """A response with the nudges that wait as further blocks of text; as it came where there are none."""
+        """Response with the pending nudges added as text blocks; unchanged if there are none."""
         result = message.get("result")
         if not isinstance(result, dict) or not isinstance(result.get("content"), list):
             return line
@@ -305,7 +305,7 @@ class McpProxy:
         return json.dumps(exact, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
     async def _reply(self, number: str | int, *texts: str) -> None:
-        """Answer a call ourselves, in the way that a model reads: as a failed result."""
+        """Answer a call in place of the server with a failed result, which models read."""
         nudges = (one["content"] for one in self._session.messages())
         blocks = [{"type": "text", "text": one} for one in (*texts, *nudges)]
         await self._send({"id": number, "result": {"content": blocks, "isError": True}})
@@ -321,7 +321,7 @@ class McpProxy:
     async def _ask(
         self, tool_name: str, args: dict[str, Any], context: dict[str, Any] | None, call_id: str | None
     ) -> tuple[bool, dict[str, Any]]:
-        """Ask the user through the client (elicitation); where that cannot be done, refuse and say what to do."""
+        """Ask the user through the client (elicitation); if that is impossible, refuse and say what to do."""
         del args, call_id
         why = (context or {}).get(CONTEXT_KEY) or {}
         reason = f"{why.get('key', tool_name)} is {why.get('state', 'not trusted')}"
@@ -410,7 +410,7 @@ def _member(message: Any, name: str) -> Message:
 
 
 def _is_call(message: Any) -> bool:
-    """Whether a message calls a tool by a name; every other one is the server's to judge."""
+    """Whether a message calls a tool by name; other messages are left to the server."""
     return (
         isinstance(message, dict)
         and message.get("method") == "tools/call"

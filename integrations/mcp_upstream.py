@@ -1,7 +1,7 @@
 """MCP servers behind a proxy: a child process over stdio; `mcp_http` has those at an address.
 
-Both carry whole JSON-RPC messages as lines of bytes. A server that ends is started again with a growing delay; whoever
-uses it is told when it is gone and when it is back.
+Both carry whole JSON-RPC messages as lines of bytes. A server that ends is restarted with a growing delay; callbacks
+report when it has ended and when it runs again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Protocol
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 STEADY_S = 60.0
-"""A server that has run for so long is started again after the first delay."""
+"""Run time after which the restart delay is reset to the first delay."""
 
 STOP_S = 5.0
-"""How long a server may take to end once its input is closed; then it is terminated, and killed after as long again."""
+"""Time for a server to end after its input is closed; then it is terminated, and killed after the same time again."""
 
 CHUNK = 1 << 16
 
@@ -231,7 +231,7 @@ def child(command: Sequence[str]) -> Opener:
 
 
 def environment_headers(names: Sequence[str]) -> dict[str, str]:
-    """Headers given as `NAME=VARIABLE`: the value of the variable, so that no secret stands on a command line.
+    """Headers given as `NAME=VARIABLE`, with the variable's value, so that no secret is on a command line.
 
     Raises:
         ValueError: one is not of that form, or its variable is not set.

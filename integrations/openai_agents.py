@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
 _OWN = "trustfold_needs_approval"
-"""What a guarded tool had as `needs_approval`, in its dictionary."""
+"""Attribute of a guarded tool that keeps its original `needs_approval`."""
 
 NOT_ASKED = "trustfold: {}. Nobody has been asked yet; call it again, and the user will be."
 
@@ -36,7 +36,7 @@ Invoke = Callable[["ToolContext[Any]", str], Awaitable[Any]]
 
 
 class TrustfoldHooks(RunHooks[Any]):
-    """Reports what the model says in a run, and brings nudges into its next request.
+    """Run hooks that report the model's texts and add nudges to its next request.
 
     A run and those that go on with its history are a session, unless a `guard.session` surrounds them. Hooks of your
     own: derive from this class.
@@ -57,7 +57,7 @@ class TrustfoldHooks(RunHooks[Any]):
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
     ) -> None:
-        """Report what the user has said, and add waiting nudges to the request."""
+        """Report user messages, and add pending nudges to the request."""
         del agent, system_prompt
         calls = (str(item.get("call_id")) for item in reversed(input_items) if isinstance(item, Mapping))
         conversation, new = self._conversation(context, next((one for one in calls if one in self._calls), ""))
@@ -188,7 +188,7 @@ def _read(arguments: str) -> dict[str, Any]:
 
 
 def _said_by_user(items: Iterable[Any]) -> list[str]:
-    """What the user has said since the model was heard last."""
+    """Texts of the user since the model's last message."""
     said: list[str] = []
     for item in reversed(list(items)):
         if not isinstance(item, Mapping) or item.get("role") != "user":

@@ -1,4 +1,4 @@
-"""OpenTelemetry as events, as it is exported: spans of frameworks, and the log events of coding agents.
+"""Converter of OpenTelemetry exports to events: spans of frameworks, and log events of coding agents.
 
 Spans are read as `trustfold import --format otel` reads a file of them. Coding agents export log events in place of
 spans: `claude_code.tool_result`, `codex.tool_result`, `gemini_cli.tool_call` (and Qwen Code's) are calls, `user_prompt`
@@ -38,9 +38,9 @@ class Unreadable(ValueError):
 
 
 class Exports:
-    """Everything that is exported to one place.
+    """Converter of all exports to one endpoint.
 
-    What sessions have said so far is remembered between exports. After each, say `keep` or `undo`.
+    It remembers the earlier events of sessions between exports. Call `keep` or `undo` after each export.
     """
 
     def __init__(self, workspace: str = "") -> None:

@@ -1,7 +1,7 @@
-"""What the public states of an engine say about calls that other programs want to make: the guard's own decision.
+"""Decisions about calls of other programs, made from an engine's public states in the way the guard makes them.
 
-An operator's approval lets one call pass. The states show it until that call has been folded; who asks in between
-must not get it a second time, so approvals that were given out are remembered here.
+An operator's approval lets one call pass. The states show it until that call has been folded; approvals already used
+are remembered here, so that another request in between does not get the same one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..schemas.vocabulary import TrustState
 
 
 class Judgement(NamedTuple):
-    """What holds for one call.
+    """Decision about one call.
 
     Attributes:
         decision: as a guard would decide.

@@ -42,7 +42,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
         self._ask = ask
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> Any:
-        """Report what the user has said, and the end of the turn."""
+        """Report the user's message, and the end of the turn."""
         conversation = self._conversation(ctx)
         if ctx.prompt is not None:
             parts = [ctx.prompt] if isinstance(ctx.prompt, str) else ctx.prompt
@@ -73,7 +73,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, handler: Callable[[Any], Any]
     ) -> Any:
-        """Make a tool call a guarded one."""
+        """Pass a tool call through the guard."""
         del tool_def
         conversation = self._conversation(ctx)
         if pause := conversation.pause():

@@ -41,7 +41,7 @@ class TrustfoldHooks(HookProvider):
         self._conversations = Conversations(guard)
 
     def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
-        """Take part in what the agent does."""
+        """Register the hooks with the agent."""
         registry.add_callback(MessageAddedEvent, self._on_message)
         registry.add_callback(BeforeModelCallEvent, self._before_model)
         registry.add_callback(BeforeToolCallEvent, self._before_tool)
@@ -49,7 +49,7 @@ class TrustfoldHooks(HookProvider):
         registry.add_callback(AfterInvocationEvent, self._after_invocation)
 
     def _on_message(self, event: MessageAddedEvent) -> None:
-        """Report what the user or the model has said."""
+        """Report a message of the user or the model."""
         content = event.message["content"]
         text = "".join(block["text"] for block in content if "text" in block)
         if event.message["role"] == "assistant":
@@ -109,7 +109,7 @@ class TrustfoldHooks(HookProvider):
 
 
 def _seen(result: Any) -> Any:
-    """What the model reads of a result; the id of the call is no part of it."""
+    """Part of a result that the model reads, without the call's id."""
     content = result["content"]
     if result.get("status") == "error":
         return {"isError": True, "content": content}
