@@ -78,7 +78,7 @@ class Asked(NamedTuple):
         return WORDS[:-1] if self.state == "all" else (self.state,)
 
     def takes(self, place: Place) -> bool:
-        """Whether a place is asked for, whatever its word."""
+        """Whether a place matches workspace and text, whatever its word."""
         return self.workspace in {"", place.workspace} and (
             not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
         )

@@ -72,7 +72,7 @@ def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Com
     """What to send for an order.
 
     Raises:
-        TrustfoldError: there is nothing that it could be about; the message says why.
+        TrustfoldError: the order's subject does not exist; the message says why.
     """
     count = iter(range(1_000_000))
     reason = given.reason or None

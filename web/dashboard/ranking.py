@@ -20,10 +20,10 @@ from ...projections.calls.keys import tool_of_key
 Record = Mapping[str, Any]
 
 WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "ok", "handled")
-"""What a place is called, worst first. `handled`: a person has seen to it; shown only when asked for."""
+"""Words of places, worst first. `handled`: a person has dealt with it; shown only on request."""
 
 TROUBLE = WORDS[:7]
-"""Words of what needs, or may need, a person."""
+"""Words of places that need, or may need, a person."""
 
 RANK = {word: number for number, word in enumerate(WORDS)}
 

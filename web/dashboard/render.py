@@ -156,7 +156,7 @@ def _shown(value: object) -> object:
 
 
 def raw(value: str) -> Markup:
-    """A text for the value of a field, escaped, with nothing else done to it: it comes back as it was."""
+    """Escaped text for the value of a form field, otherwise unchanged, so that it is sent back as it was."""
     return escape(value)
 
 
@@ -233,7 +233,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def digest(fields: Mapping[str, str]) -> str:
-    """A short name for some fields, the same whenever they are the same."""
+    """Short digest of some fields; equal fields give the same digest."""
     return blake2b("\x1f".join(fields.values()).encode(), digest_size=6).hexdigest()
 
 

@@ -86,7 +86,7 @@ NAMES = {
     Kind.LIMIT: "suggestion",
     Kind.OTHER: "",
 }
-"""What stands before a decision of each kind."""
+"""Prefix of a decision's line, by kind."""
 
 
 class Asked(NamedTuple):
@@ -171,7 +171,7 @@ class Shelf:
     """Cache of recently requested timelines; for an active session only new events are read."""
 
     def __init__(self, source: Source) -> None:
-        """Of sessions of this source."""
+        """Create a cache for the sessions of this source."""
         self._source = source
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._of_history = Semaphore(AT_ONCE)

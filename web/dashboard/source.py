@@ -97,9 +97,9 @@ class Source(Protocol):
         """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
-        """Hand in orders and events of an operator; returns the decisions they caused.
+        """Send orders and events of an operator; returns the decisions they caused.
 
-        None where they take effect later.
+        Returns None if they take effect later.
 
         Raises:
             TrustfoldError: one of them was not taken; the message says why.

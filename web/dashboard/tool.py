@@ -181,7 +181,7 @@ class Subject(NamedTuple):
         )
 
     def earlier(self) -> Question:
-        """The failures that it has had at all; filters say until when."""
+        """Query of all signatures of its failures; filters set the end of the time."""
         return Question(
             "failures-before",
             "Which failures were there before?",
@@ -388,7 +388,7 @@ async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> 
 
 
 async def _ever(archive: Archive, subject: Subject) -> bool:
-    """Whether the history knows of any call or state of it."""
+    """Whether the history holds any call or state of the subject."""
     asked = [
         archive.ask(question, EVERYTHING, 1, name=subject.name) for question in (subject.numbers(), subject.spans())
     ]
