@@ -117,7 +117,7 @@ def arrows(table: Mapping[Any, StrEnum]) -> dict[tuple[str, str], list[str]]:
 
 
 def border(at: Place, towards: Place) -> Place:
-    """Where a line from the middle of a state leaves its box, with a gap of four pixels."""
+    """Point at which a line from the middle of a state leaves its box, with a gap of four pixels."""
     x, y = towards.x - at.x, towards.y - at.y
     scale = min((WIDTH / 2 + 4) / abs(x) if x else 1e9, (HEIGHT / 2 + 4) / abs(y) if y else 1e9)
     return Place(at.x + x * scale, at.y + y * scale)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..projections.tool.models import wilson_bounds
+from ..projections.tool.models import Z_95, wilson_bounds
 from .charts import objects
 from .findings import counted, ratio
 from .plots import FEW, Window, meaning, moment, number_text, share_text, words
@@ -251,9 +251,6 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
 def _rates(row: Mapping[str, object]) -> str:
     now, before = (ratio(int(str(row[f"failures{when}"])), int(str(row[f"calls{when}"]))) for when in ("", "_before"))
     return f"{now} of its calls, against {before}"
-
-
-Z_95 = 1.959964
 
 
 class Share(NamedTuple):

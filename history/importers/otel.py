@@ -340,7 +340,7 @@ def _service(span: Span) -> dict[str, str]:
 
 
 def _ending(span: Span, result: Any) -> Ending:
-    """How a call ended, by its status, its recorded exception, else its result."""
+    """Ending of a call by its status, its recorded exception, else its result."""
     told = name_of(span.get("error.type", "exception.type"))
     status = str(span.get("gen_ai.tool.status", "tool.status")).lower()
     if span.failed is False and not told:

@@ -54,7 +54,7 @@ _TAGS = re.compile(r"</?tool_use_error>")
 
 
 class Ending(NamedTuple):
-    """How a call ended.
+    """Ending of a call as its event states it.
 
     Attributes:
         status: status for the event.
@@ -110,7 +110,7 @@ def _head_of(text: str) -> str:
 
 
 def ending_of(result: Any, *, failure: bool | None = None) -> Ending:
-    """How a call ended by its result; `failure` is the log's own flag, None if it has none.
+    """Ending of a call by its result; `failure` is the log's own flag, None if it has none.
 
     Objects with an error, an exit code or an HTTP status are left to the folds, which read them.
     """
@@ -149,7 +149,7 @@ PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
 
 
 def by_exit_code(text: str, code: int | None) -> Ending:
-    """How a command ended by its exit code; None means unknown and counts as success."""
+    """Ending of a command by its exit code; None means unknown and counts as success."""
     if not code:
         return GOOD
     framed = _FRAME.search(text)

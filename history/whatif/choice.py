@@ -12,11 +12,8 @@ from math import sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from ...projections.tool.models import wilson_bounds
+from ...projections.tool.models import Z_95, wilson_bounds
 from .labels import Truth
-
-Z_95 = 1.959963984540054
-"""Standard deviations of a 95 % interval of a normal distribution."""
 
 LEAST = 10
 """Minimum number of healthy and of stuck sessions for a choice, and also for its check."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class _Launcher(NamedTuple):
-    """How a launcher takes its command.
+    """Syntax of a launcher: which of its words are its own, and where its command begins.
 
     Attributes:
         valued: its options that take a value of their own.

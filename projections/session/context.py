@@ -1,4 +1,4 @@
-"""What the fold of one event works on."""
+"""Context of the fold of one event: state, rules, outputs and sightings."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class SessionStage:
         return not is_ours(event)
 
     def rest(self, state: SessionState) -> Rest:
-        """What of an idle session must be kept: everything while a call is in flight or a stall is due."""
+        """Part of an idle session that must be kept: everything while a call is in flight or a stall is due."""
         return Rest.NOTHING if self.due_at(state) is None else Rest.STANDS
 
     def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:

@@ -87,7 +87,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             for detector in ON_FAILURE(detectors):
                 detector.on_failure(done, ctx)
     if step_done:
-        ON_STEP(detectors).on_step(ctx)
+        for detector in ON_STEP(detectors):
+            detector.on_step(ctx)
     gone = _ended_by_call(call, ctx, progress=progress) if state.active and not neutral else []
     if gone or ctx.sightings or (state.pending_nudges and not neutral):
         fresh = model_outcomes.newly_seen(state, ctx.sightings)
@@ -97,7 +98,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
     """Dispatch a success of a tool, also from a cache or after its deadline."""
-    ON_SUCCESS(ctx.state.detectors).on_success(tool_name, ctx)
+    for detector in ON_SUCCESS(ctx.state.detectors):
+        detector.on_success(tool_name, ctx)
 
 
 def text(event: ev.ModelText, ctx: SessionContext) -> None:
@@ -111,7 +113,8 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
         if not event.thought:
             for detector in ON_MESSAGE(detectors):
                 detector.on_message(message, ctx)
-        ON_TEXT(detectors).on_text(message, ctx)
+        for detector in ON_TEXT(detectors):
+            detector.on_text(message, ctx)
     break_out(ctx)
 
 
@@ -127,7 +130,8 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     for detector in ON_TURN_OVER(detectors):
         detector.on_turn_over(ctx, ended=ended)
     if ctx.rules.behaviour.enabled:
-        ON_TURN(detectors).on_turn(ctx)
+        for detector in ON_TURN(detectors):
+            detector.on_turn(ctx)
     break_out(ctx)
 
 
@@ -165,7 +169,8 @@ def time_came(ctx: SessionContext) -> None:
             if call.deadline_ms <= at and not call.ends_when_due:
                 call.overdue_seen = True
                 state.act_as(call.agent_id)
-                ON_OVERDUE(state.detectors).on_overdue(call, ctx)
+                for detector in ON_OVERDUE(state.detectors):
+                    detector.on_overdue(call, ctx)
         state.schedule()
     schedule(ctx)
     seen, ctx.sightings = ctx.sightings, []

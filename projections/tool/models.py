@@ -40,6 +40,9 @@ SEEN_WITHIN_MS = 30 * 86_400_000
 Z_90 = 1.6448536269514722
 """Half width, in standard deviations, of the central 90 % of a normal distribution."""
 
+Z_95 = 1.959963984540054
+"""The same of the central 95 %."""
+
 
 class Standing(NamedTuple):
     """Success rate of a model on a key, failures of other causes left out.

@@ -109,7 +109,7 @@ class ToolStage:
         return True
 
     def rest(self, state: ToolState) -> Rest:
-        """What of an idle key's state must be kept.
+        """Part of an idle key's state that must be kept.
 
         A state may be forgotten when it no longer affects a later call: its circuit is closed and enforced, all its
         keys are trusted, and its counts lie far outside every window. Profiles of models are forgotten with it. State

@@ -15,8 +15,7 @@ from ...history.charts import objects
 from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
-from ...history.summary import Z_95
-from ...projections.tool.models import wilson_bounds
+from ...projections.tool.models import Z_95, wilson_bounds
 from .history import shown_figure, unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link

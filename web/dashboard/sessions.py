@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
-from ...projections.tool.models import wilson_bounds
+from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import plain
 from ...security.untrusted import visible
 from .render import Site, segment
@@ -24,8 +24,6 @@ LOOKED_AT = 6
 
 MAX_LAST = 160
 """Characters of what a session did last."""
-
-Z_95 = 1.959963984540054
 
 
 class Asked(NamedTuple):

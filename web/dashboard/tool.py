@@ -19,9 +19,9 @@ from ...history.findings import counted, ratio
 from ...history.page import figure, table
 from ...history.plots import FEW, Rate, Window, rates, share_text
 from ...history.reports import Answer, Plot, Question
-from ...history.summary import Z_95, Share
+from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
-from ...projections.tool.models import wilson_bounds
+from ...projections.tool.models import Z_95, wilson_bounds
 from .current_state import Board
 from .history import shown_figure, unanswered, window_of
 from .history_answers import Archive

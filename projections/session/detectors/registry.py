@@ -76,29 +76,26 @@ def _names(hook: str) -> list[str]:
 
 
 def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
-    """Getter of the two or more detectors that override a hook, sorted by `reported`."""
-    first, second, *others = _names(hook)
-    return attrgetter(first, second, *others)
-
-
-def _alone_interested_in(hook: str) -> Callable[[Detectors], Detector]:
-    """Getter of the only detector that overrides a hook; faster than iterating over a tuple of one."""
-    [name] = _names(hook)
-    return attrgetter(name)
+    """Getter of the detectors that override a hook, sorted by `reported`."""
+    names = _names(hook)
+    if len(names) == 1:
+        [alone] = names
+        return lambda detectors: (getattr(detectors, alone),)
+    return attrgetter(*names)
 
 
 ON_CALL = _interested_in("on_call")
-ON_SUCCESS = _alone_interested_in("on_success")
+ON_SUCCESS = _interested_in("on_success")
 ON_PROGRESS = _interested_in("on_progress")
 ON_FINISH = _interested_in("on_finish")
 ON_FAILURE = _interested_in("on_failure")
-ON_STEP = _alone_interested_in("on_step")
+ON_STEP = _interested_in("on_step")
 ON_MESSAGE = _interested_in("on_message")
-ON_TEXT = _alone_interested_in("on_text")
-ON_TURN = _alone_interested_in("on_turn")
+ON_TEXT = _interested_in("on_text")
+ON_TURN = _interested_in("on_turn")
 ON_ACT = _interested_in("on_act")
 ON_TURN_START = _interested_in("on_turn_start")
 ON_TURN_OVER = _interested_in("on_turn_over")
 ON_USER = _interested_in("on_user")
 ON_DUE = _interested_in("on_due")
-ON_OVERDUE = _alone_interested_in("on_overdue")
+ON_OVERDUE = _interested_in("on_overdue")

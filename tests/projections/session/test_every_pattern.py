@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from trustfold.projections.session.detectors import registry
 from trustfold.projections.session.detectors.detector import Detector
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.session.nudges import text_for
@@ -87,3 +88,11 @@ def test_every_placeholder_is_filled() -> None:
     template = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     own = Rules(nudges=NudgeRules(texts={"monologue.minor": template}))
     assert text_for(active, 1, own, seconds=90) == "a_tool 7 monologue 90 b_tool"
+
+
+@pytest.mark.parametrize("hook", [name for name in vars(registry) if name.startswith("ON_")])
+def test_every_hook_serves_any_number_of_detectors(hook: str) -> None:
+    """A further detector may override any hook: callers iterate, also where one detector is alone with it today."""
+    found = getattr(registry, hook)(registry.Detectors())
+    assert isinstance(found, tuple)
+    assert found
