@@ -18,9 +18,8 @@ from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, T
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
-from .appended import finish_id, is_our_finish
-from .context import Context
-from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionRecord
+from .appended import finish_id, is_appended
+from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
 MAX_SCENARIO = 200
@@ -243,7 +242,7 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
     """
     state = ctx.state
     calls = state.open_calls
-    ours = is_our_finish(event)
+    ours = is_appended(event)
     for position in range(len(calls) - 1, -1, -1):
         call = calls[position]
         if call.call_id != event.call_id or (ours and finish_id(call.event_id) != event.id):
@@ -253,11 +252,13 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
             state.schedule()
         else:
             state.next_deadline = 0
-        _remember_closed(state, call.call_id)
+        state.closed_calls.append(fingerprints.digest(call.call_id.encode()))
+        del state.closed_calls[:-MAX_CLOSED_CALLS]
         if call.agent_id != state.agent:
             state.act_as(call.agent_id)
         return call
-    if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
+    closed = fingerprints.digest(event.call_id.encode())
+    if ours or closed in state.closed_calls:
         return None
     _forget_asked(state, event.call_id)
     at = ctx.emit.at
@@ -266,12 +267,8 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
         call.started_ms = at - int(event.duration_ms)
     state.act_as(call.agent_id)
     call.step = state.steps.lone_call()
-    _remember_closed(state, call.call_id)
+    state.closed_calls.append(closed)
+    del state.closed_calls[:-MAX_CLOSED_CALLS]
     state.lone_calls.append((call.call_id, epoch_ms(event.time)))
     del state.lone_calls[:-MAX_LONE_CALLS]
     return call
-
-
-def _remember_closed(state: SessionRecord, call_id: str) -> None:
-    state.closed_calls.append(fingerprints.digest(call_id.encode()))
-    del state.closed_calls[:-MAX_CLOSED_CALLS]

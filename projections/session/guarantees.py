@@ -14,8 +14,7 @@ from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
 from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
 from ..emitter import MAX_CAUSES
-from .context import Context
-from .records import MAX_OVERRIDES, GuaranteeRecord
+from .records import MAX_OVERRIDES, Context, GuaranteeRecord
 
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 """Names of the limits, in the order used for all tuples and bits in this file."""

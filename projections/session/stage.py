@@ -14,21 +14,18 @@ from ...rules.rules import Rules
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
-from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
+from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import Status
-from ..calls.keys import has_scope
 from ..emitter import Emitter
 from ..idle import HOUR_MS, Rest
 from ..rule_source import session_overrides
-from . import feedback, guarantees, older_states, profile, watch
-from .appended import append_finishes, append_lost, append_passed, is_ours
+from . import guarantees, nudges, older_states, outcomes, watch
+from .appended import append_finishes, append_lost, append_passed, is_appended
 from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
 from .records import MAX_RECENT_IDS
-from .reports import reported_outcomes
-from .state import SessionState
+from .state import SessionContext, SessionState
 from .synthesis import synthesis_completed
-from .verdicts import judge, tell_tools
-from .watch import SessionContext
+from .verdicts import judge
 
 _SIGNS_OF_LIFE: frozenset[type] = frozenset(
     {
@@ -82,10 +79,10 @@ class SessionStage:
             return
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
-        if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_ours(event):
+        if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_appended(event):
             self._fall_due(ctx, at)
         correlation = event.correlation_id
-        if correlation is None or not is_ours(event):  # an appended event holds only values known when it was made
+        if correlation is None or not is_appended(event):  # an appended event holds only values known when it was made
             if workspace := event.workspace_id:
                 state.workspace_id = workspace
             if user := event.user_id:
@@ -101,7 +98,7 @@ class SessionStage:
         alive = kind in _SIGNS_OF_LIFE
         if alive and (stalled := state.detectors.stalled_turn).silence_told:
             stalled.silence_told = 0
-            watch.break_out(ctx)
+            watch.close_ended(ctx)
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(event, ctx)
@@ -111,7 +108,7 @@ class SessionStage:
 
     def renews(self, event: ev.Event) -> bool:
         """Whether an event resets the session's idle time; appended events do not."""
-        return not is_ours(event)
+        return not is_appended(event)
 
     def rest(self, state: SessionState) -> Rest:
         """Part of an idle session that must be kept: everything while a call is in flight or a stall is due."""
@@ -238,7 +235,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     if call is None:
         return
     verdict = judge(event, call, ctx.rules)
-    tell_tools(event, call, verdict, ctx)
+    outcomes.emit_finished_call(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":
         state.neutral_calls += verdict.neutral
@@ -257,7 +254,7 @@ def _arrived(event: ev.ToolCallFinished, ctx: SessionContext, *, late: bool = Fa
         ctx.state.act_as(waited_for.agent_id)
         if late and event.status is Status.SUCCESS and ctx.rules.behaviour.enabled:
             watch.succeeded(event.tool_name, ctx)
-        watch.break_out(ctx)
+        watch.close_ended(ctx)
 
 
 def _text(event: ev.ModelText, ctx: SessionContext) -> None:
@@ -298,16 +295,22 @@ def _turn_ended(event: ev.TurnEnded, ctx: SessionContext) -> None:
 
 
 def _turn_over(event: ev.TurnStarted | ev.TurnEnded, ctx: SessionContext) -> None:
-    ended = isinstance(event, ev.TurnEnded)
-    watch.turn_over(ctx, ended=ended)
+    watch.turn_over(ctx, ended=isinstance(event, ev.TurnEnded))
+    _count_turn(ctx, stalled=isinstance(event, ev.TurnEnded) and bool(event.stalled))
+
+
+def _count_turn(ctx: SessionContext, *, stalled: bool) -> None:
+    """Emit an ended turn; it counts as stalled once if a pattern was seen in it or the platform marks it so."""
     if ctx.rules.behaviour.enabled:
-        profile.turn_over(ctx, stalled=isinstance(event, ev.TurnEnded) and bool(event.stalled))
+        turn = ctx.state.turn
+        outcomes.emit_behaviour(ctx, turns=1, stalled_turns=int(stalled or turn.stalled))
+        turn.stalled = False
 
 
 def _time_passed(event: ev.TimePassed, ctx: SessionContext) -> None:
     """Report the stall that is due now; ignored if it has been reported or is over."""
     state = ctx.state
-    if ctx.emit.at in {state.stall_due, state.next_deadline} and is_ours(event):
+    if ctx.emit.at in {state.stall_due, state.next_deadline} and is_appended(event):
         watch.time_came(ctx)
 
 
@@ -325,8 +328,8 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
         emit.begin(cause, at, traceparent)
         emit.correlation_id = correlation_id
     watch.user_spoke(ctx)
-    if state.turn.open and ctx.rules.behaviour.enabled:
-        profile.turn_over(ctx, stalled=False)
+    if state.turn.open:
+        _count_turn(ctx, stalled=False)
     state.guarantees = None
     state.turn.open = False
     state.turn.since_ms = 0
@@ -348,37 +351,13 @@ def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: Sessio
     ctx.state.models = event.models
 
 
-def _probe_requested(event: ev.BreakerProbeRequested, ctx: SessionContext) -> None:
-    emit = ctx.emit
-    workspace = event.workspace_id or ctx.state.workspace_id or DEFAULT_WORKSPACE
-    scope = event.breaker_key if has_scope(event.breaker_key) else f"tool:{event.breaker_key}"
-    request = ProbeRequest(
-        id=f"{event.id}/probe",
-        time_ms=emit.at,
-        workspace_id=workspace,
-        scope=scope,
-        session_id=event.session_id,
-        cause=event.id,
-        origin_partition=emit.origin_partition,
-        origin=emit.next_origin(),
-        guard_id=event.guard_id,
-        call_id=event.call_id,
-    )
-    emit.record("outcomes", f"{workspace}{US}{scope}", request, request.id)
-
-
-def _reported(event: ev.FailureReported | ev.SuccessReported, ctx: SessionContext) -> None:
-    for outcome in reported_outcomes(event, ctx):
-        ctx.emit.record("outcomes", outcome.key, outcome, outcome.id)
-
-
 def _permission_requested(event: ev.PermissionRequested, ctx: SessionContext) -> None:
     state = ctx.state
     wait_begins(state, event.call_id, ctx.emit.at)
     waited_for = state.detectors.stalled_call.arrived(event.call_id)
     if waited_for is not None:  # the call waits for a person, not for the tool
         state.act_as(waited_for.agent_id)
-        watch.break_out(ctx)
+        watch.close_ended(ctx)
 
 
 def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> None:
@@ -387,12 +366,6 @@ def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> N
         wait_ends(ctx.state, event.call_id, ctx.emit.at)
     else:
         _finished(denial_of(event), ctx)
-
-
-def _feedback(event: ev.FeedbackFalseAlarm, ctx: SessionContext) -> None:
-    pattern = feedback.false_alarm(ctx.state, event.output_id)
-    if pattern:
-        profile.called_wrong(pattern, ctx)
 
 
 _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
@@ -406,14 +379,14 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
     ev.ModelsAvailable: _models_available,
-    ev.BreakerProbeRequested: _probe_requested,
-    ev.FailureReported: _reported,
-    ev.SuccessReported: _reported,
+    ev.BreakerProbeRequested: outcomes.emit_probe_request,
+    ev.FailureReported: outcomes.emit_reported_call,
+    ev.SuccessReported: outcomes.emit_reported_call,
     ev.PermissionRequested: _permission_requested,
     ev.PermissionResolved: _permission_resolved,
     ev.GuaranteeOverridden: guarantees.overridden,
     ev.SynthesisCompleted: synthesis_completed,
-    ev.FeedbackFalseAlarm: _feedback,
+    ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }
 """Handler by event type; other events are ignored."""

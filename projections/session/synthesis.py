@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...schemas.decisions import ConfidenceLow
 from ...schemas.events import SynthesisCompleted
 from ..confidence import WEIGHTS, tool_success
-from .context import Context
-from .records import SessionRecord
+from .records import Context, SessionRecord
 
 
 def synthesis_completed(event: SynthesisCompleted, ctx: Context) -> None:

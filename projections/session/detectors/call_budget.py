@@ -9,8 +9,7 @@ from __future__ import annotations
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ..calls import Args
-from ..context import Context, Sighting
-from ..records import MAX_TOOLS, ActivePattern, OpenCall
+from ..records import MAX_TOOLS, ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector
 
 

@@ -17,8 +17,7 @@ from ...calls.fingerprints import canonical, digest
 from ...calls.keys import is_shell
 from ...emitter import MAX_CAUSES
 from ..calls import Args, telling
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector
 
 MAX_PAGINGS = 4

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ....rules.rules import BehaviourRules
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 _WITH_NEWS = "read_only_loop with news"

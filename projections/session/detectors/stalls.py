@@ -19,9 +19,8 @@ from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
-from ..appended import is_our_finish
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..appended import is_appended
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
 from .monologue import Monologue
 
@@ -79,7 +78,7 @@ class StalledCall(Detector, array_like=True):
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Track a call that an appended finish has closed at its deadline."""
-        if is_our_finish(done.event):
+        if is_appended(done.event):
             self.on_overdue(done.call, ctx)
 
     def on_overdue(self, call: OpenCall, ctx: Context) -> None:
@@ -256,7 +255,7 @@ def _was_answered(event: ev.ToolCallFinished) -> bool:
     error = event.error
     if error is not None and error.type and neutral_reason(error.type):
         return False
-    return event.status is not Status.CANCELLED and not is_our_finish(event)
+    return event.status is not Status.CANCELLED and not is_appended(event)
 
 
 def _call_due(late: OverdueCall, rules: BehaviourRules) -> int:

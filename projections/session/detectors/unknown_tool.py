@@ -10,8 +10,7 @@ from ....schemas.vocabulary import Pattern
 from ...calls.classify import failure_in_result
 from ...calls.unknown_tools import is_unknown_tool
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 
