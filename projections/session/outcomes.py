@@ -19,7 +19,7 @@ from ...schemas.events import (
     SuccessReported,
     ToolCallFinished,
 )
-from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, OutcomeBase, PatternSeen, ProbeRequest
+from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, PatternSeen, ProbeRequest
 from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import Severity
 from ..calls.classify import classify
@@ -116,7 +116,9 @@ def _emit_call(
             model=event.model or state.model,
             scenario=call.scenario if kind == "tool" else "",
         )  # fmt: skip
-        _emit(structs.replace(outcome, **rare) if rare else outcome, ctx)
+        if rare:
+            outcome = structs.replace(outcome, **rare)
+        emit.record("outcomes", outcome.key, outcome, outcome.id)
 
 
 def emit_patterns(
@@ -144,7 +146,7 @@ def emit_patterns(
             user_id=event.user_id or state.user_id,
             models=state.models,
         )  # fmt: skip
-        _emit(seen, ctx)
+        emit.record("outcomes", seen.key, seen, seen.id)
 
 
 def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:
@@ -158,11 +160,7 @@ def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:
         guard_id=event.guard_id,
         call_id=event.call_id,
     )  # fmt: skip
-    _emit(request, ctx)
-
-
-def _emit(outcome: OutcomeBase, ctx: Context) -> None:
-    ctx.emit.record("outcomes", outcome.key, outcome, outcome.id)
+    emit.record("outcomes", request.key, request, request.id)
 
 
 def emit_behaviour(ctx: Context, **counts: Any) -> None:

@@ -16,7 +16,8 @@ from .announcing import announcing
 from .calls import Args
 from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
-    OF_SESSION,
+    KINDS,
+    OF_AGENT,
     ON_ACT,
     ON_CALL,
     ON_DUE,
@@ -39,6 +40,9 @@ from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
 from .steps import Done
 from .verdicts import Verdict
+
+_UNUSED = Detectors()
+"""Detectors that have seen nothing; never changed."""
 
 
 def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
@@ -140,9 +144,11 @@ def user_spoke(ctx: SessionContext) -> None:
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    old = state.detectors
-    state.detectors = Detectors(**{name: getattr(old, name) for name in OF_SESSION})
-    for detector in ON_USER(old):
+    detectors = state.detectors
+    for name in OF_AGENT:  # most of them have nothing counted, and comparing is faster than making
+        if getattr(detectors, name) != getattr(_UNUSED, name):
+            setattr(detectors, name, KINDS[name]())
+    for detector in ON_USER(detectors):
         detector.on_user(ctx)
 
 

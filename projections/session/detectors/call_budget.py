@@ -69,8 +69,9 @@ class CallBudget(Detector, array_like=True):
 
     def on_user(self, ctx: Context) -> None:
         """Reset all counts."""
-        self.calls = 0
-        ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
+        if self.calls:
+            self.calls = 0
+            ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
 
 
 def _fingerprint(tool_name: str) -> int:
