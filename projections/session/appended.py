@@ -33,7 +33,7 @@ def is_appended(event: Event) -> bool:
     if isinstance(event, ToolCallFinished):
         started = event.correlation_id
         return started is not None and event.status in _APPENDED_STATUS and event.id == finish_id(started)
-    return isinstance(event, TimePassed) and event.id == _passed_id(event.session_id, epoch_ms(event.time))
+    return isinstance(event, TimePassed) and event.id == _timer_id(event.session_id, epoch_ms(event.time))
 
 
 def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
@@ -76,7 +76,7 @@ def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False)
     return event
 
 
-def append_passed(ctx: Context, now: int) -> TimePassed | None:
+def append_timer_event(ctx: Context, now: int) -> TimePassed | None:
     """Append a `TimePassed` if the next stall or overdue call is due by `now` (milliseconds); else None."""
     state = ctx.state
     overdue_at = min((call.deadline_ms for call in state.open_calls if not call.ends_when_due), default=0)
@@ -85,7 +85,7 @@ def append_passed(ctx: Context, now: int) -> TimePassed | None:
         return None
     event = TimePassed(
         schema_version="1.0",
-        id=_passed_id(ctx.session_id, due),
+        id=_timer_id(ctx.session_id, due),
         time=_EPOCH + timedelta(milliseconds=due),
         session_id=ctx.session_id,
         workspace_id=state.workspace_id or None,
@@ -95,5 +95,5 @@ def append_passed(ctx: Context, now: int) -> TimePassed | None:
     return event
 
 
-def _passed_id(session_id: str, due: int) -> str:
+def _timer_id(session_id: str, due: int) -> str:
     return output_id(f"{session_id}@{due}", _PASSED, 0)

@@ -35,7 +35,7 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
-def telling(tool_name: str, args: Args, rules: Rules) -> Args:
+def distinguishing_args(tool_name: str, args: Args, rules: Rules) -> Args:
     """Arguments that distinguish calls of a tool: all except those that the rules declare volatile."""
     volatile = rules.tools.volatile_args.get(tool_name)
     return {name: value for name, value in args.items() if name not in volatile} if volatile else args
@@ -49,7 +49,8 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     line = keys.read_command(name, args) if runs == "shell" else None
     key = keys.call_key(name, args, event.service or "", line, families)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
+        own_args = distinguishing_args(name, args, rules) if rules.tools.volatile_args else args
+        canonical = fingerprints.canonical(own_args)
     else:
         # Without arguments or a digest two calls cannot be recognised as the same.
         canonical = (event.args_digest or event.id).encode()

@@ -176,7 +176,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
         recursive_calls: recursive calls started.
         completed: calls that succeeded; a partial result rests on them.
         limits: cost, seconds and calls as overridden; None: the rules' limit holds.
-        told: bits of what has been said: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls.
+        emitted: bits of the decisions emitted: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls.
         overrides: ids of the overrides used, newest last.
     """
 
@@ -185,7 +185,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
     recursive_calls: int = 0
     completed: int = 0
     limits: list[float | None] = msgspec.field(default_factory=lambda: [None, None, None])
-    told: int = 0
+    emitted: int = 0
     overrides: list[str] = []
 
 

@@ -45,14 +45,14 @@ _UNUSED = Detectors()
 """Detectors that have seen nothing; never changed."""
 
 
-def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
+def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
     """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
     for detector in ON_ACT(detectors):
         detector.on_act(call)
     if detectors.stalled_call.overdue:
-        detectors.stalled_call.moved_on(state.agent)
+        detectors.stalled_call.stop_tracking_agent(state.agent)
     if ctx.rules.behaviour.enabled:
         for detector in ON_CALL(detectors):
             detector.on_call(call, args, ctx)
@@ -105,7 +105,7 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
     state, rules = ctx.state, ctx.rules.behaviour
     detectors = state.detectors
     if detectors.stalled_call.overdue:
-        detectors.stalled_call.moved_on(state.agent)
+        detectors.stalled_call.stop_tracking_agent(state.agent)
     if rules.enabled:
         message = _message(event, rules.announce_phrases)
         if not event.thought:
@@ -133,7 +133,7 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     close_ended(ctx)
 
 
-def user_spoke(ctx: SessionContext) -> None:
+def user_message(ctx: SessionContext) -> None:
     """End every streak of every agent at a user message; pending nudges stay unjudged."""
     state = ctx.state
     if state.active or state.agents:
@@ -153,12 +153,12 @@ def user_spoke(ctx: SessionContext) -> None:
 
 
 def session_ended(ctx: SessionContext) -> None:
-    """End the open turn at the end of the session; `user_spoke` ends the streaks."""
+    """End the open turn at the end of the session; `user_message` ends the streaks."""
     for detector in ON_TURN_OVER(ctx.state.detectors):
         detector.on_turn_over(ctx, ended=True)
 
 
-def time_came(ctx: SessionContext) -> None:
+def time_passed(ctx: SessionContext) -> None:
     """Report what is due, for each agent that it concerns."""
     state, at = ctx.state, ctx.emit.at
     acting = state.agent
