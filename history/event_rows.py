@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
-from ..projections.session.appended import is_our_finish
+from ..projections.session.appended import is_appended
 from ..projections.session.calls import args_of, describe, start_of
 from ..projections.session.records import OpenCall
 from ..projections.session.verdicts import judge
@@ -178,7 +178,7 @@ class EventReader:
 
     def _closes(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> OpenCall | None:
         """Call that a finish belongs to, paired as in the folds; None if its start was not seen."""
-        ours = is_our_finish(event)
+        ours = is_appended(event)
         if ours:
             row["appended"] = True
         known = session.calls.get(event.call_id)

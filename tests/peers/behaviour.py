@@ -10,7 +10,7 @@ from typing import Any
 
 from trustfold.projections.calls.fingerprints import digest
 from trustfold.projections.session import watch
-from trustfold.projections.session.context import Sighting
+from trustfold.projections.session.records import Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.vocabulary import NudgeLevel, Pattern
