@@ -15,13 +15,13 @@ import click
 import orjson
 
 from ..config import Settings
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact_record
 from .clients.http import HttpTarget
 from .publish import bodies
-from .render import ExitCode, TookTooLong, Unreachable, note
+from .render import ExitCode, note
 
 if TYPE_CHECKING:
     from ..history.importers.growing_files import Following

@@ -5,7 +5,6 @@ A running engine writes its process id and address to `STORE.lock` and holds tha
 
 from __future__ import annotations
 
-import http.client
 import os
 import subprocess
 import sys
@@ -14,10 +13,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
-from ...errors import ConfigError
+from ...errors import ConfigError, TrustfoldError
 from ...security.private_files import make_directory
+from .engine_client import EngineClient
+
+ANSWER_S = 2.0
+"""Seconds within which a healthy engine answers."""
 
 _LOOK_S = 0.05
 
@@ -109,12 +111,8 @@ def _lives(process: int) -> bool:
 
 def answers(url: str) -> bool:
     """Whether a healthy engine answers at an address."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
     try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        EngineClient(url, ANSWER_S).request("GET", "/healthz")
+    except TrustfoldError:
         return False
-    finally:
-        connection.close()
+    return True
