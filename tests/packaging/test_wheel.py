@@ -87,7 +87,7 @@ def test_wheel_carries_types_and_licence(wheel: Path) -> None:
 
 
 def test_base_install_is_small(wheel: Path) -> None:
-    """Without an extra, five libraries are needed; Kafka, DuckDB and servers are a choice."""
+    """Without an extra, six libraries are needed; Kafka, DuckDB and servers are a choice."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))).decode()
     base = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, flags=re.MULTILINE)
