@@ -17,7 +17,7 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
+from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, with_states
 
 TIMEOUT_S = 30.0
 """The server folds the whole body before it answers, so a large body takes long."""
@@ -74,21 +74,21 @@ class HttpTarget:
         decisions: list[Record] = answer["decisions"]
         return decisions
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
         body = self._json("GET", f"/v1/settings?{urlencode(who._asdict())}")
         levels = {Level(level): msgspec.convert(set_, SettingsOverrides) for level, set_ in body["levels"].items()}
-        return Known(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
+        return KnownSettings(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Replace the settings of scopes."""
-        self.hand_in("settings", [encode(change) for change in changes])
+        self.post_records("settings", [encode(change) for change in changes])
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions."""
-        self.hand_in("events", [encode(event) for event in events])
+        self.post_records("events", [encode(event) for event in events])
 
-    def hand_in(self, topic: str, values: Sequence[bytes]) -> None:
+    def post_records(self, topic: str, values: Sequence[bytes]) -> None:
         """Post records to a topic.
 
         Raises:

@@ -21,11 +21,11 @@ import orjson
 from ...errors import TookTooLong, Unreachable
 from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from ..log import say
+from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, take
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record
 from .engine_client import EngineClient, EngineRefused, EngineStream
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class HttpBackend:
         self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
         self._metrics = metrics
         self._engine = engine
-        self._moved = ChangeSignal()
+        self._changed = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False
@@ -89,7 +89,7 @@ class HttpBackend:
         self.buffer.after_fork()
         self.decisions.after_fork()
         self._client.after_fork()
-        self._moved = ChangeSignal()
+        self._changed = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False
@@ -122,7 +122,7 @@ class HttpBackend:
         self._begin()
         await asyncio.to_thread(self._caught_up.wait, wait_s)
         if not self.connected:
-            say(logging.WARNING, "guard_not_connected", url=self._client.name)
+            log_event(logging.WARNING, "guard_not_connected", url=self._client.name)
 
     def _begin(self) -> None:
         self._delivering = True
@@ -133,7 +133,7 @@ class HttpBackend:
 
     async def changed(self, timeout_ms: float) -> None:
         """Wait until the view changes, at most `timeout_ms` milliseconds."""
-        await self._moved.wait(timeout_ms)
+        await self._changed.wait(timeout_ms)
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all events published so far are delivered; return False on timeout."""
@@ -141,7 +141,7 @@ class HttpBackend:
         while self.undelivered:
             if time.monotonic() >= until:
                 return False
-            await self._moved.wait(20)
+            await self._changed.wait(20)
         return True
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class HttpBackend:
         for thread in self._threads:
             await asyncio.to_thread(thread.join, 2.0)
         if left := len(self.buffer):
-            say(logging.ERROR, "events_undelivered", count=left)
+            log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 
     # --- following ------------------------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ class HttpBackend:
                     one = orjson.loads(line)
                     value = one["value"]
                     raw = orjson.dumps(value) if value is not None else None
-                    take(one["topic"], one["key"], raw, self.view, self.decisions)
-                    self._moved.ring()
+                    apply_record(one["topic"], one["key"], raw, self.view, self.decisions)
+                    self._changed.notify()
             except (Unreachable, TookTooLong, EngineRefused, orjson.JSONDecodeError, KeyError) as error:
                 if self._following:
-                    say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
+                    log_event(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
             self._following = False
             if not self._closing:
                 time.sleep(pause)
@@ -202,7 +202,7 @@ class HttpBackend:
         try:
             self._following = True
             self._caught_up.set()
-            self._moved.ring()
+            self._changed.notify()
             yield from stream
         finally:
             self._stream = None
@@ -222,7 +222,7 @@ class HttpBackend:
             for are_events, records in groupby(batch, is_event):
                 self._post("/v1/events" if are_events else "/v1/commands", list(records))
             self._under_way = 0
-            self._moved.ring()
+            self._changed.notify()
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
         """Post records until they are accepted, rejected for good, or the guard closes."""
@@ -236,12 +236,12 @@ class HttpBackend:
                 self._client.request("POST", path, body, token=token)
             except (Unreachable, TookTooLong, EngineRefused) as error:
                 if isinstance(error, EngineRefused) and not error.temporary:
-                    say(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
+                    log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
                     self._metrics.add(EVENTS, "refused", amount=len(records))
                     self._delivering = True
                     return
                 if self._delivering:
-                    say(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
+                    log_event(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
                 self._delivering = False
                 time.sleep(pause)
                 pause = min(LAST_PAUSE_S, 2 * pause)
@@ -257,5 +257,5 @@ class HttpBackend:
             try:
                 yield encode(record)
             except (TypeError, ValueError, RecursionError) as error:
-                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")
