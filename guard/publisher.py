@@ -97,7 +97,9 @@ class Publisher:
         event_id = new_id(now)
         try:
             for name, value in values.items():
-                if value is not None:
+                if type(value) is str and (most := _LONGEST_NAME.get(name)):
+                    values[name] = _name(value, most) or _INSTEAD_OF_EMPTY.get(name)
+                elif value is not None:
                     values[name] = _field(name, value)
             event = kind(
                 schema_version=SCHEMA_VERSION, id=event_id, time=datetime.fromtimestamp(now / 1000, UTC), **values
@@ -242,22 +244,24 @@ class Publisher:
         }
 
 
-_NAMES = frozenset(
+_LONGEST_NAME = dict.fromkeys(
     """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
     service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
-    text_digest result_digest scope""".split()
-)
+    text_digest result_digest scope""".split(),
+    256,
+) | {"failure_key": 1024}
+"""Largest number of characters of each field that holds a name."""
+
+_INSTEAD_OF_EMPTY = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
+"""Values of required fields whose name is empty."""
+
 _TEXTS = frozenset({"scenario", "reason", "text"})
-_MAX_NAME = {"failure_key": 1024}
-_REQUIRED = frozenset({"session_id", "call_id", "tool_name"})
 
 
 def _field(name: str, value: Any) -> Any:
     """Return a field's value within its bounds."""
-    if name in _NAMES:
-        return _name(value if type(value) is str else text_of(value), _MAX_NAME.get(name, 256)) or (
-            "unknown" if name in _REQUIRED else None
-        )
+    if most := _LONGEST_NAME.get(name):
+        return _name(text_of(value), most) or _INSTEAD_OF_EMPTY.get(name)
     if name in _TEXTS:
         return text_of(value)[:MAX_TEXT]
     if name == "annotations":

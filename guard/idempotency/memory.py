@@ -236,6 +236,8 @@ def _set_done(future: asyncio.Future[None]) -> None:
 
 
 def _copied(payload: object) -> object:
+    if type(payload) is str:
+        return payload
     try:
         return copy.deepcopy(payload)
     except Exception:  # noqa: BLE001 - what cannot be copied is shared

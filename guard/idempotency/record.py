@@ -23,6 +23,8 @@ MAX_ERROR_BYTES = 65_536
 MAX_NODES = 20_000
 """Results of more parts are not kept."""
 
+_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
+
 _PART_BYTES = 64
 """Least that a part takes, its place in a container included."""
 
@@ -154,6 +156,9 @@ class Kept(NamedTuple):
 
 def kept_copy(output: Any) -> Kept:
     """A copy of a result, if it can be copied and is not too large; never raises."""
+    if type(output) in _IMMUTABLE:
+        size = sys.getsizeof(output)
+        return Kept(output, size, whole=True) if size <= MAX_RESULT_BYTES else Kept()
     try:
         size = size_of(output)
         if size > MAX_RESULT_BYTES or is_stream(output):
