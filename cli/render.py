@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..security.untrusted import visible
 
 if TYPE_CHECKING:
@@ -30,14 +30,6 @@ EXIT_CODES_HELP = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 Kafka or the server cannot be reached, "
     "4 no answer in time, 130 interrupted."
 )
-
-
-class Unreachable(TrustfoldError):
-    """Kafka or a running `up` does not answer at its address."""
-
-
-class TookTooLong(TrustfoldError):
-    """No answer came in time."""
 
 
 def exit_code_of(error: TrustfoldError) -> ExitCode:

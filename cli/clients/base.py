@@ -33,7 +33,7 @@ class Overview(NamedTuple):
     fault: str | None = None
 
 
-class Who(NamedTuple):
+class SettingsOwner(NamedTuple):
     """Owner of settings: a workspace, a user and a session.
 
     Attributes:
@@ -47,7 +47,7 @@ class Who(NamedTuple):
     session: str = ""
 
 
-class Known(NamedTuple):
+class KnownSettings(NamedTuple):
     """Settings read from a target.
 
     Attributes:
@@ -141,7 +141,7 @@ class Target(Protocol):
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
         """Send commands; returns the decisions they caused, or None if they take effect later."""
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
@@ -151,7 +151,7 @@ class Target(Protocol):
             TrustfoldError: the target rejects one of them.
         """
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions.
 
         Raises:
