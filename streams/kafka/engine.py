@@ -33,7 +33,7 @@ from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
-from .skew import Skew, commit_note
+from .skew import commit_note
 from .spans import Spans
 from .store import PartitionStore
 from .table import StateTable
@@ -102,14 +102,8 @@ class Engine:
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
-        self.order = Order(
-            places,
-            {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal},
-            lead=settings.stage_lead,
-            wait=settings.order_wait,
-            most=settings.poll_records,
-            skew=Skew(lead=settings.worker_lead, wait=settings.order_wait),
-        )
+        internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
+        self.order = Order(settings, places, internal)
         self.reached = 0
         self.last_record_at = time.monotonic()
         self._app: Any = None
@@ -141,16 +135,7 @@ class Engine:
             underway=self.order.underway,
         )
         self.changelogs = Changelogs(settings, self.producer, metrics)
-        self.checkpointer = Checkpointer(
-            settings,
-            ownership=self,
-            tasks=self.tasks.values,
-            producer=self.producer,
-            drain=self.writer.drain,
-            inspect=self.changelogs.inspect,
-            mark_done=self._mark_done,
-            metrics=metrics,
-        )
+        self.checkpointer = Checkpointer(self, self.writer.drain, self.changelogs.inspect)
 
     def bind(self, app: Any, tables: dict[str, StateTable]) -> None:
         """Connect the engine with its Faust app and the tables, by stage name."""
@@ -570,7 +555,8 @@ class Engine:
         else:
             await self._app.crash(error)
 
-    def _mark_done(self, tp: TP, next_offset: int) -> None:
+    def mark_done(self, tp: TP, next_offset: int) -> None:
+        """Mark everything of a partition below an offset as durable; the next commit may include it."""
         self._app.consumer.mark_done(tp, next_offset)
 
 

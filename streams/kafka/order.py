@@ -29,6 +29,7 @@ from faust.types import TP
 from .backpressure import Batch
 from .headers import ORDER_TIME
 from .outputs_in_flight import Underway
+from .settings import KafkaSettings
 from .skew import Skew
 
 log = logging.getLogger(__name__)
@@ -119,34 +120,28 @@ class Order:
 
     def __init__(
         self,
+        settings: KafkaSettings,
         stages: Mapping[str, int],
         internal: Mapping[str, str],
         *,
-        lead: float,
-        wait: float,
-        most: int,
-        skew: Skew,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start without partitions.
 
         Args:
+            settings: leads, the longest wait, records of a poll.
             stages: place of the stage that reads a topic (real name) in the flow, from 0.
             internal: topics that only stages write, catalogue names by real name.
-            lead: seconds of order time that a record may be newer than one that is under way.
-            wait: longest time, in seconds, that something which does not move holds up the rest.
-            most: records of a poll.
-            skew: see `skew`.
             clock: monotonic seconds.
         """
         self.underway = Underway(internal.values())
-        self.skew = skew
+        self.skew = Skew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
         self.held = ""
         self._stages = dict(stages)
         self._internal = frozenset(internal)
-        self._lead_ms = lead * 1000
-        self._wait = wait
-        self._most = most
+        self._lead_ms = settings.stage_lead * 1000
+        self._wait = settings.order_wait
+        self._most = settings.poll_records
         self._clock = clock
         self._buffers: dict[TP, _Buffer] = {}
         self._missing: dict[TP, float] = {}

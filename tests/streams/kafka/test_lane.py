@@ -19,7 +19,6 @@ from trustfold.streams.kafka.order import Order
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.skew import Skew
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)
@@ -39,7 +38,7 @@ class Bench:
         self.jumps: list[tuple[int, int]] = []
         self.consumer = object.__new__(BatchConsumer)
         self.gate = Gate()
-        self.order = Order({EVENTS.topic: 0}, {}, lead=1, wait=10, most=500, skew=Skew(lead=60, wait=10))
+        self.order = Order(KafkaSettings(), {EVENTS.topic: 0}, {})
         engine = SimpleNamespace(
             gate=self.gate, offsets_jumped=lambda _tp, expected, found: self.jumps.append((expected, found))
         )

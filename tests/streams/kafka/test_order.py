@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.streams.kafka.headers import ORDER_TIME
 from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order
-from trustfold.streams.kafka.skew import Skew, commit_note, noted
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.skew import commit_note, noted
 
 EVENTS = [TP("events", number) for number in range(3)]
 OUTCOMES = TP("outcomes", 0)
 COMMANDS = TP("commands", 0)
 STAGES = {"events": 0, "outcomes": 1, "commands": 1}
 PATIENCE = 10.0
+SETTINGS = KafkaSettings(stage_lead=1, worker_lead=60, order_wait=PATIENCE, poll_records=500)
 
 
 class Log:
@@ -23,16 +25,8 @@ class Log:
 
     def __init__(self, **partitions: list[int]) -> None:
         self.now = 0.0
-        self.skew = Skew(lead=60, wait=PATIENCE, clock=lambda: self.now)
-        self.order = Order(
-            STAGES,
-            {"outcomes": "outcomes"},
-            lead=1,
-            wait=PATIENCE,
-            most=500,
-            skew=self.skew,
-            clock=lambda: self.now,
-        )
+        self.order = Order(SETTINGS, STAGES, {"outcomes": "outcomes"}, clock=lambda: self.now)
+        self.skew = self.order.skew
         self.places: dict[TP, tuple[int, int] | None] = {}
         times = {TP(name.rstrip("0123456789"), int(name[-1])): stamps for name, stamps in partitions.items()}
         self.order.open(dict.fromkeys(times, 0))
