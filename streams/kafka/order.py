@@ -27,7 +27,7 @@ from typing import Any
 from faust.types import TP
 
 from .backpressure import Batch
-from .headers import ORDER_TIME
+from .outputs import ORDER_TIME
 from .outputs_in_flight import Underway
 from .settings import KafkaSettings
 from .skew import Skew

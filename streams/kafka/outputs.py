@@ -18,7 +18,7 @@ from aiokafka.partitioner import murmur2
 from faust.types import TP
 
 from ...projections.emitter import Output
-from .headers import ORDER_TIME, cloudevents, trace_headers
+from ...schemas.envelope import output_headers
 from .metrics import LaneMetrics
 from .outputs_in_flight import Underway
 from .settings import KafkaSettings
@@ -281,3 +281,19 @@ class OutputWriter:
             self._sound.clear()
         self._work.set()
         self._tell()
+
+
+ORDER_TIME = "order-time"
+"""Header of a record between trustfold's own stages: order time of its cause in milliseconds (see `order`)."""
+
+
+def trace_headers(output: Output) -> list[tuple[str, bytes]]:
+    """Return only the trace context; for records between trustfold's own stages."""
+    return [("traceparent", output.traceparent.encode())] if output.traceparent else []
+
+
+def cloudevents(output: Output) -> list[tuple[str, bytes]]:
+    """Return CloudEvents headers and the trace context; a tombstone is not an event and has only the latter."""
+    if output.value is None:
+        return trace_headers(output)
+    return output_headers(output.id, output.type, output.time_ms, traceparent=output.traceparent)

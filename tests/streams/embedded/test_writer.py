@@ -13,7 +13,7 @@ from story import Story
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded import writer as writer_module
 from trustfold.streams.embedded.engine import EmbeddedEngine, Receipt, Request
-from trustfold.streams.embedded.errors import StoreError
+from trustfold.streams.embedded.store import StoreError
 from trustfold.streams.embedded.writer import Busy, Writer
 
 LINES = [value for _, value in cli_command_failures().records]

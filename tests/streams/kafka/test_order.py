@@ -7,8 +7,8 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.streams.kafka.headers import ORDER_TIME
 from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order
+from trustfold.streams.kafka.outputs import ORDER_TIME
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.skew import commit_note, noted
 

@@ -9,9 +9,8 @@ from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
 from counting import Output
 from faust.types import TP
-from trustfold.streams.kafka.headers import ORDER_TIME
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, OutputWriter, partition_of, record_time
+from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, ORDER_TIME, OutputWriter, partition_of, record_time
 from trustfold.streams.kafka.outputs_in_flight import Underway
 from trustfold.streams.kafka.settings import KafkaSettings
 
