@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from aiokafka.errors import KafkaError
 
@@ -20,7 +21,7 @@ from ..probe_server import ProbeServer
 from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
 from .faults import WorkerFault, describe, is_expected
-from .health import probe_of
+from .health import probe_of, probe_port
 from .lane import bounded
 from .logs import start_log
 from .protocols import Topology
@@ -46,7 +47,18 @@ REFUSED = 2
 """Exit code: invalid settings or topics, or no broker answered; nothing was started."""
 
 Started = Callable[[TrustfoldApp], None]
-Check = Callable[[], Coroutine[Any, Any, Sequence[Difference]]]
+
+
+class Start(NamedTuple):
+    """Steps of a start that the caller of `run_worker` has done.
+
+    Attributes:
+        port: probe port, opened by `probe_port`; None if it is off.
+        differences: result of `check_topics`.
+    """
+
+    port: ProbeServer | None
+    differences: Sequence[Difference]
 
 
 def run_worker(
@@ -56,7 +68,7 @@ def run_worker(
     *,
     files: Files | None = None,
     on_started: Started | None = None,
-    checked: Sequence[Difference] | None = None,
+    start: Start | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
 
@@ -67,7 +79,7 @@ def run_worker(
         files: files of the rules, reloaded when they change.
         on_started: called after the first recovery, on the worker's event loop. Web servers and exporters start here;
             they find the engine and its metrics on the app.
-        checked: result of a previous `check_topics`; None: the topics are checked first.
+        start: steps that are done; None: the probe port is opened and the topics are checked first.
 
     Returns:
         STOPPED, FAILED or REFUSED; the log has the reason.
@@ -76,8 +88,9 @@ def run_worker(
     watchdog = Watchdog(settings.stop_timeout, FAILED)
     make = partial(make_app, settings, rules, topology, files=files)
     try:
-        check = partial(check_topics, settings, topology) if checked is None else partial(_found, checked)
-        code = asyncio.run(_run(settings, make, check, on_started, watchdog))
+        with probe_port(settings) if start is None else nullcontext(start.port) as port:
+            check = partial(check_topics, settings, topology) if start is None else partial(_found, start.differences)
+            code = asyncio.run(_run(settings, make, check, port, on_started, watchdog))
     except TrustfoldError as error:
         log.critical("not started: %s", error)
         code = REFUSED
@@ -91,7 +104,8 @@ def run_worker(
 async def _run(
     settings: KafkaSettings,
     make: Callable[[], TrustfoldApp],
-    check: Check,
+    check: Callable[[], Coroutine[Any, Any, Sequence[Difference]]],
+    port: ProbeServer | None,
     on_started: Started | None,
     watchdog: Watchdog,
 ) -> int:
@@ -111,9 +125,8 @@ async def _run(
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
-    server = None
-    if settings.web_port is not None:
-        server = ProbeServer(probe_of(app.engine), settings.web_bind, settings.web_port)
+    if port is not None:
+        port.probe = probe_of(app.engine)
     starting = loop.create_task(_start(app, on_started))
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())
@@ -127,8 +140,6 @@ async def _run(
     for task in (starting, fault, crash, pulse):
         task.cancel()
     await asyncio.wait({starting, fault, crash, pulse}, timeout=1.0)
-    if server is not None:
-        server.close()
     if app._consumer is not None:  # `consumer` would create one
         cast("BatchConsumer", app._consumer).release()
     return _code(app, failing)
