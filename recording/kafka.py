@@ -370,8 +370,8 @@ def _told(error: BaseException) -> Exception:
 
 def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:
     return ConfigError(
-        f"{root} holds what {place.topic}, partition {place.partition}, had up to {following - 1}, but the log ends at "
-        f"{end - 1}. {_ELSEWHERE}"
+        f"{root} holds records of {place.topic}, partition {place.partition}, up to {following - 1}, but the log "
+        f"ends at {end - 1}. {_ELSEWHERE}"
     )
 
 

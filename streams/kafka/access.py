@@ -69,7 +69,7 @@ def reason(error: BaseException) -> tuple[str, str]:
     if isinstance(error, OSError):
         return f"cannot be reached: {error.strerror or error}", "start it, or correct TRUSTFOLD_BROKER"
     advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
-    return f"refuses us: {_told(error)}", advice
+    return f"refuses the connection: {_told(error)}", advice
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -120,7 +120,7 @@ async def unreachable(settings: KafkaSettings) -> ConfigError:
                 return Denied(f"broker {host}:{port} cannot be used: {found}; {advice}")
         else:
             connection.close()
-            return Denied(f"broker {host}:{port} takes connections and no more: {WANTS_SASL}")
+            return Denied(f"broker {host}:{port} accepts connections and answers no request: {WANTS_SASL}")
     return ConfigError(
         f"no broker answers at {settings.bootstrap}; is it running, and is --bootstrap or TRUSTFOLD_BROKER right?"
     )

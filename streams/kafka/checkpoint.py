@@ -3,7 +3,7 @@
 1. Snapshot: each partition's touched states and their offsets are taken together.
 2. Outputs queued until then are acknowledged by the brokers.
 3. States are appended to the changelog, one record per touched key, and acknowledged.
-4. The offsets of those appends prove that no other worker owns the partition (see `fencing`).
+4. The offsets of those appends prove that no other worker owns the partition (see `changelog`).
 5. Only then the local store is written and the offsets are marked as done; Faust's commit timer commits them.
 
 A crash between any two steps replays events whose outputs and perhaps states are already written: the position in each

@@ -23,17 +23,16 @@ from ...errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import READ, WRITE, BrokerWatch
+from .changelog import Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
-from .fencing import Fenced
 from .metrics import LaneMetrics
-from .order import Order
+from .order import Order, commit_note
 from .outputs import OutputWriter
 from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
-from .skew import commit_note
 from .spans import Spans
 from .store import PartitionStore
 from .table import StateTable
@@ -208,7 +207,7 @@ class Engine:
         most[stage] = max(most.get(stage, 0.0), (self.reached - batch.first) / 1000)
 
     def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
-        """Return the note that a commit carries for each partition (see `skew`)."""
+        """Return the note that a commit carries for each partition (see `order`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
     async def learn_skew(self) -> None:
@@ -290,7 +289,7 @@ class Engine:
         if self._tenure is None or self.failed:
             return
         if self.watch.lost_since is not None:
-            log.warning("no broker takes a last checkpoint; work since the one before it is redone")
+            log.warning("no broker answers for a last checkpoint; work since the previous one is repeated")
             return
         try:
             async with asyncio.timeout(seconds):
@@ -300,10 +299,10 @@ class Engine:
             self.metrics.rebalances_lost += 1
             log.warning("partitions were lost before they could be checkpointed: %s", loss)
         except TimeoutError:
-            log.warning("no last checkpoint within %g s; work since the one before it is redone", seconds)
+            log.warning("no last checkpoint within %g s; work since the previous one is repeated", seconds)
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             if passes(error):
-                log.warning("no last checkpoint, work since the one before it is redone: %r", error)
+                log.warning("no last checkpoint, work since the previous one is repeated: %r", error)
             else:
                 await self.fail(error)
 
@@ -338,7 +337,7 @@ class Engine:
             return
         self._start_overs += 1
         if self._start_overs > START_OVERS:
-            raise WorkerFault(f"{START_OVERS} attempts in a row to take the partitions failed: {describe(error)}")
+            raise WorkerFault(f"{START_OVERS} consecutive attempts to recover the partitions failed: {describe(error)}")
         log.info("the recovery is tried again: %r", error)
         await asyncio.sleep(min(2.0 ** (self._start_overs - 2), BACK_OFF_S))
 
@@ -405,7 +404,7 @@ class Engine:
             newest = self.rulebook.edition()
             if all(task.rules.edition is newest for task in self.tasks.values()):
                 self._told_rules = self.metrics.rules
-                log.info("rules %s hold from here on", self._told_rules)
+                log.info("rules %s are in force from here on", self._told_rules)
 
     def _end_rules(self) -> None:
         if self.rulebook is not None:
@@ -441,7 +440,7 @@ class Engine:
                 missing = [name for name in names if (name, partition) not in have]
                 if missing:
                     raise ConfigError(
-                        f"partition {partition} of {', '.join(set(names) - set(missing))} came without that of "
+                        f"partition {partition} of {', '.join(set(names) - set(missing))} was assigned without that of "
                         f"{', '.join(missing)}: the sources of stage {stage.name} need the same number of partitions; "
                         "run `trustfold topics check`"
                     )

@@ -133,7 +133,7 @@ class Feed:
         known, self._ids = self._ids, ids
         anew = {name for name, known_id in known.items() if known_id is not None and known_id != ids[name]}
         for topic in anew | {place.topic for place, at in self._positions.items() if at > ends.get(place, -1)}:
-            log.warning("topic %s was created anew; it is read from its beginning", topic)
+            log.warning("topic %s was created again; it is read from its beginning", topic)
             self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
             self._forget(self._names[topic])
         consumer.assign(places)
@@ -205,10 +205,10 @@ class Feed:
             if set(now) != set(places):
                 raise ConfigError("a topic has other partitions than before")
             if ids != self._ids:
-                raise ConfigError("a topic was created anew")
+                raise ConfigError("a topic was created again")
             ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
             if any(self._positions[place] > end for place, end in ends.items()):
-                raise ConfigError("a topic was created anew")
+                raise ConfigError("a topic was created again")
 
     def _followed(self, place: TopicPartition, record: Any) -> Followed:
         key = (record.key or b"").decode(errors="replace")
@@ -229,7 +229,7 @@ class Feed:
             error = lacking(self._settings, error)
         told = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
         if self.fault != told:
-            log.warning("%s; nothing new is shown until that is over", told)
+            log.warning("%s; no new records are shown until then", told)
         self.fault = told
         if self.lost_since is None:
             self.lost_since = time.time()

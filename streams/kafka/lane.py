@@ -81,7 +81,7 @@ async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> 
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done:
         task.cancel()
-        log.debug("%s took longer than %g s and was left", name, seconds)
+        log.debug("%s took longer than %g s and was abandoned", name, seconds)
         return False
     if task.cancelled() or task.exception() is not None:
         log.debug("%s failed: %r", name, None if task.cancelled() else task.exception())
@@ -460,7 +460,7 @@ class BatchConsumer(driver.Consumer):
         return offsets
 
     async def notes(self, partitions: Iterable[TP]) -> list[str]:
-        """Return the commit notes of other members' partitions (see `skew`); none if no broker answers in time."""
+        """Return the commit notes of other members' partitions (see `order`); none if no broker answers in time."""
         places = [driver.ensure_aiokafka_TP(tp) for tp in partitions]
         found: list[str] = await self._thread.call_thread(self._notes, places)
         return found

@@ -9,7 +9,11 @@ Three rules hold a record back, each for a bounded time:
 
 - a partition without buffered records, while the broker has some: its next record may be the oldest;
 - the worker's own outputs in flight: nothing is folded that is newer by more than the lead;
-- other workers that are far behind (`skew`).
+- skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
+
+Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
+order time it has reached (`commit_note`). A worker ahead of the slowest by more than its lead waits, but only for a
+bounded time, as a stuck worker must not stop the group; then it continues until the skew has been small again.
 """
 
 from __future__ import annotations
@@ -30,9 +34,69 @@ from .backpressure import Batch
 from .outputs import ORDER_TIME
 from .outputs_in_flight import Underway
 from .settings import KafkaSettings
-from .skew import Skew
 
 log = logging.getLogger(__name__)
+
+
+def commit_note(behind: int | None) -> str:
+    """Return a partition's commit note: its order time in milliseconds; empty at the log end."""
+    return "" if behind is None else f"behind {behind}"
+
+
+def noted(note: str) -> int | None:
+    """Return the order time of a commit note; None if it has none."""
+    word, _, at = note.partition(" ")
+    return int(at) if word == "behind" and at.isdigit() else None
+
+
+class Skew:
+    """Skew to the other workers.
+
+    Attributes:
+        seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
+    """
+
+    def __init__(self, *, lead: float, wait: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start without other workers.
+
+        Args:
+            lead: seconds of order time that this worker may be ahead.
+            wait: longest time, in seconds, of one wait.
+            clock: monotonic seconds.
+        """
+        self.seconds = 0.0
+        self._lead_ms = lead * 1000
+        self._wait = wait
+        self._clock = clock
+        self._slowest = math.inf
+        self._since: float | None = None
+
+    def learn(self, notes: Iterable[str]) -> None:
+        """Update from the notes of the others' commits."""
+        self._slowest = min((at for note in notes if (at := noted(note)) is not None), default=math.inf)
+        if self._slowest == math.inf:
+            self.seconds, self._since = 0.0, None
+
+    def holds(self, head: float) -> bool:
+        """Whether a record of this order time must wait."""
+        if self._slowest == math.inf:
+            return False
+        ahead = head - self._slowest
+        self.seconds = max(ahead / 1000, 0.0)
+        if ahead <= self._lead_ms:
+            self._since = None
+            return False
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        if now - self._since <= self._wait:
+            return True
+        if self._since > -math.inf:
+            log.warning("this worker is %.0f s ahead of another one and has waited %g s; it no longer waits",
+                        self.seconds, self._wait)  # fmt: skip
+            self._since = -math.inf
+        return False
+
 
 SLACK_MS = 100
 """Milliseconds within which records of different partitions count as simultaneous, so that batches stay long."""
@@ -262,7 +326,9 @@ class Order:
             elif now - (since := self._missing.setdefault(tp, now)) <= self._wait:
                 waiting = True
             elif since > -math.inf:
-                log.warning("%s/%d gave no record for %g s; the others go on without it", *tp, self._wait)
+                log.warning(
+                    "%s/%d returned no record for %g s; the other partitions no longer wait for it", *tp, self._wait
+                )
                 self._missing[tp] = -math.inf
         return waiting
 
@@ -273,7 +339,7 @@ class Order:
             self._stuck = base, now
         if now - self._stuck[1] <= self._wait:
             return
-        log.warning("%d records of this worker did not come back to it for %g s; its stages go on without them",
+        log.warning("%d outputs of this worker were not read back within %g s; its stages no longer wait for them",
                     self.underway.count, self._wait)  # fmt: skip
         self.underway.distrust()
         self._stuck = None

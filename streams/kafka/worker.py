@@ -163,7 +163,7 @@ def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettin
     except (KafkaError, OSError, TimeoutError) as error:
         told = " ".join(str(error).split()) or type(error).__name__
         raise WorkerFault(
-            f"the brokers went away while the topics were checked ({told}): start the worker again"
+            f"the brokers became unavailable while the topics were checked ({told}): start the worker again"
         ) from error
 
 

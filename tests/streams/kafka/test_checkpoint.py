@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from faust.types import TP
 from trustfold.streams.kafka.backpressure import Tenure
+from trustfold.streams.kafka.changelog import Fenced
 from trustfold.streams.kafka.checkpoint import Checkpointer, LostGroup, Superseded
-from trustfold.streams.kafka.fencing import Fenced
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore

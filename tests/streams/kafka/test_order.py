@@ -7,10 +7,9 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order
+from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order, commit_note, noted
 from trustfold.streams.kafka.outputs import ORDER_TIME
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.skew import commit_note, noted
 
 EVENTS = [TP("events", number) for number in range(3)]
 OUTCOMES = TP("outcomes", 0)
@@ -109,7 +108,7 @@ def test_no_partition_is_waited_for_for_ever(place: tuple[int, int] | None, capl
     log.fetch(EVENTS[0], 6000)
     assert log.times() == [6000]
     assert [record.getMessage() for record in caplog.records] == [
-        "events/1 gave no record for 10 s; the others go on without it"
+        "events/1 returned no record for 10 s; the other partitions no longer wait for it"
     ]
 
 

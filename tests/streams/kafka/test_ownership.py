@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.fencing import CLAIM_KEY, Fenced, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, Fenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.ownership import Changelogs
 from trustfold.streams.kafka.settings import KafkaSettings

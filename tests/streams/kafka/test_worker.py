@@ -46,7 +46,7 @@ def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
     monkeypatch.setattr("trustfold.streams.kafka.worker.check_topics", lost)
     monkeypatch.setattr("trustfold.streams.kafka.worker.start_log", lambda *_: None)
     assert run_worker(KafkaSettings(), object()) == 2
-    assert "not started: the brokers went away while the topics were checked" in caplog.messages[-1]
+    assert "not started: the brokers became unavailable while the topics were checked" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("command", [["-m", "trustfold", "worker"], [str(SCRIPT)]], ids=["command", "function"])
