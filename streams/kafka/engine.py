@@ -40,7 +40,7 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
-STRANGERS_S = 30.0
+FOREIGN_CHECK_S = 30.0
 """Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag."""
 
 
@@ -115,7 +115,7 @@ class Engine:
         self._steady = asyncio.Event()
         self._steady.set()
         self._checkpoint_due = asyncio.Event()
-        self._told_rules = ""
+        self._logged_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
         self.recovering = False
@@ -125,13 +125,13 @@ class Engine:
         self._renewal_due = False
         self._start_overs = 0
         self.on_failure: Callable[[], None] | None = None
-        self._looked_at = time.monotonic()
+        self._foreign_checked_at = time.monotonic()
         self.writer = OutputWriter(
             settings,
             producer=self.producer,
             internal=topology.sources,
             metrics=metrics,
-            underway=self.order.underway,
+            outputs_in_flight=self.order.outputs_in_flight,
         )
         self.changelogs = Changelogs(settings, self.producer, metrics)
         self.checkpointer = Checkpointer(self, self.writer.drain, self.changelogs.inspect)
@@ -160,7 +160,7 @@ class Engine:
         for batch in poll.batches:
             topic, stage = self.sources[batch.tp.topic]
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
-            self.order.underway.folded(batch.tp, batch.next_offset)
+            self.order.outputs_in_flight.folded(batch.tp, batch.next_offset)
             self._note_lag(stage.name, batch)
         self.last_record_at = time.monotonic()
         self.gate.taken(poll)
@@ -210,20 +210,20 @@ class Engine:
         """Return the note that a commit carries for each partition (see `order`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
-    async def learn_skew(self) -> None:
+    async def update_skew(self) -> None:
         """Read how far the other workers have come; does nothing if this worker owns all partitions."""
         tenure = self._tenure
         if tenure is None or self.watch.waiting:
             return
-        strangers = [
+        foreign_partitions = [
             tp
             for topic in self.sources
             for tp in (TP(topic, number) for number in range(self.settings.partitions))
             if tp not in self.gate.expected
         ]
-        notes = await self._app.consumer.notes(strangers) if strangers else []
+        notes = await self._app.consumer.notes(foreign_partitions) if foreign_partitions else []
         if self._tenure is tenure:
-            self.order.skew.learn(notes)
+            self.order.skew.update(notes)
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""
@@ -400,11 +400,11 @@ class Engine:
 
     def _log_rules(self) -> None:
         """Log the rules of files and environment once all tasks use them."""
-        if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
+        if self.rulebook is not None and self.metrics.rules != self._logged_rules and self.tasks:
             newest = self.rulebook.edition()
             if all(task.rules.edition is newest for task in self.tasks.values()):
-                self._told_rules = self.metrics.rules
-                log.info("rules %s are in force from here on", self._told_rules)
+                self._logged_rules = self.metrics.rules
+                log.info("rules %s are in force from here on", self._logged_rules)
 
     def _end_rules(self) -> None:
         if self.rulebook is not None:
@@ -469,18 +469,18 @@ class Engine:
                 self._log_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
-            if time.monotonic() - self._looked_at > STRANGERS_S:
-                self._looked_at = time.monotonic()
+            if time.monotonic() - self._foreign_checked_at > FOREIGN_CHECK_S:
+                self._foreign_checked_at = time.monotonic()
                 async with self.checkpointer.lock:
                     if self._tenure is not None:
-                        await self.changelogs.look_for_strangers(list(self.tasks.values()))
+                        await self.changelogs.check_foreign_writes(list(self.tasks.values()))
         except Superseded as end:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
             # The group has noticed, or will report it: a revocation and a new assignment follow.
             self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
-            self._give_way()
+            self._drop_tenure()
         except Fenced as claim:
             self._reclaim(claim)
         except Exception as error:
@@ -496,13 +496,13 @@ class Engine:
         tenure = self._tenure
         if tenure is None or not self.is_member(tenure.generation):
             log.warning("checkpoint abandoned: %s", claim)
-            self._give_way()
+            self._drop_tenure()
             return
         log.warning("%s; the group says that this worker owns it, so it is claimed again", claim)
         self.gate.close()
         self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
 
-    def _give_way(self) -> None:
+    def _drop_tenure(self) -> None:
         """Drop the tasks of the tenure; without a tenure they belong to the current recovery, which needs them."""
         if self._tenure is not None:
             self.drop()
@@ -517,7 +517,7 @@ class Engine:
                     await self.fail(error)
                     return
                 self.start_over(error)
-                await self.writer.wait_sound()
+                await self.writer.wait_reset()
 
     async def run_settings(self) -> None:
         """Read the settings until cancelled; a failure fails the worker."""

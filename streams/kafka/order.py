@@ -32,7 +32,7 @@ from faust.types import TP
 
 from .backpressure import Batch
 from .outputs import ORDER_TIME
-from .outputs_in_flight import Underway
+from .outputs_in_flight import OutputsInFlight
 from .settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def commit_note(behind: int | None) -> str:
     return "" if behind is None else f"behind {behind}"
 
 
-def noted(note: str) -> int | None:
+def time_in_note(note: str) -> int | None:
     """Return the order time of a commit note; None if it has none."""
     word, _, at = note.partition(" ")
     return int(at) if word == "behind" and at.isdigit() else None
@@ -71,9 +71,9 @@ class Skew:
         self._slowest = math.inf
         self._since: float | None = None
 
-    def learn(self, notes: Iterable[str]) -> None:
+    def update(self, notes: Iterable[str]) -> None:
         """Update from the notes of the others' commits."""
-        self._slowest = min((at for note in notes if (at := noted(note)) is not None), default=math.inf)
+        self._slowest = min((at for note in notes if (at := time_in_note(note)) is not None), default=math.inf)
         if self._slowest == math.inf:
             self.seconds, self._since = 0.0, None
 
@@ -177,7 +177,7 @@ class Order:
     """Buffers of the source partitions of one worker, and their merge order.
 
     Attributes:
-        underway: the worker's own outputs in flight.
+        outputs_in_flight: the worker's own outputs in flight.
         skew: progress of the other workers.
         held: why records are held back: `fetch`, `stage` or `workers`; empty if they are not.
     """
@@ -198,7 +198,7 @@ class Order:
             internal: topics that only stages write, catalogue names by real name.
             clock: monotonic seconds.
         """
-        self.underway = Underway(internal.values())
+        self.outputs_in_flight = OutputsInFlight(internal.values())
         self.skew = Skew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
         self.held = ""
         self._stages = dict(stages)
@@ -220,12 +220,12 @@ class Order:
         self._missing.clear()
         self._stuck = None
         self.held = ""
-        self.underway.own(offsets)
+        self.outputs_in_flight.own(offsets)
 
     def oldest(self, topics: Collection[str]) -> float:
         """Return the order time of the oldest known record of topics (real names) to fold; infinity without one."""
         heads = [buffer.head for tp, buffer in self._buffers.items() if len(buffer) and tp.topic in topics]
-        return min([*heads, self.underway.oldest_of(topics)])
+        return min([*heads, self.outputs_in_flight.oldest_of(topics)])
 
     def behind(self, tp: TP, place: Place) -> int | None:
         """Return the order time of a partition with records to fold; None at its log end."""
@@ -266,9 +266,9 @@ class Order:
             return []
         heads = [(buffers[tp].head, -buffers[tp].stage, tp) for tp in full]
         heapq.heapify(heads)
-        base = min([self.underway.oldest(full), *(first for first, _ in in_flight)])
-        ahead = sum(count for _, count in in_flight) + self.underway.count
-        taken = self._slices(heads, base, ahead if self.underway.trusted else 0, place)
+        base = min([self.outputs_in_flight.oldest(full), *(first for first, _ in in_flight)])
+        ahead = sum(count for _, count in in_flight) + self.outputs_in_flight.count
+        taken = self._slices(heads, base, ahead if self.outputs_in_flight.waited_for else 0, place)
         if not taken and self.held == "stage" and not in_flight:
             self._give_up_waiting(base)
         return taken
@@ -340,8 +340,8 @@ class Order:
         if now - self._stuck[1] <= self._wait:
             return
         log.warning("%d outputs of this worker were not read back within %g s; its stages no longer wait for them",
-                    self.underway.count, self._wait)  # fmt: skip
-        self.underway.distrust()
+                    self.outputs_in_flight.count, self._wait)  # fmt: skip
+        self.outputs_in_flight.stop_waiting()
         self._stuck = None
 
 

@@ -118,7 +118,7 @@ class Changelogs:
                     )
         return end
 
-    async def look_for_strangers(self, tasks: Collection[PartitionTask]) -> None:
+    async def check_foreign_writes(self, tasks: Collection[PartitionTask]) -> None:
         """Compare the ends of the changelogs with this worker's writes, and inspect records after them.
 
         An owner with nothing to write would not notice them otherwise. Call it while no checkpoint runs.

@@ -96,7 +96,7 @@ class BulkRecovery(Service):
         """Recover once; return the source offsets, or None after a temporary fault."""
         engine, consumer = self.app.engine, self.app.consumer
         engine.drop()
-        consumer.lane_thread.hurry(True)  # noqa: FBT003
+        consumer.lane_thread.set_fetch_wait(True)
         try:
             await engine.recover(assigned)
             await self._resume()

@@ -266,7 +266,7 @@ def _read(kept: bytes | None) -> RulesNote | None:
         return _decode(kept)
     except msgspec.ValidationError as error:
         log.warning(
-            "the rules stored by another version cannot be read (%s); this worker's own are in force from here on",
+            "the rules stored by another version cannot be read (%s); this worker's own are in force now",
             error,
         )
         return None

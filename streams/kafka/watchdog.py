@@ -29,7 +29,7 @@ A fold takes milliseconds, restoring a million stored states some seconds.
 
 TICK_S = 1.0
 
-LAST_WORDS_S = 1.0
+LAST_LINE_S = 1.0
 """Seconds for writing the last log line: its reader may have stopped."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -69,7 +69,7 @@ class Watchdog:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Record that the event loop is running."""
         self._beats += 1
 
@@ -90,12 +90,12 @@ class Watchdog:
     def leave(self, code: int) -> None:
         """End the process now, without clean-up."""
         if code == self._failed:
-            words = threading.Thread(target=self.last_words, daemon=True)
+            words = threading.Thread(target=self.log_failure, daemon=True)
             words.start()
-            words.join(LAST_WORDS_S)
+            words.join(LAST_LINE_S)
         os._exit(code)
 
-    def last_words(self) -> None:
+    def log_failure(self) -> None:
         """Write the last log line of a failed worker."""
         log.critical("worker failed: %s", self.reason or "it could not be stopped in order")
         with contextlib.suppress(Exception):

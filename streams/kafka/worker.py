@@ -97,7 +97,7 @@ def run_worker(
     finally:
         watchdog.close()
     if code == FAILED:
-        watchdog.last_words()
+        watchdog.log_failure()
     return code
 
 
@@ -112,7 +112,7 @@ async def _run(
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     watchdog.start(partial(loop.call_soon_threadsafe, asked.set))
-    pulse = loop.create_task(_beat(watchdog))
+    pulse = loop.create_task(_heartbeat(watchdog))
     stop = loop.create_task(asked.wait())
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
     checking = loop.create_task(check())
@@ -186,9 +186,9 @@ def _code(app: TrustfoldApp, failing: asyncio.Future[None]) -> int:
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
 
 
-async def _beat(watchdog: Watchdog) -> None:
+async def _heartbeat(watchdog: Watchdog) -> None:
     while True:
-        watchdog.beat()
+        watchdog.heartbeat()
         await asyncio.sleep(1.0)
 
 

@@ -247,7 +247,9 @@ def test_a_stop_ends_the_recovery_under_way() -> None:
         async def recover(assigned: set[TP]) -> None:
             found.tasks["session", 0] = SimpleNamespace(next={}, progress=dict, moved=False)
 
-        consumer = SimpleNamespace(seek_sources=seek_sources, lane_thread=SimpleNamespace(hurry=lambda _: None))
+        consumer = SimpleNamespace(
+            seek_sources=seek_sources, lane_thread=SimpleNamespace(set_fetch_wait=lambda _: None)
+        )
         app = SimpleNamespace(engine=found, consumer=consumer, _consumer=None)
         found.recover, found.is_member, found._save = recover, lambda _: True, nothing
         recovery = BulkRecovery(app)
