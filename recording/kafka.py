@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -33,6 +32,7 @@ from ..history.recorder import Place, Recorder
 from ..streams.kafka.access import LACKING, unseen
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
+from ..streams.kafka.records import connected_admin
 from ..streams.kafka.settings import KafkaSettings
 from ..streams.kafka.topic_metadata import Cluster, Found
 from ..streams.kafka.topic_metadata import describe as describe_topics
@@ -381,9 +381,7 @@ async def _described(settings: KafkaSettings, topics: list[str]) -> Cluster:
     Raises:
         ConfigError: a topic does not exist, or is not visible to this user.
     """
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    try:
-        await admin.start()
+    async with connected_admin(settings) as admin:
         while True:
             cluster = await describe_topics(admin._client, topics)  # noqa: SLF001 - aiokafka has no public API for it
             errors = {name: topic.error for name, topic in cluster.topics.items()}
@@ -398,5 +396,3 @@ async def _described(settings: KafkaSettings, topics: list[str]) -> Cluster:
             if not any(topic.error or topic.leaderless for topic in cluster.topics.values()):
                 return cluster
             await asyncio.sleep(POLL_MS / 1000)
-    finally:
-        await admin.close()
