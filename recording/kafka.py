@@ -125,7 +125,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
 
         async def fail(error: BaseException) -> None:
             if not failed.done():
-                failed.set_exception(_told(error))
+                failed.set_exception(_reported_error(error))
 
         status.watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
         recording = asyncio.create_task(self._run(stopped, once=once))
@@ -360,12 +360,12 @@ _ELSEWHERE = (
 )
 
 
-def _told(error: BaseException) -> Exception:
+def _reported_error(error: BaseException) -> Exception:
     """The watch's finding as an error message; asks the brokers once more why they refuse."""
     if isinstance(error, TrustfoldError):
         return ConfigError(str(error))
-    told: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
-    return told
+    reported: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
+    return reported
 
 
 def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:

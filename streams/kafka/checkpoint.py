@@ -187,8 +187,8 @@ class Checkpointer:
         task.processor.forget_clean(keep)
         for tp, offset in part.ends.items():
             self._owner.mark_done(tp, offset)
-        for tell in part.when_durable:
-            tell()
+        for notify in part.when_durable:
+            notify()
 
     def _count(self, parts: list[_Part], seconds: float) -> None:
         metrics = self._owner.metrics

@@ -80,17 +80,17 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
     for place in places:
         at = times.get(place, 0)  # no record: the rest was compacted, or is transaction markers
         late = 0.0 if not at else max(0.0, now - at / 1000) if at > 0 else None
-        told = committed.get(place)
+        offset = committed.get(place)
         found.append(
             Lag(
                 place.topic,
                 place.partition,
                 begins[place],
                 ends[place],
-                told,
+                offset,
                 max(0, ends[place] - following[place]) if at else 0,
                 None if late is None else round(late, 3),
-                max(0, begins[place] - told) if told is not None else 0,
+                max(0, begins[place] - offset) if offset is not None else 0,
             )
         )
     return found

@@ -124,7 +124,7 @@ class OutputWriter:
         self._sizes.clear()
         self._room.set()
         self._usable.set()
-        self._tell()
+        self._notify()
 
     async def wait_reset(self) -> None:
         """Wait for the reset after a failure."""
@@ -189,11 +189,11 @@ class OutputWriter:
         queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
         rooms: dict[tuple[str, int], _Room] = {}
-        count = told = 0
+        count = registered = 0
         while queue and count < ROUND:
             outputs, own, at = queue.popleft()
             count += len(outputs)
-            told += at > 0
+            registered += at > 0
             for topic in {output.topic for output in outputs}:
                 if topic not in self._sizes:
                     self._sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
@@ -204,13 +204,13 @@ class OutputWriter:
         if self._waiting <= ROOM:
             self._room.set()
         tickets = {place: self._tickets(place[0], room) for place, room in rooms.items()}
-        self._in_flight.taken(told)
+        self._in_flight.taken(registered)
         await asyncio.gather(
             *[self._submit(producer, place, room, tickets[place], era) for place, room in rooms.items()]
         )
         if era == self._era:
             self._handed += count
-            self._tell()
+            self._notify()
 
     def _append(
         self,
@@ -269,7 +269,7 @@ class OutputWriter:
             base = sent.result().offset
             self._in_flight.acknowledged(ticket, tp, base + count if base >= 0 else -1)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the tasks that wait in `drain`."""
         if self._progress is not None:
             self._progress.set_result(None)
@@ -280,7 +280,7 @@ class OutputWriter:
             self._failure = error
             self._usable.clear()
         self._work.set()
-        self._tell()
+        self._notify()
 
 
 ORDER_TIME = "order-time"

@@ -54,15 +54,15 @@ class Watchdog:
         self._code = self._failed = failed
         self._deadline: float | None = None
         self._beats = 0
-        self._ask: Callable[[], object] = lambda: None
+        self._request_stop: Callable[[], object] = lambda: None
         self._asked = False
         self._over = threading.Event()
         self._reader, self._writer = socket.socketpair()
         self._handlers: dict[signal.Signals, object] = {}
 
-    def start(self, ask: Callable[[], object]) -> None:
-        """Handle the signals; the thread calls `ask` at the first one. Call it in the main thread."""
-        self._ask = ask
+    def start(self, request_stop: Callable[[], object]) -> None:
+        """Handle the signals; the thread calls `request_stop` at the first one. Call it in the main thread."""
+        self._request_stop = request_stop
         self._writer.setblocking(False)  # noqa: FBT003 - as signal.set_wakeup_fd wants it
         for number in SIGNALS:
             self._handlers[number] = signal.signal(number, _noted)
@@ -145,7 +145,7 @@ class Watchdog:
         self._asked = True
         self.arm()
         try:
-            self._ask()
+            self._request_stop()
         except RuntimeError:  # the event loop is closed
             self.leave(self._code)
 

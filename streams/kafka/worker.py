@@ -110,10 +110,10 @@ async def _run(
     watchdog: Watchdog,
 ) -> int:
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    watchdog.start(partial(loop.call_soon_threadsafe, asked.set))
+    stop_requested = asyncio.Event()
+    watchdog.start(partial(loop.call_soon_threadsafe, stop_requested.set))
     pulse = loop.create_task(_heartbeat(watchdog))
-    stop = loop.create_task(asked.wait())
+    stop = loop.create_task(stop_requested.wait())
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
     checking = loop.create_task(check())
     await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,9 +161,9 @@ def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettin
     except LACKING as error:
         raise lacking(settings, error) from error
     except (KafkaError, OSError, TimeoutError) as error:
-        told = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise WorkerFault(
-            f"the brokers became unavailable while the topics were checked ({told}): start the worker again"
+            f"the brokers became unavailable while the topics were checked ({reason}): start the worker again"
         ) from error
 
 
