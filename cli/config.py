@@ -10,8 +10,8 @@ import click
 
 from ..config import ENVIRONMENT, Settings, load_rules, read_document
 from ..errors import ConfigError
+from ..rules.base import leaves, plain
 from ..rules.levels import table
-from ..rules.overlay import leaves, plain
 from ..rules.parser import as_toml
 from ..rules.rules import Rules
 from ..schemas.decision_text import counted

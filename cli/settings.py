@@ -12,9 +12,9 @@ import orjson
 
 from ..config import Settings, read_document
 from ..errors import ConfigError
+from ..rules.base import plain
 from ..rules.levels import NAMES, Level, Setting, changed, check, set_by, table
 from ..rules.older_shapes import Misfit
-from ..rules.overlay import plain
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.settings import SettingsChanged, SettingsOverrides

@@ -16,9 +16,10 @@ from .render import console, note, note_any, write_json
 
 try:
     from ..streams.kafka.acls import Principals, acls
+    from ..streams.kafka.health import probe_port
     from ..streams.kafka.settings import KafkaSettings
     from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan, refuse_hidden
-    from ..streams.kafka.worker import run_worker
+    from ..streams.kafka.worker import Start, run_worker
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
@@ -43,8 +44,10 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
-    checked = _run(settings, check_topics(settings))
-    click.get_current_context().exit(run_worker(settings, source, files=files, checked=checked))
+    with probe_port(settings) as port:
+        start = Start(port, _run(settings, check_topics(settings)))
+        code = run_worker(settings, source, files=files, start=start)
+    click.get_current_context().exit(code)
 
 
 @click.group()

@@ -167,13 +167,13 @@ class Ownership:
             self._lock.close()
 
 
-def claim(root: Path, name: str) -> str:
-    """Write the source of a directory's records unless it has one; returns the source in the file.
+def claim(root: Path, name: str, file: str = SOURCE) -> str:
+    """Write the source of a directory's records, or of one topic's, unless it has one; returns the source in the file.
 
     Raises:
         OSError: the directory cannot be written.
     """
-    path, made = root / SOURCE, root / f"{SOURCE}.new"
+    path, made = root / file, root / f"{file}.new"
     make_directory(root / _LOCKS)
     make_file(root / _LOCKS / "source")
     with (root / _LOCKS / "source").open("a") as lock:

@@ -19,8 +19,8 @@ from typing import Any
 
 from ..errors import EventRejected, RejectReason
 from ..rules.rules import Rules
-from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
+from ..schemas.event_base import EARLIEST, LATEST
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
 from .emitter import Emitter, Output

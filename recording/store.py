@@ -74,8 +74,8 @@ class StoreRecording:
         outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
         if max(logs) > log_end + 1 or max(outputs) > outputs_end + 1:
             raise ConfigError(
-                f"{recorder.root} holds more than {path}, which must be an older copy: what it gets now would be taken "
-                "for what is recorded. Name another directory (--history)"
+                f"{recorder.root} holds more records than {path}, which must be an older copy: its new records "
+                "would be taken for recorded ones. Name another directory (--history)"
             )
         self._log, self._outputs = self._in_files = min(logs) - 1, min(outputs) - 1
         self.status = RecordingStatus(recorder)

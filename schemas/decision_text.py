@@ -101,7 +101,6 @@ def circuit_reason(decision: Decision) -> str:
         "force_open": "opened by an operator",
         "reset": "closed by an operator" if decision.get("caused_by") else "the time it was to be held open is over",
         "disable": "switched off by an operator",
-        "observe": "observed only, by an operator",
     }
     return words.get(decision["trigger"], plain(decision["trigger"]))
 

@@ -15,7 +15,7 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
-from ...streams.embedded.errors import StoreLocked
+from ...streams.embedded.store import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
 from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, with_states
 from .http import HttpTarget

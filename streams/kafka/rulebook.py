@@ -265,5 +265,8 @@ def _read(kept: bytes | None) -> RulesNote | None:
     try:
         return _decode(kept)
     except msgspec.ValidationError as error:
-        log.warning("another version noted rules that this one cannot read (%s); its own hold from here on", error)
+        log.warning(
+            "the rules stored by another version cannot be read (%s); this worker's own are in force now",
+            error,
+        )
         return None
