@@ -34,6 +34,10 @@ KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 """Row type by topic."""
 
 
+ADDED = {"noted": "BOOLEAN"}
+"""Columns of events that are not recorded, and their types: NULL in files."""
+
+
 class Rows(NamedTuple):
     """SQL queries used in place of the files of a history.
 
@@ -262,7 +266,8 @@ def _quoted(text: str) -> str:
 
 def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+    named = columns_of(kind) | (ADDED if topic == "events" else {})
+    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]

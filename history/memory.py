@@ -5,7 +5,9 @@ events takes one to ten seconds. A server that is asked often therefore keeps th
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
-have finishes that meet one of the engine's own: so neither is looked for among all events.
+have finishes that meet one of the engine's own: so neither is looked for among all events. Likewise calls that somebody
+was asked about, or that failed or were made again after a failure: few of all, and all that questions about permissions
+and retries need.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import KINDS, Rows, install
+from .catalogue import ADDED, KINDS, Rows, install
 from .columns import columns_of
 from .errors import unreadable
 from .files import DataFile, counted, data_files
@@ -38,20 +40,35 @@ LIMIT = "3GB"
 
 _FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
 
+_PLACE = '("partition", "offset")'
+_PERMISSION = "coalesce(type IN ('permission.requested', 'permission.resolved'), false)"
+
 _TABLES = {
-    "calls": f"{_FINISHED} AND appended IS NULL",
+    "permissions": f"{_PERMISSION} AND appended IS NULL",
+    "noted": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
+    "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
     "closings": "appended IS NOT NULL",
-    "others": f"NOT coalesce({_FINISHED}, false) AND appended IS NULL",
+    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_PERMISSION} AND appended IS NULL",
 }
-"""Conditions on events by table; each event is in exactly one."""
+"""Conditions on events by table, in the order of their loading; each event is in exactly one."""
+
+_FINISH = {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"}
 
 _ALWAYS = {
-    "calls": {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"},
+    "calls": _FINISH | {"noted": "false"},
+    "noted": _FINISH,
+    "permissions": {"appended": "NULL"},
     "others": {"appended": "NULL"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
-_LEFT_OUT = frozenset({"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size"})
+_OF_PAIRS = (
+    "(coalesce((session_id, call_id) IN (SELECT session_id, call_id FROM {asked}), false) OR "
+    "coalesce((session_id, call_digest) IN (SELECT session_id, call_digest FROM {failed} WHERE verdict = 'failure'), false))"
+)
+"""Condition on calls that somebody was asked about, or that equal one of their session that failed."""
+
+_LEFT_OUT = frozenset({"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", *ADDED})
 """Columns that no page needs; they are NULL."""
 
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
@@ -195,6 +212,8 @@ class Memory:
                 "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
                 [[str(file.path) for file in files]],
             )
+            if topic == "events":
+                self._note()
             for table in _TABLES if topic == "events" else (_named(topic),):
                 self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
             self._own.execute("DROP TABLE batch")
@@ -205,6 +224,27 @@ class Memory:
         self._loaded = (self._loaded - parts) | set(files)
         if sum(map(_size, files)) > AT_A_TIME // 10:
             self._compress()
+
+    def _note(self) -> None:
+        """Choose the finished calls of a batch for `noted`, and move those there that the batch is about."""
+        asked, failed = f"(FROM batch WHERE {_PERMISSION})", "(FROM batch WHERE verdict = 'failure')"
+        known = _OF_PAIRS.format(
+            asked=f"(SELECT session_id, call_id FROM kept.permissions UNION ALL SELECT session_id, call_id FROM {asked})",
+            failed="(SELECT session_id, call_digest, verdict FROM kept.noted UNION ALL SELECT session_id, call_digest, verdict FROM batch)",
+        )
+        self._own.execute(
+            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch WHERE {_FINISHED} AND (verdict = 'failure' OR {known})"  # noqa: S608
+        )
+        ((first,),) = self._own.execute(
+            f"SELECT min(time) FROM batch WHERE {_PERMISSION} OR verdict = 'failure'"  # noqa: S608
+        ).fetchall()
+        if first is not None:  # loaded before what they follow: of other partitions, or late
+            self._own.execute(
+                f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "  # noqa: S608
+                f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
+            )
+            self._own.execute("INSERT INTO kept.noted FROM moved")
+            self._own.execute(f"DELETE FROM kept.calls WHERE {_PLACE} IN (SELECT {_PLACE} FROM moved)")  # noqa: S608
 
     def _compress(self) -> None:
         try:
@@ -242,9 +282,10 @@ def _named(topic: str) -> str:
 def _columns(topic: str, table: str) -> str:
     """Columns of a topic as a table has them, in the order of the topic."""
     always = _ALWAYS.get(table, {})
+    own = columns_of(KINDS[topic]) | (ADDED if topic == "events" else {})
     return ", ".join(
-        f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT
-        else f'{always[name]}::{sql} AS "{name}"' if name in always
+        f'{always[name]}::{sql} AS "{name}"' if name in always
+        else f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT
         else f'"{name}"'
-        for name, sql in columns_of(KINDS[topic]).items()
+        for name, sql in own.items()
     )  # fmt: skip

@@ -67,7 +67,7 @@ WITH permissions AS MATERIALIZED (
     SELECT * FROM permissions r WHERE type = 'permission.resolved' AND NOT EXISTS
         (FROM permissions q WHERE q.type = 'permission.requested' AND q.session_id = r.session_id AND q.call_id = r.call_id)
 ), called AS (
-    SELECT session_id, call_id, time, outcome FROM tool_calls SEMI JOIN permissions USING (session_id, call_id)
+    SELECT session_id, call_id, time, outcome FROM tool_calls SEMI JOIN permissions USING (session_id, call_id) WHERE noted IS NOT FALSE
 )
 SELECT q.time, q.session_id, coalesce(q.workspace_id, 'default') AS workspace, q.user_id, q.agent_id, q.model, q.tool_name, q.call_id,
        a.time AS answered, a.time - q.time AS waited, a.granted, a.method, c.outcome,
@@ -91,29 +91,26 @@ COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; 
 
 CREATE OR REPLACE VIEW retries AS
 WITH judged AS (
-    SELECT session_id, call_digest, time, "offset", outcome FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
+    SELECT time, "offset", started, session_id, workspace, model, tool_name, service, call_digest, outcome, severity, id
+    FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral' AND noted IS NOT FALSE
 ), failing AS (
     SELECT DISTINCT session_id, call_digest FROM judged WHERE outcome = 'failure'
-), repeated AS (
-    -- Most calls are never made again: places are counted in those sessions alone in which one that had failed was.
-    SELECT DISTINCT session_id FROM (
-        SELECT session_id, lag(outcome) OVER (PARTITION BY session_id, call_digest ORDER BY time, "offset") AS outcome_before
-        FROM judged SEMI JOIN failing USING (session_id, call_digest)
-    ) WHERE outcome_before = 'failure'
-), counted AS (
-    SELECT time, started, session_id, workspace, model, tool_name, service, call_digest, verdict, outcome, severity, id,
-           row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
-    FROM tool_calls SEMI JOIN repeated USING (session_id)
-), tried AS (
-    SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
-           place - lag(place) OVER again - 1 AS calls_between
-    FROM counted SEMI JOIN failing USING (session_id, call_digest) WHERE verdict <> 'neutral'
-    WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY place)
+), retried AS (
+    SELECT *, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed, lag(id) OVER again AS id_before
+    FROM judged SEMI JOIN failing USING (session_id, call_digest)
+    WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY time, "offset")
+    QUALIFY lag(outcome) OVER again = 'failure'
+), spans AS (
+    SELECT session_id, min(failed) AS first, max(time) AS last FROM retried GROUP BY session_id
+), places AS (
+    -- Few calls are retries: calls are numbered only from the first failure to the last retry of a session.
+    SELECT id, row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
+    FROM tool_calls JOIN spans USING (session_id) WHERE time BETWEEN first AND last
 )
 SELECT time, session_id, workspace, model, tool_name, service,
-       CASE calls_between WHEN 0 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
-       coalesce(started, time) - failed AS waited, calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
-FROM tried WHERE outcome_before = 'failure'
+       CASE own.place - other.place WHEN 1 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
+       coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
+FROM retried JOIN places own USING (id) JOIN places other ON other.id = id_before
 UNION ALL
 SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
        outcome = 'success', id
