@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -44,10 +44,12 @@ class Rows(NamedTuple):
     Attributes:
         of: query of all rows by topic.
         causes: query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`.
+        times: query of the times of all events.
     """
 
     of: Mapping[str, str]
     causes: str
+    times: str
 
 
 class Relation(NamedTuple):
@@ -129,15 +131,31 @@ def narrow(
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
+    The replaced views have no comments.
+
     Raises:
         ConfigError: nothing is recorded there.
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in _narrowing(_found(roots), filters, rows):
-            connection.execute(statement)
+        with transaction(connection):
+            for statement in _narrowing(_found(roots), filters, rows):
+                if not statement.startswith("COMMENT"):
+                    connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Run the statements of the block as one transaction; rolled back if one fails."""
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
 
 
 def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
@@ -248,7 +266,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
-    times = every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
+    times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
     yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
     until = timestamp(filters.until) if filters.until else _latest(times)

@@ -5,9 +5,9 @@ events takes one to ten seconds. A server that is asked often therefore keeps th
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
-have finishes that meet one of the engine's own: so neither is looked for among all events. Likewise calls that somebody
-was asked about, or that failed or were made again after a failure: few of all, and all that questions about permissions
-and retries need.
+have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart, too:
+failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result. These
+are few, and all that questions about failures, permissions, retries and loops read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import ADDED, KINDS, Rows, install
+from .catalogue import ADDED, KINDS, Rows, install, transaction
 from .columns import columns_of
 from .errors import unreadable
 from .files import DataFile, counted, data_files
@@ -41,24 +41,25 @@ LIMIT = "3GB"
 _FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
 
 _PLACE = '("partition", "offset")'
-_PERMISSION = "coalesce(type IN ('permission.requested', 'permission.resolved'), false)"
+_PERMISSION = "type IN ('permission.requested', 'permission.resolved')"
+_NOTED = f"coalesce({_PERMISSION} OR verdict = 'failure', false)"
 
 _TABLES = {
-    "permissions": f"{_PERMISSION} AND appended IS NULL",
-    "noted": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
+    "noted_calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "closings": "appended IS NOT NULL",
-    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_PERMISSION} AND appended IS NULL",
+    "noted_others": f"NOT coalesce({_FINISHED}, false) AND {_NOTED} AND appended IS NULL",
+    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_NOTED} AND appended IS NULL",
 }
-"""Conditions on events by table, in the order of their loading; each event is in exactly one."""
+"""Conditions on events by table; each event is in exactly one."""
 
 _FINISH = {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"}
 
 _ALWAYS = {
     "calls": _FINISH | {"noted": "false"},
-    "noted": _FINISH,
-    "permissions": {"appended": "NULL"},
-    "others": {"appended": "NULL"},
+    "noted_calls": _FINISH,
+    "noted_others": {"appended": "NULL"},
+    "others": {"appended": "NULL", "noted": "false"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
@@ -112,7 +113,8 @@ class Memory:
             f"SELECT {_columns('events', table)} FROM kept.{table}"  # noqa: S608 - likewise
             for table in _TABLES
         )
-        return Rows(every, "FROM kept.causes")
+        times = " UNION ALL ".join(f"SELECT time FROM kept.{table}" for table in _TABLES)  # noqa: S608 - likewise
+        return Rows(every, "FROM kept.causes", times)
 
     def waiting(self) -> int:
         """Number of records that a refresh would load; more than `most_rows` if the history is too long."""
@@ -203,8 +205,7 @@ class Memory:
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
-        self._own.begin()
-        try:
+        with transaction(self._own):
             for part in parts:
                 self._drop(part)
             self._own.execute(
@@ -217,34 +218,32 @@ class Memory:
             for table in _TABLES if topic == "events" else (_named(topic),):
                 self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
             self._own.execute("DROP TABLE batch")
-        except BaseException:
-            self._own.rollback()
-            raise
-        self._own.commit()
         self._loaded = (self._loaded - parts) | set(files)
         if sum(map(_size, files)) > AT_A_TIME // 10:
             self._compress()
 
     def _note(self) -> None:
-        """Choose the finished calls of a batch for `noted`, and move those there that the batch is about."""
+        """Choose the finished calls of a batch that are noted, and move loaded ones that its other events are about."""
         asked, failed = f"(FROM batch WHERE {_PERMISSION})", "(FROM batch WHERE verdict = 'failure')"
         known = _OF_PAIRS.format(
-            asked=f"(SELECT session_id, call_id FROM kept.permissions UNION ALL SELECT session_id, call_id FROM {asked})",
-            failed="(SELECT session_id, call_digest, verdict FROM kept.noted UNION ALL SELECT session_id, call_digest, verdict FROM batch)",
+            asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "
+            f"WHERE {_PERMISSION})",
+            failed="(SELECT session_id, call_digest, verdict FROM kept.noted_calls UNION ALL "
+            "SELECT session_id, call_digest, verdict FROM batch)",
         )
         self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch WHERE {_FINISHED} AND (verdict = 'failure' OR {known})"  # noqa: S608
+            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch "  # noqa: S608 - our own names
+            f"WHERE {_FINISHED} AND (verdict = 'failure' OR same_result >= 2 OR {known})"
         )
-        ((first,),) = self._own.execute(
-            f"SELECT min(time) FROM batch WHERE {_PERMISSION} OR verdict = 'failure'"  # noqa: S608
-        ).fetchall()
-        if first is not None:  # loaded before what they follow: of other partitions, or late
+        ((first,),) = self._own.execute(f"SELECT min(time) FROM batch WHERE {_NOTED}").fetchall()  # noqa: S608
+        if first is not None:  # calls loaded before what they follow: of other partitions, or late
             self._own.execute(
                 f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "  # noqa: S608
                 f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
             )
-            self._own.execute("INSERT INTO kept.noted FROM moved")
+            self._own.execute("INSERT INTO kept.noted_calls FROM moved")
             self._own.execute(f"DELETE FROM kept.calls WHERE {_PLACE} IN (SELECT {_PLACE} FROM moved)")  # noqa: S608
+            self._own.execute("DROP TABLE moved")
 
     def _compress(self) -> None:
         try:

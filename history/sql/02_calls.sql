@@ -30,7 +30,7 @@ CREATE OR REPLACE VIEW failures AS
 SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, service,
        failure_key, severity, expected, status, error_type, error_code, http_status, signature, duration_ms, call_digest, type, id, record
 FROM events
-WHERE verdict = 'failure';
+WHERE verdict = 'failure' AND noted IS NOT FALSE;
 COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
 COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
 
