@@ -374,10 +374,8 @@ def choice_in_words(found: Found) -> list[str]:
     trial = found.trials[found.chosen]
     values = _values(trial)
     if found.refuted is not None:
-        return [
-            f"★ {values}: the rules in force; {_values(found.refuted)} costs less on the sessions it was chosen by, but "
-            "more on those held out"
-        ]
+        cheap = f"{_values(found.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+        return [f"★ {values}: the rules in force; {cheap}"]
     if found.price_by is None:
         return [f"★ {values}: the rules in force cost least; nothing better was found"]
     lines = [

@@ -5,9 +5,9 @@ events takes one to ten seconds. A server that is asked often therefore keeps th
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
-have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart, too:
-failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result. These
-are few, and all that questions about failures, permissions, retries and loops read.
+have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart,
+too: failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result.
+These are few, and all that questions about failures, permissions, retries and loops read.
 """
 
 from __future__ import annotations
@@ -65,11 +65,14 @@ _ALWAYS = {
 
 _OF_PAIRS = (
     "(coalesce((session_id, call_id) IN (SELECT session_id, call_id FROM {asked}), false) OR "
-    "coalesce((session_id, call_digest) IN (SELECT session_id, call_digest FROM {failed} WHERE verdict = 'failure'), false))"
+    "coalesce((session_id, call_digest) IN "
+    "(SELECT session_id, call_digest FROM {failed} WHERE verdict = 'failure'), false))"
 )
 """Condition on calls that somebody was asked about, or that equal one of their session that failed."""
 
-_LEFT_OUT = frozenset({"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", *ADDED})
+_LEFT_OUT = frozenset(
+    {"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", *ADDED}
+)
 """Columns that no page needs; they are NULL."""
 
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
@@ -226,7 +229,7 @@ class Memory:
         """Choose the finished calls of a batch that are noted, and move loaded ones that its other events are about."""
         asked, failed = f"(FROM batch WHERE {_PERMISSION})", "(FROM batch WHERE verdict = 'failure')"
         known = _OF_PAIRS.format(
-            asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "
+            asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "  # noqa: S608 - our own names
             f"WHERE {_PERMISSION})",
             failed="(SELECT session_id, call_digest, verdict FROM kept.noted_calls UNION ALL "
             "SELECT session_id, call_digest, verdict FROM batch)",
@@ -238,7 +241,7 @@ class Memory:
         ((first,),) = self._own.execute(f"SELECT min(time) FROM batch WHERE {_NOTED}").fetchall()  # noqa: S608
         if first is not None:  # calls loaded before what they follow: of other partitions, or late
             self._own.execute(
-                f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "  # noqa: S608
+                f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "
                 f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
             )
             self._own.execute("INSERT INTO kept.noted_calls FROM moved")

@@ -160,7 +160,9 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
     for tick in ticks(most, unit != "share" and _whole(one.value for one in drawn)):
         x = LABEL + room * tick / most
         marks.append(f'<path class="grid" d="M{x:.1f},0V{foot}"/>')
-        marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{_tick(tick, unit == "share")}</text>')
+        marks.append(
+            f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{_tick(tick, unit == "share")}</text>'
+        )
     named = unit + (", 95 % interval as a line" if any(one.low is not None for one in drawn) else "")
     marks.append(
         f'<text class="axis" x="{LABEL + room / 2:.0f}" y="{foot + 30}" text-anchor="middle">{escape(named)}</text>'

@@ -261,7 +261,7 @@ class Choice(NamedTuple):
 
 
 def choose(trials: Sequence[Trial], parts: Split, weigh: Weights) -> Choice:
-    """Choose the combination that costs least, unless the sessions held out show that it costs more than the rules in force."""
+    """Choose the combination that costs least; the rules in force if sessions held out show that it costs more."""
     one = recommended(trials, parts.by, weigh)
     if one is None or one.in_force:
         return Choice(one)

@@ -234,7 +234,8 @@ def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: P
     for number in range(120):
         story.model, story.session = chance.choice(MODELS), f"s{number % 7}"
         call, tool = f"c{number % 50}", chance.choice(("bash", "write", "fetch"))
-        steps = [kind for kind in ("requested", "resolved", "finished") for _ in range(chance.choice((0, 1, 1, 1, 2)))]
+        every = ("requested", "resolved", "finished")
+        steps = [kind for kind in every for _ in range(chance.choice((0, 1, 1, 1, 2)))]
         if chance.random() < 0.2:
             chance.shuffle(steps)
         for step in steps:
@@ -257,7 +258,9 @@ def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: P
                 answer = next((e for e in later if e["type"] == "permission.resolved"), {})
                 ended = next((e for e in later if e["type"] == "tool_call.finished"), {})
                 asked[one["model"], one["tool_name"]] += 1
-                false[one["model"], one["tool_name"]] += bool(answer.get("granted") and ended.get("status") == "success")
+                false[one["model"], one["tool_name"]] += bool(
+                    answer.get("granted") and ended.get("status") == "success"
+                )
     memory = Memory(tmp_path)
     assert memory.refresh()
     query = "SELECT model, tool_name, count(*), count(*) FILTER (for_nothing) FROM asks GROUP BY ALL"

@@ -144,9 +144,8 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
     for offset, (_, value) in enumerate(story.records):
         (later if b"permission." in value or b'"status":"error"' in value else first).append((offset, value))
     assert len(later) == 3
-    rows = {offset: value for offset, value in (*first, *later)}
-    for offset in sorted(rows):
-        recorder.add("events", 0, offset, -1, None, rows[offset])
+    for offset, value in sorted(first + later):
+        recorder.add("events", 0, offset, -1, None, value)
         recorder.flush()
     recorder.close()
     hidden = [file.path for file in data_files(tmp_path, "events") if file.first in dict(later)]
@@ -157,7 +156,10 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
     for path in hidden:
         (tmp_path / path.name).rename(path)
     made.refresh()
-    answer = "SELECT (SELECT list(outcome) FROM asks), (SELECT list(calls_between) FROM retries), (SELECT max(times) FROM loops)"
+    answer = (
+        "SELECT (SELECT list(outcome) FROM asks), (SELECT list(calls_between) FROM retries), "
+        "(SELECT max(times) FROM loops)"
+    )
     assert counted(made, answer) == from_files(tmp_path, answer) == (["success"], [1], 3)
     made.close()
 

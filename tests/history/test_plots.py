@@ -208,7 +208,7 @@ def test_times_of_an_axis_do_not_overlap(magnitude: float, after: int) -> None:
     texts = [one for one in ET.fromstring(drawn.svg).iter() if one.get("text-anchor") == "middle"][:-1]
     edges = [(float(one.get("x", 0)), len(str(one.text)) * LETTER / 2) for one in texts]
     assert edges
-    assert all(LABEL <= x - half + 0.1 and x + half - 0.1 <= WIDTH for x, half in edges)
+    assert all(x - half + 0.1 >= LABEL and x + half - 0.1 <= WIDTH for x, half in edges)
     assert all(x + half < later - far for (x, half), (later, far) in pairwise(edges))
 
 

@@ -18,7 +18,18 @@ from trustfold.config import load_rules
 from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
 from trustfold.history.whatif import grid as trying
-from trustfold.history.whatif.choice import LEAST, Trial, Weights, best, change, choose, paired_95, recommended, split, weights
+from trustfold.history.whatif.choice import (
+    LEAST,
+    Trial,
+    Weights,
+    best,
+    change,
+    choose,
+    paired_95,
+    recommended,
+    split,
+    weights,
+)
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import _changed, toml_of
