@@ -225,9 +225,9 @@ def statements(
     sources = " UNION ALL ".join(f"SELECT '{_quoted(place.source)}' AS source" for place in found)
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
-    yield from _words("00")
+    yield from _sql_of("00")
     yield from _narrowing(found, filters, rows)
-    yield from _words("0[1-9]")
+    yield from _sql_of("0[1-9]")
 
 
 class _Place(NamedTuple):
@@ -316,7 +316,7 @@ def _times(places: Sequence[str]) -> str:
     return f"FROM read_parquet([{patterns}], union_by_name = true)"
 
 
-def _words(numbers: str) -> Iterator[str]:
+def _sql_of(numbers: str) -> Iterator[str]:
     """SQL of the numbered files, in order."""
     for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
         if re.match(numbers, file.name):

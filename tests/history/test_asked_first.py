@@ -229,7 +229,7 @@ def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path) -> None:
-    """Requests and answers that are missing, twice, or out of place, and calls that fail, end twice, or are never made."""
+    """Requests and answers are missing, twice or out of place; calls fail, end twice or are never made."""
     chance, story = Random(seed), Story(user="ann")
     for number in range(120):
         story.model, story.session = chance.choice(MODELS), f"s{number % 7}"
