@@ -372,7 +372,10 @@ def choice_in_words(found: Found) -> list[str]:
         few = f"{len(by.healthy)} healthy and {len(by.stuck)} stuck sessions are too few to choose by"
         return [f"no ★: {few}, {LEAST} of each are needed; record more, or --labels"]
     trial = found.trials[found.chosen]
-    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    values = _values(trial)
+    if found.refuted is not None:
+        cheap = f"{_values(found.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+        return [f"★ {values}: the rules in force; {cheap}"]
     if found.price_by is None:
         return [f"★ {values}: the rules in force cost least; nothing better was found"]
     lines = [
@@ -385,6 +388,10 @@ def choice_in_words(found: Found) -> list[str]:
         lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
     lines.append(f"its price: {price_in_words(found)}")
     return lines
+
+
+def _values(trial: Trial) -> str:
+    return ", ".join(f"{path}={value}" for path, value in trial.values.items())
 
 
 def price_in_words(found: Found) -> str:

@@ -25,7 +25,7 @@ from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms, json_of
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
 from ...schemas.vocabulary import Status, ToolClass
-from ..signatures import signature
+from ..event_rows import signature
 
 Record = dict[str, Any]
 """Parsed event or decision in the wire format."""

@@ -26,20 +26,24 @@ MOST_MODELS = 200
 _MODELS = Question(
     "every-model",
     "How does every model do?",
-    """WITH calls AS (
-        SELECT coalesce(model, 'unknown') AS model, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+    """WITH of_sessions AS MATERIALIZED (
+        SELECT coalesce(model, 'unknown') AS model, session_id, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
                count(*) FILTER (verdict <> 'neutral') AS judged,
                count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making
-        FROM tool_calls GROUP BY 1
+        FROM tool_calls GROUP BY 1, 2
+    ), calls AS (
+        SELECT model, sum(calls)::BIGINT AS calls, sum(failures)::BIGINT AS failures, sum(judged)::BIGINT AS judged, sum(own_making)::BIGINT AS own_making
+        FROM of_sessions GROUP BY model
+    ), detected AS MATERIALIZED (
+        SELECT coalesce(model, 'unknown') AS model, session_id, pattern, fingerprint, cleared_by, id FROM patterns
     ), stuck AS (
-        SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
-        FROM patterns GROUP BY 1
+        SELECT model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
+        FROM detected GROUP BY model
     ), active AS (
-        SELECT model, count(*) AS sessions FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM tool_calls
-                                                 UNION SELECT coalesce(model, 'unknown'), session_id FROM patterns) GROUP BY 1
+        SELECT model, count(*) AS sessions FROM (SELECT model, session_id FROM of_sessions UNION SELECT model, session_id FROM detected) GROUP BY model
     ), told AS (
-        SELECT coalesce(p.model, 'unknown') AS model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
-        FROM nudges n JOIN patterns p ON n.pattern_id = p.id WHERE n.delivered GROUP BY 1
+        SELECT p.model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
+        FROM nudges n JOIN detected p ON n.pattern_id = p.id WHERE n.delivered GROUP BY p.model
     )
     SELECT model, coalesce(calls, 0) AS calls, coalesce(failures, 0) AS failures, coalesce(judged, 0) AS judged, coalesce(own_making, 0) AS own_making,
            coalesce(sessions, 0) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,

@@ -45,7 +45,7 @@ _JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expecte
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
 _QUANTILES = (
-    "approx_quantile(duration_ms, [0.5, 0.95])[1] AS p50_ms, approx_quantile(duration_ms, [0.5, 0.95])[2] AS p95_ms"
+    "quantile_cont(duration_ms, [0.5, 0.95])[1] AS p50_ms, quantile_cont(duration_ms, [0.5, 0.95])[2] AS p95_ms"
 )
 
 _TOOLS = Question(
