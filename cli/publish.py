@@ -32,10 +32,7 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
     """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged."""
     check_files(files)
     settings = Settings.from_env()
-    if url and bootstrap:
-        raise ConfigError("--url and --bootstrap name different places; give one of them")
-    if not url and not bootstrap:
-        url, bootstrap = settings.url, None if settings.url else settings.broker
+    url, bootstrap = destination(url, bootstrap, settings)
     if not url and not bootstrap:
         raise ConfigError(
             "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"
@@ -51,6 +48,19 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
     note(f"{sent:,} published to {url or bootstrap}" + (f", {refused:,} refused" if refused else ""))
     if refused:
         click.get_current_context().exit(ExitCode.FAILED)
+
+
+def destination(url: str | None, bootstrap: str | None, settings: Settings) -> tuple[str, str]:
+    """Address of a server or of a broker, by the options, else by the environment; both empty if neither names one.
+
+    Raises:
+        ConfigError: the options name both.
+    """
+    if url and bootstrap:
+        raise ConfigError("--url and --bootstrap name different places; give one of them")
+    if url or bootstrap:
+        return url or "", bootstrap or ""
+    return settings.url, "" if settings.url else settings.broker
 
 
 def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
@@ -87,7 +97,7 @@ def bodies(lines: list[bytes]) -> Iterator[bytes]:
     yield b"\n".join(body)
 
 
-def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
+def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str) -> tuple[int, int]:
     from .clients.kafka import KafkaTarget
     from .clients.kafka_log import run
 

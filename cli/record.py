@@ -15,8 +15,8 @@ import click
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, TrustfoldError
 from .options import bootstrap_option, store_option
-from .render import ExitCode, error_line, note, side_console
-from .replay import Progress, check_files, damaged
+from .render import ExitCode, error_line, note
+from .replay import check_files, damaged, reading
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder
@@ -80,7 +80,7 @@ def record(  # noqa: PLR0913 - options of a command
         if files:
             from ..recording.files import record_files
 
-            with damaged(), Progress(side_console(), files) as progress:
+            with damaged(), reading(files) as progress:
                 record_files(recorder, files, settings.rules(rules_file), progress.advance)
         elif broker:
             _from_kafka(recorder, broker, group, keep_days, once=once)

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ConfigError, TrustfoldError
+from ..security.private_files import open_private
 from ..security.untrusted import visible
 
 if TYPE_CHECKING:
@@ -123,6 +125,36 @@ def write_json(value: Any) -> None:
     import orjson
 
     data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def output_file(name: str | Path) -> IO[bytes]:
+    """Open a file for writing, readable by the user alone.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        return open_private(name)
+    except OSError as error:
+        raise cannot_write(name, error) from error
+
+
+def write_output(name: str | Path, text: str) -> None:
+    """Write a file, readable by the user alone.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        with output_file(name) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise cannot_write(name, error) from error
+
+
+def cannot_write(name: str | Path, error: OSError) -> ConfigError:
+    """Error about a file that cannot be written."""
+    return ConfigError(f"{name}: cannot be written ({error.strerror})")
 
 
 def stdout_is_gone() -> None:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ConfigError
-from ..security.private_files import open_private
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
 from .options import json_option
-from .render import console, note, write_json
+from .render import console, note, write_json, write_output
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -69,11 +67,7 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
                 note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
     if page:
         file = html or _temporary()
-        try:
-            with open_private(file) as target:
-                target.write(page.encode())
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+        write_output(file, page)
         shown = opened and webbrowser.open(Path(file).absolute().as_uri())
         note(f"{file} written" + ("" if shown else "; open it in a browser"))
     if not as_json and not page:

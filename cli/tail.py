@@ -21,7 +21,7 @@ from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact_record
 from .clients.http import HttpTarget
 from .options import bootstrap_option
-from .publish import bodies
+from .publish import bodies, destination
 from .render import ExitCode, TookTooLong, Unreachable, note
 
 if TYPE_CHECKING:
@@ -137,10 +137,7 @@ def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outco
 def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
     """Target named by the options, else by the environment, else the server of this user."""
     settings = Settings.from_env()
-    if url and bootstrap:
-        raise ConfigError("--url and --bootstrap name different places; give one of them")
-    if not url and not bootstrap:
-        url, bootstrap = settings.url, None if settings.url else settings.broker
+    url, bootstrap = destination(url, bootstrap, settings)
     if bootstrap:
         return bootstrap, _to_kafka(bootstrap)
     token = settings.token

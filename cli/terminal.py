@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -12,6 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..schemas.decision_text import Tone
+from .render import note, side_console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 
@@ -76,3 +82,59 @@ def timed(clock: str, what: RenderableType) -> RenderableType:
     table.add_column(overflow="fold")
     table.add_row(clock, what)
     return Padding(table, (0, 0, 0, 1))
+
+
+STEP = 500
+"""Number of items between two updates of a progress bar."""
+
+
+class Progress:
+    """Progress bar on standard error if that is a terminal; else nothing."""
+
+    def __init__(self, total: int | None, what: str, *, quiet: bool = False, interrupted: str = "") -> None:
+        """Prepare a bar for a total size or number of named items, None if unknown.
+
+        `quiet` shows none. `interrupted` ends a note after Ctrl-C that says how many items were done.
+        """
+        self._total, self._what, self._quiet, self._interrupted = total, what, quiet, interrupted
+        self._items = self._done = 0
+        self._bar: Bar | None = None
+
+    def advance(self, size: int = 1) -> None:
+        """Count one more item, of a size in the unit of the total."""
+        self._items += 1
+        self._done += size
+        if self._items % STEP == 0:
+            self._move()
+
+    def reached(self, done: int) -> None:
+        """Set the number of items done."""
+        self._items = self._done = done
+        self._move()
+
+    def _move(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, items=self._items)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        console = side_console()
+        if console.is_terminal and not self._quiet:
+            from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            known = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) if self._total else (SpinnerColumn(),)
+            text = TextColumn(f"{{task.fields[items]:,}} {self._what}")
+            self._bar = Bar(*known, text, console=console, transient=True)
+            self._task = self._bar.add_task("", total=self._total, items=0)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+        if kind is KeyboardInterrupt and self._interrupted:
+            note(f"{self._done:,} of {self._total or 0:,} {self._what} {self._interrupted}")

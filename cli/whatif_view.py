@@ -1,4 +1,4 @@
-"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a progress bar."""
+"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a ."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..schemas.codec import rfc3339
 from ..schemas.decision_text import counted
-from .render import console, echo, note, side_console
+from .render import console, echo, note
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from ..history.filters import Filters
     from ..history.whatif.compare import Compared, Seen, Told
     from ..history.whatif.decisions import Difference
@@ -27,52 +24,6 @@ HOWS = ("caught", "lost", "earlier", "later", "otherwise")
 """Possible differences of a streak or an incident under other rules."""
 
 STREAK = "streak"
-
-
-class Folding:
-    """Progress bar with the remaining time, on standard error if that is a terminal; else nothing."""
-
-    def __init__(self, total: int, what: str, *, step: int = 500) -> None:
-        """Prepare a bar for a total number of named items; it moves every `step` items."""
-        self._total, self._step, self._what = total, step, what
-        self._done = 0
-        self._bar: Progress | None = None
-
-    def advance(self) -> None:
-        """Count one more item as done."""
-        self._done += 1
-        if self._done % self._step == 0:
-            self._move()
-
-    def reached(self, done: int) -> None:
-        """Set the number of items done."""
-        self._done = done
-        self._move()
-
-    def _move(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        console = side_console()
-        if console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn(self._what), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console, transient=True)
-            self._task = self._bar.add_task("", total=self._total)
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the bar; after an interrupt print how many items were done."""
-        if self._bar is not None:
-            self._bar.stop()
-        if kind is KeyboardInterrupt:
-            note(f"{self._done:,} of {self._total:,} {self._what} were folded; nothing is shown or written")
 
 
 def show_comparison(compared: Compared, limit: int) -> None:
