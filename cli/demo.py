@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -36,7 +37,6 @@ from ..streams.embedded.engine import EmbeddedEngine
 from .clients.base import Overview, state_records
 from .options import json_option
 from .render import console, data
-from .scenarios.bad_day import CHAPTERS, events
 from .status import overview_table
 from .terminal import BAD, CLOCK_WIDTH, GOOD, QUIET, WARN, timed
 
@@ -60,6 +60,65 @@ NEXT = (
     ("trustfold replay FILE", "fold what you have recorded"),
     ("trustfold up", "take events over HTTP on this machine"),
 )
+
+
+EVENTS = "demo.ndjson"
+"""File of the scripted events; `tests/support/demo_script.py` writes it."""
+
+
+class Chapter(NamedTuple):
+    """Part of the day, with a session of its own.
+
+    Attributes:
+        session: its session id.
+        title: heading.
+        intro: text before its events.
+        result: text after its events: what trustfold did, and why.
+    """
+
+    session: str
+    title: str
+    intro: str
+    result: str
+
+
+CHAPTERS = (
+    Chapter(
+        "morning-report",
+        "An API starts to fail",
+        "The agent collects figures page by page, and the server answers 503.",
+        "One outage gives one notification, which names the service. Trust asks the user; the circuit stops the calls.",
+    ),
+    Chapter(
+        "tidy-up",
+        "A dangerous command",
+        "Two commands are refused. The third one is dangerous.",
+        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
+    ),
+    Chapter(
+        "tickets",
+        "One server fails, another one works",
+        "Two tools of one MCP server time out. Another server answers.",
+        "Calls of all its tools count for the service, so an outage is detected after two of them.",
+    ),
+    Chapter(
+        "research",
+        "The same call again and again",
+        "Every call succeeds, but the agent makes no progress: same arguments, same result.",
+        "The same call with the same result is a loop. Its nudges become stronger until the session is paused.",
+    ),
+    Chapter(
+        "restore",
+        "Announcements without actions",
+        "In four turns the model announces work, lists its tools once, and announces again.",
+        "Turns without an action are counted across the session: a hint, guidance, then a pause.",
+    ),
+)
+
+
+def events() -> list[bytes]:
+    """The scripted events, in order."""
+    return files(__package__).joinpath(EVENTS).read_bytes().splitlines()
 
 
 @click.command()

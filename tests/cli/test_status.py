@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from command_line import trustfold, up
 from rich.console import Console, RenderableType
-from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.demo import events
 from trustfold.cli.status import details, overview_table
 from trustfold.rules.rules import Rules
 from trustfold.schemas.decision_text import circuit_word, recovery_words

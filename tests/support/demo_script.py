@@ -1,74 +1,24 @@
-"""Writes `bad_day.ndjson`: a scripted day of one agent whose tools fail, in five chapters.
+"""Writes `cli/demo.ndjson`: a scripted day of one agent whose tools fail, a session for each chapter of the demo.
 
-    python -m trustfold.cli.scenarios.bad_day
+    .venv/bin/python tests/support/demo_script.py
 
-Deterministic: the same code writes the same bytes. A test compares the file with the output of this module.
+Deterministic: the same code writes the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
+from trustfold.cli.demo import CHAPTERS, EVENTS
 
-FILE = "bad_day.ndjson"
+FILE = Path(__file__).parents[2] / "cli" / EVENTS
 WORKSPACE = "acme"
 MODEL = "some-model"
-
-
-class Chapter(NamedTuple):
-    """Part of the day, with a session of its own.
-
-    Attributes:
-        session: its session id.
-        title: heading.
-        intro: text before its events.
-        result: text after its events: what trustfold did, and why.
-    """
-
-    session: str
-    title: str
-    intro: str
-    result: str
-
-
-CHAPTERS = (
-    Chapter(
-        "morning-report",
-        "An API starts to fail",
-        "The agent collects figures page by page, and the server answers 503.",
-        "One outage gives one notification, which names the service. Trust asks the user; the circuit stops the calls.",
-    ),
-    Chapter(
-        "tidy-up",
-        "A dangerous command",
-        "Two commands are refused. The third one is dangerous.",
-        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
-    ),
-    Chapter(
-        "tickets",
-        "One server fails, another one works",
-        "Two tools of one MCP server time out. Another server answers.",
-        "Calls of all its tools count for the service, so an outage is detected after two of them.",
-    ),
-    Chapter(
-        "research",
-        "The same call again and again",
-        "Every call succeeds, but the agent makes no progress: same arguments, same result.",
-        "The same call with the same result is a loop. Its nudges become stronger until the session is paused.",
-    ),
-    Chapter(
-        "restore",
-        "Announcements without actions",
-        "In four turns the model announces work, lists its tools once, and announces again.",
-        "Turns without an action are counted across the session: a hint, guidance, then a pause.",
-    ),
-)
 
 
 class Script:
@@ -166,10 +116,5 @@ def written() -> bytes:
     return b"".join(line + b"\n" for script in chapters() for line in script.lines)
 
 
-def events() -> list[bytes]:
-    """The events of the bundled file, in order."""
-    return files(__package__).joinpath(FILE).read_bytes().splitlines()
-
-
 if __name__ == "__main__":
-    Path(__file__).with_name(FILE).write_bytes(written())
+    FILE.write_bytes(written())
