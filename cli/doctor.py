@@ -44,7 +44,7 @@ def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
     if as_json:
         write_json({"ok": not wrong, "checks": [asdict(one) for one in findings]})
     else:
-        note(f"{counted(wrong, 'problem')} to fix" if wrong else "nothing to mend")
+        note(f"{counted(wrong, 'problem')} to fix" if wrong else "no problems found")
     if wrong:
         click.get_current_context().exit(ExitCode.FAILED)
 

@@ -193,16 +193,16 @@ def _hooks() -> Iterator[Finding]:
         yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
     found = service.running()
-    heard: dict[str, dict[str, object]] = {}
+    reporting: dict[str, dict[str, object]] = {}
     if found is None:
         yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
-            heard = HttpTarget(found[1], service.token).hooks()["agents"]
+            reporting = HttpTarget(found[1], service.token).hooks()["agents"]
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
     for agent, file, fault in connections:
-        count = heard.get(agent, {}).get("hooks", 0)
+        count = reporting.get(agent, {}).get("hooks", 0)
         if fault:
             yield Finding(
                 "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"

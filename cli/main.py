@@ -15,7 +15,7 @@ import click
 
 from .. import __version__
 from ..errors import TrustfoldError
-from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
+from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, ignore_closed_stdout
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
@@ -115,7 +115,7 @@ class Cli(LazyGroup):
             error_line("nothing was done")
             ctx.exit(ExitCode.FAILED)
         except BrokenPipeError:
-            stdout_is_gone()
+            ignore_closed_stdout()
             ctx.exit(ExitCode.OK)
         else:
             return result

@@ -73,7 +73,7 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     from rich.console import Console
     from rich.segment import Segment
 
-    class Ours(Console):
+    class SafeConsole(Console):
         def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else segment._replace(text=visible(segment.text))
@@ -81,7 +81,7 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # `Cli.invoke` ends the command; rich would exit with an error
 
-    return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
+    return SafeConsole(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
 def rendered(shown: Any, width: int) -> str:
@@ -157,6 +157,6 @@ def cannot_write(name: str | Path, error: OSError) -> ConfigError:
     return ConfigError(f"{name}: cannot be written ({error.strerror})")
 
 
-def stdout_is_gone() -> None:
-    """Handle a closed standard output (`| head`): no error message at exit."""
+def ignore_closed_stdout() -> None:
+    """Redirect a closed standard output (`| head`) to nowhere, so that exit prints no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

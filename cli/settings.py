@@ -312,7 +312,7 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
 
     Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
-    _prefer("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
+    _set_or_show("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
 
 
 @click.command()
@@ -326,7 +326,7 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
 
     Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
-    _prefer("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
+    _set_or_show("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
 
 
 @click.command()
@@ -346,7 +346,7 @@ def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
     """
     place = place_of(**where)
     if words:
-        _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
+        _set_or_show("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
         return
     models = [one for one in place.target.overview().of_kind(ModelUpdated) if one.state.success_rate is not None]
     more = {"profiles": [one.record for one in models]} if as_json else {}
@@ -355,8 +355,8 @@ def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
         console().print(models_table([one.state for one in models]))
 
 
-def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
-    value, level = _understood(tuple(words), kind, place)
+def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
+    value, level = _parsed(tuple(words), kind, place)
     known = place.known()
     if level is None:
         _show(name, known, as_json=as_json)
@@ -378,7 +378,7 @@ def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bo
     place.warn({name: value}, level, known)
 
 
-def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
+def _parsed(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
     """Value and level given by the arguments; no level means: show the value in effect.
 
     Raises:

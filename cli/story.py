@@ -102,8 +102,8 @@ def _row(item: Record) -> RenderableType:
 
 def _line(item: dict[str, Any]) -> Text:
     if "who" in item:
-        said = f"“{item['text']}”" if item["text"] else "…"
-        return Text.assemble((f"{item['who']}  ", QUIET), (said, "italic"))
+        text = f"“{item['text']}”" if item["text"] else "…"
+        return Text.assemble((f"{item['who']}  ", QUIET), (text, "italic"))
     if "tool_name" in item and "verdict" in item:
         times = f"×{item['repeats']}, same arguments, same result  " if "repeats" in item else ""
         again = item["same_result"] or 0

@@ -70,7 +70,7 @@ def tail(
     where, publish = _target(url, bootstrap)
     places = places_file(where, paths)
     run = Run(redact=redact, secrets_in=secrets_in)
-    with _alone(places):
+    with _exclusive(places):
         logs = Following(paths, places, run=run, workspace=workspace, from_start=from_start)
         try:
             sent, refused, left_out = _follow(logs, publish, where, once=once)
@@ -97,25 +97,25 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
 def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
     """Publish new events, once or forever; count those published, refused and left out."""
     sent = refused = left_out = 0
-    said = False
+    announced = False
     while True:
         for path, events in logs.news():
             hidden = [redact_record(event) for event in events]
-            became = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
-            if became.left_out and not left_out and not once:
+            outcome = publish(hidden) if once else _publish_with_retries(publish, hidden, begun=sent > 0)
+            if outcome.left_out and not left_out and not once:
                 note(f"{path}: left out, as hooks already report its session")
-            sent += len(events) - sum(became)
-            refused, left_out = refused + became.refused, left_out + became.left_out
+            sent += len(events) - sum(outcome)
+            refused, left_out = refused + outcome.refused, left_out + outcome.left_out
             logs.published(path)
         if once:
             return sent, refused, left_out
-        if not said:
-            said = True
+        if not announced:
+            announced = True
             note(f"following for {where}; Ctrl-C stops it")
         time.sleep(LOOK_S)
 
 
-def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
+def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
     """Publish with retries until the target answers.
 
     Raises:
@@ -185,7 +185,7 @@ def _to_kafka(bootstrap: str) -> Publish:
 
 
 @contextmanager
-def _alone(places: Path) -> Iterator[None]:
+def _exclusive(places: Path) -> Iterator[None]:
     """Hold a lock: only one process may follow the same paths for the same target.
 
     Raises:

@@ -59,9 +59,9 @@ def _show_examples(difference: Difference) -> None:
     from .history_view import table_of
 
     for title, examples in (
-        ("Would have been caught", difference.added),
-        ("Would have been spared", difference.gone),
-        ("Would have been said otherwise", difference.changed),
+        ("Would have been decided", difference.added),
+        ("Would not have been decided", difference.gone),
+        ("Would have been worded differently", difference.changed),
     ):
         if examples:
             shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
@@ -81,12 +81,12 @@ def _show_shifts(
     if not shifts:
         return
     count = Counter[str](one.how for one in shifts)
-    told = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
+    totals = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
     ranked = sorted(shifts, key=_rank)
     if limit:
-        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {told}"))
+        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {totals}"))
     else:
-        echo(f"{title}: {told}")
+        echo(f"{title}: {totals}")
     if len(ranked) > limit:
         note(f"... and {len(ranked) - limit:,} more; --limit shows more")
 
@@ -155,7 +155,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
         },
         "alike": compared.alike,
         "sessions": [{"session": name, **_hows(several)} for (name,), several in _grouped(streaks, "session")],
-        "streaks": [_told_json(one) for one in streaks[:limit]],
+        "streaks": [_shift_json(one) for one in streaks[:limit]],
         "streaks_left_out": max(0, len(streaks) - limit),
         "keys": [
             {
@@ -171,7 +171,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
             }
             for (kind, workspace, key), several in _grouped(keys, "kind", "workspace", "subject")
         ],
-        "incidents": [_told_json(one) for one in keys[:limit]],
+        "incidents": [_shift_json(one) for one in keys[:limit]],
         "incidents_left_out": max(0, len(keys) - limit),
         "held": {
             side: {went: count[went] for went in ("well", "broke", "neither")} for side, count in compared.held.items()
@@ -195,7 +195,7 @@ def _hows(shifts: Iterable[Told]) -> dict[str, int]:
     return {how: count[how] for how in HOWS}
 
 
-def _told_json(one: Told) -> dict[str, Any]:
+def _shift_json(one: Told) -> dict[str, Any]:
     return {**one._asdict(), "before": _seen_json(one.before), "after": _seen_json(one.after)}
 
 
@@ -435,9 +435,9 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
         f"{split_in_words(found, wanted)}; {weights_in_words(found.weigh)}",
         *choice_in_words(found),
     ]
-    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{escape(line)}</p>" for line in lines)
     finding = "The best of the tried thresholds are marked."
-    return document("Thresholds tried", told + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
+    return document("Thresholds tried", paragraphs + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
 
 
 def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:

@@ -139,7 +139,7 @@ def checks(done: Result) -> dict[str, Sequence[str]]:
 def test_a_worker_that_has_folded_everything_is_not_behind(
     deployment: KafkaSettings, worker: subprocess.Popen[bytes]
 ) -> None:
-    """Lag goes to zero in every stage, and the doctor sees the worker and finds nothing to mend."""
+    """Lag goes to zero in every stage, and the doctor sees the worker and finds no problem."""
     asyncio.run(publish(deployment, events()))
 
     def total() -> int:
