@@ -46,9 +46,9 @@ def import_logs(
     Events are in time order; importing twice gives the same ids. Unreadable lines are reported and skipped.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
-    from ..guard.redaction import redact, secrets_in
+    from ..guard.privacy import secrets_in
     from ..history.importers import Defaults, InOrderOfTime, Run
-    from ..security.redaction import redact_record
+    from ..security.redaction import redact, redact_record
 
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)

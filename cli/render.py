@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..security.private_files import open_private
 from ..security.untrusted import visible
 
@@ -32,14 +32,6 @@ EXIT_CODES_HELP = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 Kafka or the server cannot be reached, "
     "4 no answer in time, 130 interrupted."
 )
-
-
-class Unreachable(TrustfoldError):
-    """Kafka or a running `up` does not answer at its address."""
-
-
-class TookTooLong(TrustfoldError):
-    """No answer came in time."""
 
 
 def exit_code_of(error: TrustfoldError) -> ExitCode:

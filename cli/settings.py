@@ -20,7 +20,7 @@ from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import Known, Target, Who
+from .clients.base import KnownSettings, SettingsOwner, Target
 from .clients.selection import target_of
 from .operator import ask, envelope, operator_name
 from .options import combined, json_option, target_options, workspace_option
@@ -42,10 +42,10 @@ class Place(NamedTuple):
     """
 
     target: Target
-    who: Who
+    who: SettingsOwner
     settings: Settings
 
-    def known(self) -> Known:
+    def known(self) -> KnownSettings:
         """Settings of each level."""
         return self.target.settings(self.who)
 
@@ -61,7 +61,7 @@ class Place(NamedTuple):
         return f"{level}:{found}"
 
     def write(
-        self, level: Level, changes: Mapping[str, Any], known: Known, reason: str | None = None
+        self, level: Level, changes: Mapping[str, Any], known: KnownSettings, reason: str | None = None
     ) -> SettingsOverrides:
         """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards.
 
@@ -82,14 +82,14 @@ class Place(NamedTuple):
                 note(f"all earlier settings of {scope} are replaced: {known.unknown}")
             fields = envelope()
             del fields["issued_by"], fields["reason"]
-            self.target.configure_sessions(
+            self.target.save_sessions(
                 [SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)]
             )
         else:
             self.target.save([SettingsChanged(**envelope(reason), scope=scope, overrides=overrides)])
         return overrides
 
-    def warn(self, names: Mapping[str, Any], level: Level, known: Known) -> None:
+    def warn(self, names: Mapping[str, Any], level: Level, known: KnownSettings) -> None:
         """Print a note if a higher level overrides the setting just written."""
         order = list(Level)
         for above in order[: order.index(level)]:
@@ -109,7 +109,7 @@ scope_options = combined(
 def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> Place:
     """Place selected by the options of `scope_options`, else by the environment."""
     settings = Settings.from_env()
-    who = Who(
+    who = SettingsOwner(
         workspace or settings.workspace or DEFAULT_WORKSPACE,
         user or settings.user or operator_name() or "",
         session or settings.session,
@@ -248,7 +248,7 @@ def show_table(rows: Sequence[Setting]) -> None:
     console().print(shown)
 
 
-def _changes(place: Place, known: Known, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
+def _changes(place: Place, known: KnownSettings, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
     """Settings that `save` writes, from its arguments."""
     session = set_by(known.levels.get(Level.SESSION))
     if not pairs:
@@ -395,7 +395,7 @@ def _parsed(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[
     raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, optionally save workspace|user")
 
 
-def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:
+def _show(name: str, known: KnownSettings, *, as_json: bool, **more: Any) -> None:
     (row,) = [row for row in table(known.base, known.levels) if row.name == name]
     if as_json:
         write_json({"setting": name, "value": row.value, "source": row.level} | more)

@@ -15,14 +15,14 @@ import click
 import orjson
 
 from ..config import Settings
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
-from ..security.redaction import redact_record
+from ..security.redaction import redact, redact_record
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
-from .render import ExitCode, TookTooLong, Unreachable, note
+from .render import ExitCode, note
 
 if TYPE_CHECKING:
     from ..history.importers.growing_files import Following
@@ -60,7 +60,7 @@ def tail(
     PATH is a log or a directory of logs (*.jsonl), watched for new ones: ~/.claude/projects, ~/.codex/sessions,
     ~/.gemini/tmp. Each event is published once, even after a restart or when a log is renamed, cut or rewritten.
     """
-    from ..guard.redaction import redact, secrets_in
+    from ..guard.privacy import secrets_in
     from ..history.importers import Run
     from ..history.importers.growing_files import Following
 

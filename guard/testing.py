@@ -69,14 +69,14 @@ class MovableClock:
         self._now_ms += seconds * 1000 + ms
         for due, alarm in tuple(self._alarms):
             if due <= self._now_ms:
-                alarm.get_loop().call_soon_threadsafe(_ring, alarm)
+                alarm.get_loop().call_soon_threadsafe(_set_done, alarm)
 
     def after(self, seconds: float) -> str:
         """Return the time `seconds` from now in the form of published states."""
         return rfc3339(int(self._now_ms + seconds * 1000))
 
 
-def _ring(alarm: asyncio.Future[None]) -> None:
+def _set_done(alarm: asyncio.Future[None]) -> None:
     if not alarm.done():
         alarm.set_result(None)
 

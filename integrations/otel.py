@@ -13,13 +13,14 @@ from typing import Any
 
 import orjson
 
-from ..guard.redaction import redact, secrets_in
+from ..guard.privacy import secrets_in
 from ..history.importers import Defaults, Run
 from ..history.importers.base import Session, attempted
 from ..history.importers.otel import Before, SpanLog, is_model, is_tool
 from ..history.importers.results import GOOD, Ending, failed
 from ..history.importers.values import arguments_of, first_name, name_of, structured, time_of
 from ..schemas.otlp_spans import attributes_of, spans_of
+from ..security.redaction import redact
 
 _CALLS = frozenset(
     {"claude_code.tool_result", "codex.tool_result", "gemini_cli.tool_call", "qwen-code.tool_call", "tool_result"}

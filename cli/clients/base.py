@@ -56,7 +56,7 @@ class Overview(NamedTuple):
         return [StateRecord(one.record, one.state) for one in self.records if isinstance(one.state, kind)]
 
 
-class Who(NamedTuple):
+class SettingsOwner(NamedTuple):
     """Owner of settings: a workspace, a user and a session.
 
     Attributes:
@@ -70,7 +70,7 @@ class Who(NamedTuple):
     session: str = ""
 
 
-class Known(NamedTuple):
+class KnownSettings(NamedTuple):
     """Settings read from a target.
 
     Attributes:
@@ -164,7 +164,7 @@ class Target(Protocol):
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
         """Send commands; returns the decisions they caused, or None if they take effect later."""
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
@@ -174,7 +174,7 @@ class Target(Protocol):
             TrustfoldError: the target rejects one of them.
         """
 
-    def configure_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions.
 
         Raises:

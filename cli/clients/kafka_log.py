@@ -7,8 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, TrustfoldError
-from ..render import TookTooLong, Unreachable
+from ...errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError

@@ -17,7 +17,17 @@ from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
 from ...streams.embedded.errors import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, state_records, with_states
+from .base import (
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    state_records,
+    with_states,
+)
 from .http import HttpTarget
 
 TOOL_TOPICS = ("escalations", "breakers")
@@ -71,14 +81,14 @@ class StoreTarget:
                 return None
             times = [millis(one["time"]) for one in events]
             decisions = [*views.session_decisions(session_id), *views.circuit_changes(min(times), max(times))]
-            shown = timeline(
+            found = timeline(
                 session_id,
                 events,
                 [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
                 rules=source_in_force(views).rules,
                 left_out=len(stored) >= MAX_EVENTS,
             )
-        return timeline_document(shown)
+        return timeline_document(found)
 
     def order(self, commands: Sequence[Command]) -> list[Record]:
         """Fold commands into the store, or send them to the engine that runs on it."""
@@ -91,18 +101,18 @@ class StoreTarget:
         self._check_taken(receipt)
         return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session, as of the last fold of the store."""
         with closing(Views.open(self._path)) as views:
             source = source_in_force(views)
             levels = source.levels(who.workspace, who.user, views.session(who.session))
-            return Known(source.base, levels, fault=_fault(views))
+            return KnownSettings(source.base, levels, fault=_fault(views))
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Fold settings into the store, or send them to the engine that runs on it."""
         self._submit("settings", changes)
 
-    def configure_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Fold settings of sessions into the store, or send them to the engine that runs on it."""
         self._submit("events", events)
 
@@ -124,7 +134,7 @@ class StoreTarget:
             with EmbeddedEngine.open(self._path) as engine:
                 (receipt,) = engine.submit([Request(topic, values)], arrived_ms=_now())
         except StoreLocked as taken:
-            self._engine_of(taken).submit(topic, values)
+            self._engine_of(taken).post_records(topic, values)
             return
         self._check_taken(receipt)
 

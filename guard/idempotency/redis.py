@@ -50,8 +50,8 @@ redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return 1
 """
 
-_FIRST_LOOK_MS = 10.0
-_LAST_LOOK_MS = 200.0
+_FIRST_PAUSE_MS = 10.0
+_LAST_PAUSE_MS = 200.0
 
 
 class RedisDedupeStore:
@@ -73,7 +73,7 @@ class RedisDedupeStore:
         self._extend = client.register_script(_EXTEND)
         self._finish = client.register_script(_FINISH)
         self._parents: list[Any] = []
-        self._looking: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._polls: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     @classmethod
     def from_url(cls, url: str, prefix: str = DEFAULT_PREFIX, **options: Any) -> RedisDedupeStore:
@@ -124,10 +124,10 @@ class RedisDedupeStore:
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
         """Look again and again, less and less often, until the record moves on, its holder dies, or so long."""
-        task = self._looking.get((key, version))
+        task = self._polls.get((key, version))
         if task is None:
-            task = self._looking[key, version] = asyncio.create_task(self._look(key, version))
-            task.add_done_callback(lambda _: self._looking.pop((key, version), None))
+            task = self._polls[key, version] = asyncio.create_task(self._poll(key, version))
+            task.add_done_callback(lambda _: self._polls.pop((key, version), None))
         # A look that fails is told to all who wait for it.
         done, _ = await asyncio.wait({task}, timeout=max(0.0, timeout_ms) / 1000)
         for finished in done:
@@ -156,7 +156,7 @@ class RedisDedupeStore:
     def after_fork(self) -> None:
         """Connect anew; the parent's connections are kept, as they would close its own when they go."""
         self._parents.append(self._client)
-        self._looking = {}
+        self._polls = {}
         self._client = self._fresh_client()
         self._claim, self._extend, self._finish = map(self._client.register_script, (_CLAIM, _EXTEND, _FINISH))
 
@@ -171,12 +171,12 @@ class RedisDedupeStore:
 
     async def close(self) -> None:
         """Disconnect."""
-        for task in self._looking.values():
+        for task in self._polls.values():
             task.cancel()
         await self._client.aclose()
 
-    async def _look(self, key: str, version: int) -> None:
-        pause = _FIRST_LOOK_MS
+    async def _poll(self, key: str, version: int) -> None:
+        pause = _FIRST_PAUSE_MS
         while True:
             reading: Any = self._client.hget(self._name(key), "version")
             try:
@@ -186,7 +186,7 @@ class RedisDedupeStore:
             if found != str(version).encode() and found != str(version):
                 return
             await asyncio.sleep(pause / 1000)
-            pause = min(_LAST_LOOK_MS, pause * 1.5)
+            pause = min(_LAST_PAUSE_MS, pause * 1.5)
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}{key}"

@@ -339,7 +339,7 @@ class Loops(Levels):
         steps = trial.rules.behaviour.repetitive_calls
         trial.calls.take({"ev": "tool_started", "tool": "t", "args": {"a": 1}, "times": steps.severe})
         for told in trial.world.decisions("nudge.issued"):
-            inbox.take(msgspec.convert(told, NudgeIssued))
+            inbox.deliver(msgspec.convert(told, NudgeIssued))
         paused = inbox.paused
         inbox.resume()
         return {name: paused if name in _UNATTENDED else inbox.paused for name in asked}
