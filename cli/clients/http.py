@@ -17,7 +17,17 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
-from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, with_states
+from .base import (
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    state_records,
+    with_states,
+)
 
 TIMEOUT_S = 30.0
 """The server folds the whole body before it answers, so a large body takes long."""
@@ -46,7 +56,7 @@ class HttpTarget:
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
-        return Overview(body["states"], body["recovery_mode"], body.get("rules_fault"))
+        return Overview(state_records(body["states"]), body["recovery_mode"], body.get("rules_fault"))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""

@@ -14,7 +14,7 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
-from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner
+from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, state_records
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
 
@@ -47,7 +47,8 @@ class KafkaTarget:
         latest: dict[str, bytes | None] = {}
         for record in self._read("state"):
             latest[record.key] = record.value
-        return Overview([orjson.loads(value) for _, value in sorted(latest.items()) if value is not None], None)
+        records = (orjson.loads(value) for _, value in sorted(latest.items()) if value is not None)
+        return Overview(state_records(records), None)
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""

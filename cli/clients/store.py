@@ -17,7 +17,17 @@ from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
 from ...streams.embedded.store import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
-from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, with_states
+from .base import (
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    state_records,
+    with_states,
+)
 from .http import HttpTarget
 
 TOOL_TOPICS = ("escalations", "breakers")
@@ -46,7 +56,8 @@ class StoreTarget:
         """Public state of every key that differs from its default."""
         with closing(Views.open(self._path)) as views:
             mode = source_in_force(views).rules.trust.recovery_mode
-            return Overview([orjson.loads(value) for value in views.states().values()], str(mode), _fault(views))
+            records = state_records(orjson.loads(value) for value in views.states().values())
+            return Overview(records, str(mode), _fault(views))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""

@@ -157,7 +157,7 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write((Path(__file__).parents[2] / "cli" / "scenarios" / "bad_day.ndjson").read_bytes())
+        process.stdin.write((Path(__file__).parents[2] / "cli" / "demo.ndjson").read_bytes())
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -211,7 +211,7 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
     assert complete().split() == []
     made = (
         "from trustfold.streams.embedded.engine import EmbeddedEngine;"
-        "from trustfold.cli.scenarios.bad_day import events;"
+        "from trustfold.cli.demo import events;"
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)

@@ -176,7 +176,7 @@ def test_an_imported_history_answers_reports_and_what_ifs(tmp_path: Path) -> Non
     (tmp_path / "other.toml").write_text("[behaviour.error_retry_loop]\nminor = 50\nmoderate = 60\nsevere = 70\n")
     whatif = trustfold("whatif", "--history", "h", "--rules", "other.toml", cwd=tmp_path)
     assert whatif.returncode == 0, whatif.stderr
-    assert b"Would have been spared" in whatif.stdout
+    assert b"Would not have been decided" in whatif.stdout
     report = trustfold("report", "--history", "h", cwd=tmp_path)
     assert report.returncode == 0, report.stderr
     assert b"Bash" in report.stdout

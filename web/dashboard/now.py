@@ -22,10 +22,13 @@ from ...schemas.decision_text import (
     counted,
     failures_words,
     line_of,
+    measured_failures,
     plain,
     recovery_words,
     times,
 )
+from ...schemas.public_state import BreakerUpdated, TrustUpdated, public_state
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranking
@@ -256,24 +259,24 @@ Words = tuple[str, str, str, str]
 
 
 def _trust(record: State, word: str, now: datetime) -> Words:
-    onward = recovery_words(record, now)
-    reason = str(record.get("reason") or "")
     del word
-    if record.get("recovery_pending"):
+    state: TrustUpdated = public_state(record)  # type: ignore[assignment]
+    onward, reason = recovery_words(state, now), state.reason or ""
+    if state.recovery_pending:
         reason, onward = "has earned its trust back and waits for an operator", ""
     # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-    value = "" if record["state"] == "blocked" else failures_words(record)
-    return _sentence(reason), value, onward, plain(str(record["state"]))
+    value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+    return _sentence(reason), value, onward, plain(state.state)
 
 
 def _breaker(record: State, word: str, now: datetime) -> Words:
-    mode = record.get("mode") or "enforce"
-    measured = record.get("measured") or 0
-    value = f"{round((record.get('failure_rate') or 0) * measured)}/{measured}" if measured else ""
-    text = {"disable": "disabled", "disabled": "disabled", "observe": "observed only"}.get(str(mode), f"circuit {word}")
-    if record["state"] == "forced_open":
+    state: BreakerUpdated = public_state(record)  # type: ignore[assignment]
+    text = {BreakerMode.DISABLED: "disabled", BreakerMode.OBSERVE: "observed only"}.get(
+        state.mode or BreakerMode.ENFORCE, f"circuit {word}"
+    )
+    if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _sentence(circuit_state_reason(record)), value, circuit_next(record, now), text
+    return _sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now), text
 
 
 def _quality(record: State, word: str, now: datetime) -> Words:

@@ -31,6 +31,7 @@ from ...schemas.commands import (
 from ...schemas.decision_text import Line, Tone, line_of
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
+from ...schemas.public_state import BreakerUpdated, readable_state
 from ...streams.embedded.sign_in import Role
 from .forms import own_path, read_form
 from .order_labels import ORDERS
@@ -103,16 +104,15 @@ def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Com
         return [
             QualityRestore(**{name: value for name, value in envelope("").items() if name != "key"}, tool=given.key)
         ]
-    about = [one for one in held(states, workspace) if is_meant(str(one["key"]), given.key)]
+    readable = [state for one in states if (state := readable_state(one)) is not None]
+    about = [one for one in held(readable, workspace) if is_meant(one.key, given.key)]
     if not about:
         raise TrustfoldError(f"nothing is held against {given.key} any more")
     subjects = trust_subjects(about, given.key)
     commands: list[Command | Event] = [_OF_TRUST[given.order](**envelope(name, where)) for where, name in subjects]
     if given.order == "reset":
         commands += [
-            BreakerClose(**envelope(str(one["key"]), one.get("workspace_id")))
-            for one in about
-            if one["kind"] == "breaker"
+            BreakerClose(**envelope(one.key, one.workspace_id)) for one in about if isinstance(one, BreakerUpdated)
         ]
     return commands
 

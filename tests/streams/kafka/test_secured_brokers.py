@@ -76,7 +76,7 @@ def events(tmp_path: Path) -> Path:
 
 
 def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: Path, tmp_path: Path) -> None:
-    """Everybody does their work, and `doctor` finds nothing to mend for any of them.
+    """Everybody does their work, and `doctor` finds no problem for any of them.
 
     Connections that the broker ends for their age are made again, without a word in the log.
     """

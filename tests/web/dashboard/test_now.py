@@ -31,6 +31,7 @@ def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str =
     """A public state."""
     record = {
         "type": "state.updated",
+        "schema_version": "1.0",
         "id": f"{kind}-{key}",
         "time": at(age),
         "since": at(age),
