@@ -476,7 +476,7 @@ def _scale(most: float, told: Callable[[float], str], unit: str, left: float = L
         )
     middle = HEIGHT / 2
     marks.append(
-        f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>'
+        f'<text class="axis" x="{left - 44}" y="{middle}" text-anchor="middle" transform="rotate(-90 {left - 44} {middle})">{escape(unit)}</text>'
     )
     return marks
 

@@ -28,7 +28,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     source = EmbeddedSource(service, history)
     hub = Hub(source.board)
     service.ending.append(hub.stop)
-    site = Site(source, service.sign_ins, hub, archive=Archive(history))
+    site = Site(source, service.sign_ins, hub, archive=Archive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
     return [

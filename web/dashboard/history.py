@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from markupsafe import Markup
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -177,9 +179,37 @@ def _cell(value: Any) -> Any:
     return f"'{found}" if isinstance(found, str) and found[:1] in {"=", "+", "-", "@", "\t", "\r"} else found
 
 
-def copied_sql(question: Question, rows: int) -> str:
-    """The query in the form that `trustfold sql` accepts."""
-    return question.sql.replace("$limit", str(rows))
+def copied_sql(question: Question, rows: int, **arguments: Any) -> str:
+    """Query of a question in the form that `trustfold sql` accepts: its parameters replaced by their values."""
+    values = {
+        name: "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+        for name, value in {"limit": rows, **arguments}.items()
+    }
+    return re.sub(r"\$(\w+)", lambda found: values.get(found[1], found[0]), question.sql)
+
+
+async def downloaded(
+    archive: Archive, wanted: str, questions: Sequence[Question], filters: Filters, **arguments: Any
+) -> Response:
+    """All rows of one of a page's questions as a file, at most `MOST_ROWS`.
+
+    Args:
+        archive: the history.
+        wanted: name of the question and format: `by-model.csv`.
+        questions: questions of the page.
+        filters: filters of the page.
+        arguments: values of further parameters of the queries.
+
+    Raises:
+        HTTPException: 404, the page has no such question.
+        TrustfoldError: as `Archive.ask`.
+    """
+    name, _, kind = wanted.rpartition(".")
+    found = next((one for one in questions if one.name == name), None)
+    if found is None or kind not in {"csv", "json"}:
+        known = ", ".join(one.name for one in questions)
+        raise HTTPException(404, f"This page has no rows {wanted!r}. There are: {known}, each as .csv or .json.")
+    return _file(name, kind, (await archive.ask(found, filters, MOST_ROWS, **arguments)).answer)
 
 
 def history_routes(site: Site) -> Sequence[Route]:

@@ -9,14 +9,14 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 import orjson
 from aiokafka.errors import KafkaError
 
 from ...errors import TrustfoldError
-from ...history.files import kafka_source, source_of
+from ...history.files import kafka_source
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
@@ -32,10 +32,8 @@ from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
 from .current_state import Board, Change, Record
-from .source import Freshness, Placed
-
-if TYPE_CHECKING:
-    from .recorded_events import Recorded
+from .recorded_events import Recorded
+from .source import Freshness, Placed, foreign_history
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +87,7 @@ class KafkaSource:
         self.history = history
         self.rules = rules or Rules()
         self._settings = settings
-        self._recorded = _recorded(history) if history is not None else None
+        self._recorded = Recorded(history) if history is not None else None
         self._kept: list[_Kept] = []
         self._newest_ms: int | None = None
         self._standing: Standing | None = None
@@ -109,14 +107,9 @@ class KafkaSource:
     @property
     def foreign(self) -> str:
         """Why the history belongs to other topics; empty if it matches, and before a broker has answered."""
-        if self.history is None or not self._feed.cluster_id:
+        if not self._feed.cluster_id:
             return ""
-        known, ours = source_of(self.history), kafka_source(self._feed.cluster_id, self._settings.topic_prefix)
-        if known in {"", ours}:
-            return ""
-        return (
-            f"{self.history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
-        )
+        return foreign_history(self.history, kafka_source(self._feed.cluster_id, self._settings.topic_prefix))
 
     @property
     def _past(self) -> Recorded | None:
@@ -174,9 +167,7 @@ class KafkaSource:
         for one in reversed(self._kept):
             if one.id == decision_id:
                 return _placed(one)
-        past = self._past
-        recorded = await past.decision(decision_id) if past is not None else None
-        return Placed(0, recorded) if recorded is not None else None
+        return await past.decision(decision_id) if (past := self._past) is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
         """Changes of circuits in memory within a time range, oldest first."""
@@ -348,12 +339,6 @@ def _summary(
 def _last(values: Sequence[str | None]) -> str:
     """Last non-empty value: not every decision has the session's workspace, user and model."""
     return next((value for value in reversed(values) if value), "")
-
-
-def _recorded(history: Path) -> Recorded:
-    from .recorded_events import Recorded  # noqa: PLC0415 - an extra
-
-    return Recorded(history)
 
 
 class _About(msgspec.Struct):

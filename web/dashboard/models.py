@@ -16,7 +16,7 @@ from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
 from ...projections.tool.models import Z_95, wilson_bounds
-from .history import shown_figure, unanswered
+from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
@@ -147,6 +147,8 @@ def model_routes(site: Site) -> Sequence[Route]:
         sort = request.query_params.get("sort", "")
         sort = sort if sort in SORTS else SORTS[0]
         try:
+            if wanted := request.query_params.get("download"):
+                return await downloaded(archive, wanted, [_MODELS], narrowing.filters)
             every, cells, stuck, nudges = await asyncio.gather(
                 archive.ask(_MODELS, narrowing.filters, MOST_MODELS),
                 *(archive.ask(BY_NAME[name], narrowing.filters, 400) for name in ("models", "patterns", "nudges")),
@@ -160,6 +162,7 @@ def model_routes(site: Site) -> Sequence[Route]:
         return site.render(
             request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
             cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,
+            sql=copied_sql(_MODELS, MOST_ROWS),
         )  # fmt: skip
 
     return [Route("/models", models)]

@@ -144,6 +144,7 @@ def environment() -> Environment:
         took=took,
         nth=nth,
         digest=digest,
+        prose=prose,
     )
     return made
 
@@ -215,8 +216,8 @@ def span(seconds: float) -> str:
 
 
 def took(seconds: float) -> str:
-    """How long a call took: `3 ms`, `0.4 s`, `12.3 s`, then as `span`."""
-    if seconds < 0.1:
+    """How long a call took: `3 ms`, `400 ms`, `12.3 s`, then as `span`."""
+    if -1 < seconds < 0.9995:
         return f"{round(seconds * 1000)} ms"
     return f"{seconds:.1f} s" if seconds < 60 else span(seconds)
 
@@ -235,6 +236,14 @@ def number(value: float, digits: int = 3) -> str:
 def digest(fields: Mapping[str, str]) -> str:
     """Short digest of some fields; equal fields give the same digest."""
     return blake2b("\x1f".join(fields.values()).encode(), digest_size=6).hexdigest()
+
+
+def prose(text: str) -> Markup:
+    """A text with its parts between backticks, which are commands or names, as `<code>`."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without a partner
+        return escape(visible(text))
+    return Markup().join(Markup("<code>{}</code>" if at % 2 else "{}").format(part) for at, part in enumerate(parts))
 
 
 def segment(text: str) -> str:

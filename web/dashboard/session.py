@@ -198,7 +198,7 @@ class Shelf:
         if places and kept.last < places[0] and len(places) == NEWS:
             events = await self._source.events(session=session_id, limit=MAX_EVENTS)
             kept.left_out = len(events) >= MAX_EVENTS
-        if not events and self._source.history is not None:
+        if not events and self._source.history is not None and not self._source.foreign:
             async with self._of_history:
                 return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
         decided = await self._source.decisions(session=session_id, limit=1)
@@ -225,13 +225,13 @@ class Shelf:
 
 def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
     """A session that is no longer in the log, out of the recorded history."""
-    from ...history.catalogue import connect  # noqa: PLC0415 - DuckDB comes with an extra of its own
-    from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
-
     try:
+        from ...history.catalogue import connect  # noqa: PLC0415 - the history is an extra
+        from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
+
         with connect(root, threads=1) as connection, limited(connection):
             return recorded_session(connection, session_id, rules)
-    except ConfigError:
+    except (ConfigError, ImportError):
         return timeline(session_id, (), rules=rules)  # nothing is recorded yet
 
 

@@ -9,10 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.findings import ratio
+from ...history.plots import share_text
 from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import Z_95, wilson_bounds
-from ...schemas.decision_text import plain
+from ...schemas.decision_text import counted, plain
 from ...security.untrusted import visible
 from .render import Site, segment
 from .source import Placed
@@ -127,16 +129,16 @@ def row_of(one: SessionSummary, now_ms: int) -> Row:
         tool = f": {worst.tool}" if worst.tool else ""
         reason = f"{plain(worst.pattern)}{tool} ×{worst.times}" + ("" if stuck else ", and was left so")
     elif one.patterns:
-        reason = f"{one.patterns} steps of patterns, all over"
+        reason = f"{counted(one.patterns, 'pattern report')}, all over"
     return Row(one, f"/sessions/{segment(one.session_id)}", stuck, reason, _share(one))
 
 
 def _share(one: SessionSummary) -> str:
-    """`40 % (4/10), 17–69 %`; empty without a call that says anything."""
+    """Failure rate and its 95 % interval: `40 % (4/10), 17 % to 69 %`; empty without calls that succeeded or failed."""
     if not one.judged:
         return ""
     low, high = wilson_bounds(one.failed, one.judged, Z_95)
-    return f"{one.failed / one.judged:.0%} ({one.failed}/{one.judged}), {low:.0%}–{high:.0%}"
+    return f"{ratio(one.failed, one.judged)}, {share_text(low)} to {share_text(high)}"
 
 
 def last_words(events: Sequence[Placed]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...rules.rules import Rules
 from ...schemas.commands import Command
@@ -47,6 +48,21 @@ class Freshness(NamedTuple):
     past: str | None = None
 
 
+def foreign_history(history: Path | None, ours: str) -> str:
+    """Why a history is not one of a source, in words; empty if it is, or names no source.
+
+    Offsets, sessions and decisions of another source would be taken for those of this one.
+
+    Args:
+        history: directory of Parquet files; None: there is none.
+        ours: the source, as `history.files.source_of` names it.
+    """
+    known = source_of(history) if history is not None else ""
+    if known in {"", ours}:
+        return ""
+    return f"{history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
+
+
 class Source(Protocol):
     """Data of one installation. Async methods read concurrently with the writer and never block it."""
 
@@ -61,6 +77,10 @@ class Source(Protocol):
     @property
     def history(self) -> Path | None:
         """Directory of Parquet files for the History pages; None where nothing is recorded."""
+
+    @property
+    def foreign(self) -> str:
+        """Why `history` is not read: it holds records of another source, in words; empty if it may be read."""
 
     @property
     def rules(self) -> Rules:

@@ -23,7 +23,7 @@ from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
 from ...projections.tool.models import Z_95, wilson_bounds
 from .current_state import Board
-from .history import shown_figure, unanswered, window_of
+from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import Archive
 from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
@@ -210,6 +210,16 @@ class Subject(NamedTuple):
         )
 
 
+    def questions(self) -> tuple[Question, ...]:
+        """Questions of the pictures and tables of its page, in their order."""
+        by = (
+            self.by("model", "Which models does it fail?"),
+            self.by("agent_id", "Which agents does it fail?"),
+            self.by("session_id", "Which sessions does it fail?"),
+        )
+        return (self.over_time(), self.failures(), self.spans(), *by)
+
+
 class Signature(NamedTuple):
     """A failure of a tool, the same across sessions.
 
@@ -339,6 +349,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 7 else 1
         answer, why = None, ""
         try:
+            if wanted := query.get("download"):
+                return await downloaded(archive, wanted, [_TOOLS], narrowing.filters)
             answer = (await archive.ask(_TOOLS, narrowing.filters, MOST_TOOLS)).answer
         except TrustfoldError as error:
             why = str(error)
@@ -347,7 +359,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         page = min(max(page, 1), last)
         return site.render(
             request, "tools.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=lines[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
-            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why, cut=answer.left_out if answer else 0,
+            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why,
+            sql=copied_sql(_TOOLS, MOST_ROWS), cut=answer.left_out if answer else 0,
         )  # fmt: skip
 
     async def tool(request: Request) -> Response:
@@ -360,6 +373,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         )
         known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
         try:
+            if wanted := request.query_params.get("download"):
+                return await _downloaded(archive, subject, narrowing, wanted)
             numbers = await _numbers(archive, subject, narrowing)
             if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
                 return _unknown(site, request, subject.key)
@@ -387,6 +402,14 @@ async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> 
     return [now, before if before and before["calls"] else None]
 
 
+async def _downloaded(archive: Archive, subject: Subject, narrowing: Narrowing, wanted: str) -> Response:
+    """Rows of a picture or a table of the page."""
+    step = _step(await window_of(archive, narrowing), narrowing)
+    questions = [one for one in subject.questions() if one.name == wanted.rpartition(".")[0]] or subject.questions()
+    used = _used(questions[0], subject.name, step)
+    return await downloaded(archive, wanted, questions, narrowing.filters, **used)
+
+
 async def _ever(archive: Archive, subject: Subject) -> bool:
     """Whether the history holds any call or state of the subject."""
     asked = [
@@ -409,16 +432,12 @@ async def _before(archive: Archive, subject: Subject, narrowing: Narrowing) -> f
 async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> dict[str, Any]:
     """Pictures and tables of the page."""
     window = await window_of(archive, narrowing)
-    step = bucket_of(window.end - window.begin if window else narrowing.length)
-    step_ms = int(step.total_seconds() * 1000)
+    step = _step(window, narrowing)
     filters, name = narrowing.filters, subject.name
-    over, failed, spans, models, agents, sessions = await asyncio.gather(
-        archive.ask(subject.over_time(), filters, 1000, name=name, step_ms=step_ms),
-        archive.ask(subject.failures(), filters, SHOWN, name=name, step_ms=step_ms),
-        archive.ask(subject.spans(), filters, 2000, name=name),
-        archive.ask(subject.by("model", "Which models does it fail?"), filters, SHOWN, name=name),
-        archive.ask(subject.by("agent_id", "Which agents does it fail?"), filters, SHOWN, name=name),
-        archive.ask(subject.by("session_id", "Which sessions does it fail?"), filters, SHOWN, name=name),
+    limits = {"over-time": 1000, "states": 2000}
+    questions = subject.questions()
+    over, failed, spans, *by = await asyncio.gather(
+        *(archive.ask(one, filters, limits.get(one.name, SHOWN), **_used(one, name, step)) for one in questions)
     )
     before = await _before(archive, subject, narrowing)
     points = [
@@ -442,12 +461,24 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         "signatures_left": failed.answer.left_out,
         "step": _span(step),
         "by": [
-            (one.answer.question.title, shown_figure(one.answer, narrowing))
-            for one in (models, agents, sessions)
-            if one is not agents or any(row[0] != "unknown" for row in one.answer.rows)
+            (one.answer.question, shown_figure(one.answer, narrowing))
+            for one in by
+            if one.answer.question.name != "by-agent_id" or any(row[0] != "unknown" for row in one.answer.rows)
         ],
+        "sql": {one.name: copied_sql(one, MOST_ROWS, **_used(one, name, step)) for one in questions},
         "found_at": over.at,
     }  # fmt: skip
+
+
+def _step(window: Window | None, narrowing: Narrowing) -> timedelta:
+    """Duration of one point of the page's plots."""
+    return bucket_of(window.end - window.begin if window else narrowing.length)
+
+
+def _used(question: Question, name: str, step: timedelta) -> dict[str, Any]:
+    """Values of a question's parameters."""
+    step_ms = int(step / timedelta(milliseconds=1))
+    return {"name": name} | ({"step_ms": step_ms} if "$step_ms" in question.sql else {})
 
 
 def _span(step: timedelta) -> str:

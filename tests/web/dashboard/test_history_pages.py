@@ -346,7 +346,7 @@ def test_what_is_not_there_is_said_with_a_way_back(client: TestClient) -> None:
     assert "No calls in this time" in page
     assert "?since=all" in page
     nothing = unescape(client.get("/history/tools?since=2020-01-01&until=2020-01-02").text)
-    assert "Nothing answers this" in nothing
+    assert "Nothing found" in nothing
     assert BY_NAME["tools"].empty.partition("'")[0] in nothing
     assert "is not before" in client.get("/history?since=2026-01-02&until=2026-01-01").text
 

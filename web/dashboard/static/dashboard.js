@@ -279,7 +279,11 @@
   const KEYS = {
     j: () => step(1),
     k: () => step(-1),
-    "/": () => $("[data-filter]")?.focus(),
+    "/": () => {
+      const field = $("[type=search][data-filter]") || $("[data-filter]");
+      field?.closest("details")?.setAttribute("open", "");
+      field?.focus();
+    },
     p: () => pause && !pause.hidden && pause.click(),
     "?": () => help?.showModal(),
     g: () => { going = Date.now(); },
