@@ -39,7 +39,12 @@ def make_app(source: KafkaSource, roles: Roles) -> Starlette:
     async def health(_request: Request) -> Response:
         """200 while this process works, also without brokers: to start it again would not bring them back."""
         fresh = source.freshness()
-        body = {"status": fresh.fault or "ok", "behind": fresh.behind, "newest_ms": fresh.newest_ms}
+        body = {
+            "status": fresh.fault or "ok",
+            "behind": fresh.behind,
+            "newest_ms": fresh.newest_ms,
+            "skipped": fresh.skipped,
+        }
         return Response(orjson.dumps(body), media_type="application/json")
 
     site = Site(source, sign_ins, hub, archive=archive)

@@ -18,17 +18,14 @@ from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
-from .current_state import MAX_FEED, Board, Change, Record
+from .current_state import MAX_FEED, Board, Change
 from .recorded_events import Recorded
-from .source import Freshness, Placed, foreign_history
-
-_COMMANDS = TOPICS["commands"].types
+from .source import Freshness, Placed, Record, foreign_history, topic_of
 
 
 class EmbeddedSource:
@@ -72,7 +69,9 @@ class EmbeddedSource:
 
     def freshness(self) -> Freshness:
         """Age of the board's data."""
-        return Freshness(self._newest_ms, fault=self._service.writer.fault, past=self.foreign or None)
+        return Freshness(
+            self._newest_ms, fault=self._service.writer.fault, past=self.foreign or None, skipped=self.board.skipped
+        )
 
     async def sessions(self) -> list[SessionSummary]:
         """All sessions that have not ended."""
@@ -127,9 +126,7 @@ class EmbeddedSource:
         """Send orders and events; returns the decisions they caused."""
         caused: list[Record] = []
         for record in records:
-            value = encode(record)
-            topic = "commands" if orjson.loads(value)["type"] in _COMMANDS else "events"
-            receipt = await self._service.writer.submit(Request(topic, [value]))
+            receipt = await self._service.writer.submit(Request(topic_of(record), [encode(record)]))
             for output in receipt.outputs:
                 if output.value is None:
                     continue

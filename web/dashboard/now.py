@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,16 +23,18 @@ from ...schemas.decision_text import (
     counted,
     failures_words,
     line_of,
+    measured_failures,
+    place_of,
     plain,
     recovery_words,
     times,
 )
+from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
-from .ranking import TROUBLE, WORDS, Place, Ranking
+from .ranking import TROUBLE, WORDS, Place, Ranked, Ranking, StuckSession
 from .render import Site, segment
-
-State = Mapping[str, Any]
 
 PAGE_ROWS = 50
 TOOL_ROWS = 15
@@ -189,13 +192,13 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     shown = ranked[first : min(first + PAGE_ROWS, begin + total)]
     return NowPage(
         asked,
-        [row_of(place, ranking.record(place.key), board, now) for place in shown],
+        [row_of(place, ranking.state(place.key), board, now) for place in shown],
         [(word, counts[word]) for word in WORDS if counts[word]],
         total,
         page,
         last,
         tools_by_health(ranked, ranking, now_ms),
-        [feed_line(one) for one in board.feed() if asked.workspace in {"", one.get("workspace_id", "")}][:FEED_ROWS],
+        [feed_line(one) for one in board.feed() if asked.workspace in {"", one.workspace_id}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
         _empty(ranking, asked, bool(total), fault),
         counted(len(ranking.tools), "tool"),
@@ -212,31 +215,30 @@ def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> st
     return "well" if asked == Asked() else "matches"
 
 
-def row_of(place: Place, record: State, board: Board, now: datetime) -> Row:
-    """A place in words."""
-    kind = str(record["kind"])
-    reason, value, onward, text = _IN_WORDS[kind](record, place.word, now)
-    moved = board.moved_by(place.key) if kind in {"trust", "breaker"} else record if kind == "stuck" else None
-    workspace = str(record.get("workspace_id", ""))
-    about = {"key": str(record["key"]), "workspace": workspace}
-    if kind == "stuck":
-        about["about"] = str(record["id"])
-        url = f"/sessions/{segment(str(record['key']))}"
+def row_of(place: Place, state: Ranked, board: Board, now: datetime) -> Row:
+    """Row of a key or session."""
+    if isinstance(state, StuckSession):
+        title, began, why = state.worst.session_id or "", state.worst.time, state.worst.id
+        url, where = f"/sessions/{segment(title)}", state.worst.workspace_id or ""
+        about = {"key": title, "workspace": where, "about": state.worst.id}
     else:
-        url = key_url(str(record["key"]), workspace)
+        title, began, why = state.key, getattr(state, "since", None) or state.time, board.moved_by(place.key)
+        url, where = key_url(title, state.workspace_id or ""), place_of(state)
+        about = {"key": title, "workspace": state.workspace_id or ""}
+    said = _described(state, place.word, now)
     return Row(
         row_id(place.key),
         place.word,
-        text,
-        str(record["key"]),
+        said.text,
+        title,
         url,
-        f"user {record['user_id']}" if record.get("scope") == "user" else workspace,
-        reason if len(reason) <= MAX_REASON else reason[:MAX_REASON] + " …",
-        f"/decisions/{segment(str(moved['id']))}" if moved is not None else "",
-        value,
-        str(record.get("since") or record["time"]),
-        onward,
-        orders_for(record),
+        where,
+        said.reason if len(said.reason) <= MAX_REASON else said.reason[:MAX_REASON] + " …",
+        f"/decisions/{segment(why)}" if why else "",
+        said.value,
+        began,
+        said.onward,
+        orders_for(state),
         about,
     )
 
@@ -251,50 +253,58 @@ def key_url(key: str, workspace: str = "") -> str:
     return f"/tools/{segment(key)}" + (f"?{urlencode({'workspace': workspace})}" if workspace else "")
 
 
-Words = tuple[str, str, str, str]
-"""Reason, value, what comes next, text beside the shape."""
+class _Description(NamedTuple):
+    """Texts of a row: the badge, the reason, the count beside its threshold, and what comes next by itself."""
+
+    text: str
+    reason: str
+    value: str = ""
+    onward: str = ""
 
 
-def _trust(record: State, word: str, now: datetime) -> Words:
-    onward = recovery_words(record, now)
-    reason = str(record.get("reason") or "")
-    del word
-    if record.get("recovery_pending"):
+def _described(state: Ranked, word: str, now: datetime) -> _Description:
+    match state:
+        case TrustUpdated():
+            return _trust(state, now)
+        case BreakerUpdated():
+            return _circuit(state, word, now)
+        case QualityUpdated():
+            tags = ", ".join(state.tags)
+            reason = f"{counted(int(state.failures or 0), 'counted failure')}{': ' if tags else ''}{tags}"
+            value = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
+            return _Description(f"quality {word}", _sentence(reason), value)
+        case StuckSession():
+            return _stuck(state)
+    return _Description(word, "")
+
+
+def _trust(state: TrustUpdated, now: datetime) -> _Description:
+    reason, onward = state.reason or "", recovery_words(state, now)
+    if state.recovery_pending:
         reason, onward = "has earned its trust back and waits for an operator", ""
     # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-    value = "" if record["state"] == "blocked" else failures_words(record)
-    return _sentence(reason), value, onward, plain(str(record["state"]))
+    value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+    return _Description(plain(state.state), _sentence(reason), value, onward)
 
 
-def _breaker(record: State, word: str, now: datetime) -> Words:
-    mode = record.get("mode") or "enforce"
-    measured = record.get("measured") or 0
-    value = f"{round((record.get('failure_rate') or 0) * measured)}/{measured}" if measured else ""
-    text = {"disable": "disabled", "disabled": "disabled", "observe": "observed only"}.get(str(mode), f"circuit {word}")
-    if record["state"] == "forced_open":
+def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
+    text = {BreakerMode.DISABLED: "disabled", BreakerMode.OBSERVE: "observed only"}.get(
+        state.mode or BreakerMode.ENFORCE, f"circuit {word}"
+    )
+    if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _sentence(circuit_state_reason(record)), value, circuit_next(record, now), text
+    return _Description(
+        text, _sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now)
+    )
 
 
-def _quality(record: State, word: str, now: datetime) -> Words:
-    del now
-    score, whole = record.get("score") or 0.0, record.get("registered_score") or 0.0
-    tags = ", ".join(record.get("tags") or ())
-    failed = counted(int(record.get("failures") or 0), "counted failure")
-    return _sentence(f"{failed}{': ' if tags else ''}{tags}"), f"{score:.2f} of {whole:.2f}", "", f"quality {word}"
-
-
-def _stuck(record: State, word: str, now: datetime) -> Words:
-    del word, now
-    tools = ", ".join(dict.fromkeys(record.get("tool_sequence") or ()))
-    more = record["patterns"] - 1
-    reason = f"{plain(str(record['pattern']))}{': ' if tools else ''}{tools}"
-    reason += f", and {counted(more, 'other pattern')}" if more else ""
-    reason += f" (agent {record['agent']})" if record.get("agent") else ""
-    return _sentence(reason), times(record["repetitions"]), "", f"stuck, {record['severity']}"
-
-
-_IN_WORDS = {"trust": _trust, "breaker": _breaker, "quality": _quality, "stuck": _stuck}
+def _stuck(state: StuckSession) -> _Description:
+    worst = state.worst
+    tools = ", ".join(dict.fromkeys(worst.tool_sequence))
+    reason = f"{plain(worst.pattern)}{': ' if tools else ''}{tools}"
+    reason += f", and {counted(state.patterns - 1, 'other pattern')}" if state.patterns > 1 else ""
+    reason += f" (agent {worst.agent_id})" if worst.agent_id else ""
+    return _Description(f"stuck, {worst.severity}", _sentence(reason), times(worst.repetitions))
 
 
 def _sentence(text: str) -> str:
@@ -310,35 +320,28 @@ def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> l
             if len(worst) == TOOL_ROWS:
                 break
     return [
-        _tool_row(place, ranking.record(place.key), ranking.tools[place.workspace, place.tool], now_ms)
+        _tool_row(place, ranking.state(place.key), ranking.tools[place.workspace, place.tool], now_ms)
         for place in islice(worst.values(), TOOL_ROWS)
     ]
 
 
-def _tool_row(place: Place, record: State, keys: int, now_ms: int) -> ToolRow:
-    history = [millis(one) for one in record.get("failure_history") or ()]
+def _tool_row(place: Place, state: Ranked, keys: int, now_ms: int) -> ToolRow:
+    history = [millis(one) for one in state.failure_history] if isinstance(state, TrustUpdated) else []
     ticks = tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS)
-    return ToolRow(
-        place.word,
-        place.tool,
-        key_url(place.tool, str(record.get("workspace_id", ""))),
-        place.workspace,
-        len(ticks),
-        ticks,
-        keys,
-    )
+    workspace = "" if isinstance(state, StuckSession) else state.workspace_id or ""
+    return ToolRow(place.word, place.tool, key_url(place.tool, workspace), place.workspace, len(ticks), ticks, keys)
 
 
-def feed_line(decision: State) -> FeedLine:
+def feed_line(decision: DecisionBase) -> FeedLine:
     """A decision in words, with the pages it leads to."""
-    session = str(decision.get("session_id") or "")
-    line = line_of(decision)
+    session = decision.session_id or ""
+    line = line_of(msgspec.to_builtins(decision))
     if len(line.why) > MAX_REASON:
         line = line._replace(why=line.why[:MAX_REASON] + " …")
     return FeedLine(
-        str(decision["time"]),
+        decision.time,
         line,
-        f"/decisions/{segment(str(decision['id']))}",
+        f"/decisions/{segment(decision.id)}",
         session,
         f"/sessions/{segment(session)}" if session else "",
     )

@@ -243,7 +243,8 @@ def prose(text: str) -> Markup:
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # a backtick without a partner
         return escape(visible(text))
-    return Markup().join(Markup("<code>{}</code>" if at % 2 else "{}").format(part) for at, part in enumerate(parts))
+    code = Markup("<code>{}</code>")
+    return Markup().join(code.format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def segment(text: str) -> str:

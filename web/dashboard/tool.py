@@ -22,6 +22,8 @@ from ...history.reports import Answer, Plot, Question
 from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
 from ...projections.tool.models import Z_95, wilson_bounds
+from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswer, TrustFields
+from ...schemas.public_state import DecisionBase
 from .current_state import Board
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import Archive
@@ -209,7 +211,6 @@ class Subject(NamedTuple):
             Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
         )
 
-
     def questions(self) -> tuple[Question, ...]:
         """Questions of the pictures and tables of its page, in their order."""
         by = (
@@ -322,16 +323,28 @@ def states_of(board: Board, key: str, now: datetime) -> list[Row]:
     own = [
         place for place in ranking.ranked(now_ms)
         if not place.key.startswith("stuck:")
-        and (str(ranking.record(place.key)["key"]) == key or ("|" not in key and place.tool == key))
+        and (getattr(ranking.state(place.key), "key", "") == key or ("|" not in key and place.tool == key))
     ]  # fmt: skip
-    return [row_of(place, ranking.record(place.key), board, now) for place in own[:PAGE_ROWS]]
+    return [row_of(place, ranking.state(place.key), board, now) for place in own[:PAGE_ROWS]]
+
+
+def key_of(decision: DecisionBase) -> str:
+    """Key, circuit or failure key that a decision is about; empty if it is about a session."""
+    match decision:
+        case TrustFields():
+            return decision.key
+        case BreakerChanged() | ProbeAnswer():
+            return decision.breaker_key
+        case ModelSwitchSuggested():
+            return decision.failure_key
+    return ""
 
 
 def decided_of(board: Board, key: str) -> list[FeedLine]:
     """Latest decisions about a key or its tool, as long as they are remembered."""
     found = []
     for one in board.feed(200):
-        about = str(one.get("key") or one.get("breaker_key") or one.get("failure_key") or "")
+        about = key_of(one)
         if about and (about == key or ("|" not in key and tool_of_key(about.removeprefix("tool:")) == key)):
             found.append(feed_line(one))
     return found[:SHOWN]
