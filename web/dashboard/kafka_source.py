@@ -309,7 +309,7 @@ def _summary(
             for one in stuck
         ),
         patterns=max(len(patterns), known.patterns),
-        last_ms=max(told[-1].place >> 20, known.last_ms),
+        last_ms=max(*(millis(one.time) for one in found), known.last_ms),
     )
 
 
