@@ -79,7 +79,7 @@ def import_logs(
             sink.write((event if keep_secrets else redact_record(event)) + b"\n")
         sink.flush()
         total = len(events)
-    _tell(run.skipped)
+    _note_skipped(run.skipped)
     note(f"{counted(total, 'event')} of {counted(len(sessions), 'session')}")
     if damages:
         raise TrustfoldError(f"{'; '.join(damages)}; everything before that has been imported")
@@ -113,7 +113,7 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
         yield from IMPORTERS[origin](lines, defaults)
 
 
-def _tell(skipped: Skipped) -> None:
+def _note_skipped(skipped: Skipped) -> None:
     """Print the skipped lines on standard error."""
     for text in skipped.first:
         note(f"left out: {text}")

@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
     "tail": ("tail:tail", "Follow session logs of coding agents and publish their events."),
     "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
-    "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+    "schemas": ("config:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
 """By command name: its module and function in this package, and its line in the list."""
 

@@ -11,6 +11,7 @@ from ..config import Settings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
 from .clients.http import HttpTarget
+from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
 from .replay import check_files, damaged
 
@@ -22,11 +23,11 @@ BYTES_PER_REQUEST = 8 * 1024 * 1024
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL]")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@bootstrap_option()
 @click.option(
     "--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
+@json_option("Print the totals as JSON.")
 def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
     """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged."""
     check_files(files)

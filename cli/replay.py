@@ -30,7 +30,7 @@ from ..schemas.decision_text import counted, line_of
 from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from .checks import CHECKS, Checker, Verdict, check_of, summary
-from .clients.selection import rules_options
+from .options import json_option, rules_options
 from .render import console, data, note, note_any, side_console
 from .terminal import STYLES
 
@@ -58,7 +58,7 @@ class _WithOptionalSpeed(click.Command):
 
 @click.command(cls=_WithOptionalSpeed)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="One decision per line, exactly as published.")
+@json_option("One decision per line, exactly as published.")
 @click.option("--topics", default="", metavar="A,B|all", help="Topics to print. [default: all decision topics]")
 @rules_options
 @click.option(

@@ -14,6 +14,7 @@ import click
 from ..errors import ConfigError
 from ..security.private_files import open_private
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
+from .options import json_option
 from .render import console, note, write_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ TITLE = "What the agents' tools did"
     "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
 )
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
+@json_option("One JSON document: the rows of every question.")
 def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
     """Report on tools that fail, their failures, recovery, stuck models, loops, nudges, false alarms.
 

@@ -17,13 +17,16 @@ from ..rules.older_shapes import Misfit
 from ..rules.overlay import plain
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import F, Known, Target, Who
-from .clients.selection import target_of, target_options
+from .clients.base import Known, Target, Who
+from .clients.selection import target_of
 from .operator import ask, envelope, operator_name
+from .options import combined, json_option, target_options, workspace_option
 from .quality import models_table
 from .render import console, echo, note, write_json
+from .terminal import lined_table
 
 SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
 """Levels that commands can write, by name."""
@@ -79,7 +82,9 @@ class Place(NamedTuple):
                 note(f"all earlier settings of {scope} are replaced: {known.unknown}")
             fields = envelope()
             del fields["issued_by"], fields["reason"]
-            self.target.tell([SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)])
+            self.target.configure_sessions(
+                [SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)]
+            )
         else:
             self.target.save([SettingsChanged(**envelope(reason), scope=scope, overrides=overrides)])
         return overrides
@@ -92,30 +97,16 @@ class Place(NamedTuple):
                 note(f"{name} of the {above} takes precedence while it is set there")
 
 
-def scope_options(command: F) -> F:
-    """Decorator: adds the options that select the target and the owner of the settings."""
-    for option in (
-        click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
-        click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
-        click.option(
-            "--workspace",
-            metavar="ID",
-            help=f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]",
-        ),
-    ):
-        command = option(command)
-    return target_options(command)
+scope_options = combined(
+    target_options,
+    workspace_option(f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]"),
+    click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
+    click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
+)
+"""Decorator: adds the options that select the target and the owner of the settings."""
 
 
-def place_of(
-    *,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    workspace: str | None,
-    user: str | None,
-    session: str | None,
-) -> Place:
+def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> Place:
     """Place selected by the options of `scope_options`, else by the environment."""
     settings = Settings.from_env()
     who = Who(
@@ -123,7 +114,7 @@ def place_of(
         user or settings.user or operator_name() or "",
         session or settings.session,
     )
-    return Place(target_of(store, url, bootstrap, settings), who, settings)
+    return Place(target_of(**where, settings=settings), who, settings)
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:
@@ -150,7 +141,7 @@ _SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
 
 @click.group(invoke_without_command=True)
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 @click.pass_context
 def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -> None:
     """Show every setting in effect and its source.
@@ -189,7 +180,7 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
 @click.option("--policies", "policies_file", metavar="FILE", help="Policies file for this level.")
 @click.option("--reason", metavar="TEXT", help="Reason, kept with the record.")
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
+@json_option("Print the level's settings as one JSON document.")
 def save(
     *,
     level: str,
@@ -229,7 +220,7 @@ def save(
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @scope_options
 @click.option("--yes", is_flag=True, help="Clear all settings of a user or workspace without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
+@json_option("Print the level's settings as one JSON document.")
 def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **where: str | None) -> None:
     """Unset all or the named settings of a level; it then inherits them."""
     place = place_of(**where)
@@ -250,12 +241,7 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
 
 def show_table(rows: Sequence[Setting]) -> None:
     """Table of settings: value and source."""
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", title="Reliability settings in effect")
-    for name in ("Setting", "Value", "Source"):
-        shown.add_column(name, overflow="fold")
+    shown = lined_table("Setting", "Value", "Source", title="Reliability settings in effect")
     for row in rows:
         value = policy_text(row.value) if row.name.startswith("policies.") else _text(row.value)
         shown.add_row(row.name, value, _SHOWN.get(row.level, str(row.level)))
@@ -320,7 +306,7 @@ def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[auto|ask] [save workspace|user]", shell_complete=_words_of(RecoveryMode))
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Choose whether trust is restored automatically (auto) or by `trustfold recover` (ask).
 
@@ -334,7 +320,7 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
     "words", nargs=-1, metavar="[off|gentle|direct|full] [save workspace|user]", shell_complete=_words_of(NudgeLevel)
 )
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set the strongest nudge that models get.
 
@@ -351,7 +337,7 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
     shell_complete=_words_of(ModelSwitchStrategy),
 )
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set what happens when another model does better with a tool.
 
@@ -362,11 +348,11 @@ def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
     if words:
         _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
         return
-    states = place.target.overview().states
-    profiles = [one for one in states if one["kind"] == "model" and one.get("success_rate") is not None]
-    _show("model_switch_strategy", place.known(), as_json=as_json, **({"profiles": profiles} if as_json else {}))
-    if profiles and not as_json:
-        console().print(models_table(profiles))
+    models = [one for one in place.target.overview().of_kind(ModelUpdated) if one.state.success_rate is not None]
+    more = {"profiles": [one.record for one in models]} if as_json else {}
+    _show("model_switch_strategy", place.known(), as_json=as_json, **more)
+    if models and not as_json:
+        console().print(models_table([one.state for one in models]))
 
 
 def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:

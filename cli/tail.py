@@ -20,6 +20,7 @@ from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact_record
 from .clients.http import HttpTarget
+from .options import bootstrap_option
 from .publish import bodies
 from .render import ExitCode, TookTooLong, Unreachable, note
 
@@ -47,7 +48,7 @@ Publish = Callable[[Sequence[bytes]], Outcome]
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="PATH...")
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL; default: this user's own]")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@bootstrap_option()
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
 @click.option("--from-start", is_flag=True, help="On the first run, also publish what the files already contain.")
 @click.option("--once", is_flag=True, help="Publish what the files contain, then exit.")

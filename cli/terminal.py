@@ -1,9 +1,14 @@
-"""Styles of texts on a terminal by their meaning, and keys abbreviated to the width of a table."""
+"""Tables on a terminal: styles by meaning, shared layouts, and keys abbreviated to the width of a table."""
 
 from __future__ import annotations
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from ..schemas.decision_text import Tone
@@ -11,7 +16,6 @@ from ..schemas.decision_text import Tone
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 
 STYLES: dict[Tone, str] = {Tone.GOOD: GOOD, Tone.BAD: BAD, Tone.WARN: WARN, Tone.QUIET: QUIET}
-
 
 ELLIPSIS = "…"
 
@@ -41,3 +45,34 @@ class KeyText:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Minimum and maximum width."""
         return Measurement(min(len(self.key), LEAST), len(self.key))
+
+
+def lined_table(*columns: str, title: str | None = None) -> Table:
+    """Table with lines around its header and columns that fold long texts."""
+    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", title=title)
+    for name in columns:
+        table.add_column(Text(name), overflow="fold")
+    return table
+
+
+def fact_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """Table of names and texts, without header and lines."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style=QUIET, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(value))
+    return table
+
+
+CLOCK_WIDTH = 8
+"""Width in characters of a time of day."""
+
+
+def timed(clock: str, what: RenderableType) -> RenderableType:
+    """Text after its time of day."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=CLOCK_WIDTH, no_wrap=True, style=QUIET)
+    table.add_column(overflow="fold")
+    table.add_row(clock, what)
+    return Padding(table, (0, 0, 0, 1))

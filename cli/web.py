@@ -10,25 +10,19 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError
+from .options import bootstrap_option, listen_options
 from .render import ExitCode, note
 
 
 @click.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+@bootstrap_option("default: localhost:9092")
 @click.option(
     "--history",
     metavar="DIR",
     help="History that `trustfold record` writes for this Kafka. [env: TRUSTFOLD_HISTORY; default: "
     f"{DEFAULT_HISTORY}, if it exists]",
 )
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
-)
+@listen_options
 @click.option(
     "--allow-local-orders",
     is_flag=True,

@@ -18,6 +18,7 @@ from ..schemas.decision_text import counted
 from ..security.private_files import open_private, replace_file
 from .checks import Checker
 from .history import Chosen, history_options, open_history
+from .options import json_option
 from .render import note, note_any, write_json
 from .whatif_view import Folding, lasts
 
@@ -102,7 +103,7 @@ class Past(NamedTuple):
 )
 @click.option("--force", is_flag=True, help="With --write: replace an existing file.")
 @click.option("--html", metavar="FILE", help="With --search: write an HTML page with the plot.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def whatif(
     *,
     chosen: Chosen,

@@ -18,7 +18,7 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from ..render import TookTooLong, Unreachable
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
+from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, state_records, with_states
 
 TIMEOUT_S = 30.0
 """The server folds the whole body before it answers, so a large body takes long."""
@@ -50,7 +50,7 @@ class HttpTarget:
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
-        return Overview(body["states"], body["recovery_mode"], body.get("rules_fault"))
+        return Overview(state_records(body["states"]), body["recovery_mode"], body.get("rules_fault"))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -86,13 +86,13 @@ class HttpTarget:
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Replace the settings of scopes."""
-        self.hand_in("settings", [encode(change) for change in changes])
+        self.submit("settings", [encode(change) for change in changes])
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def configure_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions."""
-        self.hand_in("events", [encode(event) for event in events])
+        self.submit("events", [encode(event) for event in events])
 
-    def hand_in(self, topic: str, values: Sequence[bytes]) -> None:
+    def submit(self, topic: str, values: Sequence[bytes]) -> None:
         """Post records to a topic.
 
         Raises:

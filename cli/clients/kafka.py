@@ -14,7 +14,7 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who
+from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, state_records
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
 
@@ -47,7 +47,8 @@ class KafkaTarget:
         latest: dict[str, bytes | None] = {}
         for record in self._read("state"):
             latest[record.key] = record.value
-        return Overview([orjson.loads(value) for _, value in sorted(latest.items()) if value is not None], None)
+        records = (orjson.loads(value) for _, value in sorted(latest.items()) if value is not None)
+        return Overview(state_records(records), None)
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -75,7 +76,7 @@ class KafkaTarget:
             [Sent(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None) for one in changes]
         )
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def configure_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Write `session.configured` events."""
         topic = self.kafka.topic("events")
         self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])

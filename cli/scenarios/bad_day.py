@@ -1,4 +1,4 @@
-"""Writes `bad_day.ndjson`: a bad day of one agent, in five chapters.
+"""Writes `bad_day.ndjson`: a scripted day of one agent whose tools fail, in five chapters.
 
     python -m trustfold.cli.scenarios.bad_day
 
@@ -28,13 +28,13 @@ class Chapter(NamedTuple):
         session: its session id.
         title: heading.
         intro: text before its events.
-        moral: text after its events: what to learn from it.
+        result: text after its events: what trustfold did, and why.
     """
 
     session: str
     title: str
     intro: str
-    moral: str
+    result: str
 
 
 CHAPTERS = (
@@ -42,31 +42,31 @@ CHAPTERS = (
         "morning-report",
         "An API starts to fail",
         "The agent collects figures page by page, and the server answers 503.",
-        "One outage, one notification: it names the service. Trust asks the user, the circuit stops the traffic.",
+        "One outage gives one notification, which names the service. Trust asks the user; the circuit stops the calls.",
     ),
     Chapter(
         "tidy-up",
         "A dangerous command",
-        "Two refusals are nothing special. The third command is.",
+        "Two commands are refused. The third one is dangerous.",
         "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
     ),
     Chapter(
         "tickets",
-        "A server dies, its neighbour does not",
-        "Two tools of one MCP server time out. Another server works on.",
-        "Calls of all its tools count for the service, so a dead server is seen after two of them, and only there.",
+        "One server fails, another one works",
+        "Two tools of one MCP server time out. Another server answers.",
+        "Calls of all its tools count for the service, so an outage is detected after two of them.",
     ),
     Chapter(
         "research",
-        "Round and round",
-        "Every call succeeds, and nothing moves: the same question, the same answer.",
-        "A loop is the same call with the same result. The nudges grow until somebody looks.",
+        "The same call again and again",
+        "Every call succeeds, but the agent makes no progress: same arguments, same result.",
+        "The same call with the same result is a loop. Its nudges become stronger until the session is paused.",
     ),
     Chapter(
         "restore",
-        "All talk",
-        "Four turns. The model announces work, looks at its tools, announces again.",
-        "Words without an action are counted across turns: a hint, a notice, then a pause.",
+        "Announcements without actions",
+        "In four turns the model announces work, lists its tools once, and announces again.",
+        "Turns without an action are counted across the session: a hint, guidance, then a pause.",
     ),
 )
 

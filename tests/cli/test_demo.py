@@ -70,7 +70,7 @@ def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
     flowing = re.sub(r"[▌─\s]+", " ", shown)
     for chapter in bad_day.CHAPTERS:
         assert chapter.title in flowing
-        assert chapter.moral in flowing
+        assert chapter.result in flowing
     for word in (
         "ESCALATED",
         "BLOCKED",

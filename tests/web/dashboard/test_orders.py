@@ -160,14 +160,17 @@ def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
         assert client.post("/orders", data=fields | wrong).status_code == 400
 
 
+ENVELOPE = {"schema_version": "1.0", "id": "s1", "time": "2026-11-22T00:00:00.000Z", "workspace_id": "w"}
+
+
 def trust(key: str, state: str = "escalated", **more: Any) -> dict[str, Any]:
     """A public state of trust."""
-    return {"kind": "trust", "key": key, "scope": "tool", "workspace_id": "w", "state": state} | more
+    return ENVELOPE | {"kind": "trust", "key": key, "scope": "tool", "state": state} | more
 
 
 def test_orders_are_those_of_the_command_line() -> None:
     """An order for a tool reaches its keys by one command and closes its circuit; one for a key is about that alone."""
-    circuit = {"kind": "breaker", "key": "tool:bash", "workspace_id": "w", "state": "open"}
+    circuit = ENVELOPE | {"kind": "breaker", "key": "tool:bash", "state": "open"}
     known = [trust("bash|command=git"), trust("bash|command=rm"), circuit, trust("other")]
     whole = records_for(Given("reset", "bash", "w", "n"), known, AT)
     assert [(type(one).__name__, one.key) for one in whole] == [("TrustReset", "bash"), ("BreakerClose", "tool:bash")]  # type: ignore[union-attr]
