@@ -34,27 +34,27 @@ from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranked, Ranking, StuckSession
-from .render import Site, segment
+from .render import Site, segment, sentence
 
 PAGE_ROWS = 50
 TOOL_ROWS = 15
 FEED_ROWS = 20
 
 MAX_REASON = 300
-"""Characters of a reason on this page; the page of the decision has all of it."""
+"""Maximum characters of a reason on this page; the page of the decision shows all of it."""
 
 SPARK_MS = 3_600_000
-"""Span of the small pictures of failures: an hour."""
+"""Time range of the sparklines, in milliseconds: an hour."""
 
 
 class Asked(NamedTuple):
-    """What the query string asks for.
+    """Parsed query string; invalid values count as missing.
 
     Attributes:
-        state: a word of the ranking, `needed` (everything that needs a person) or `all`.
-        workspace: only there; empty: everywhere.
-        text: only keys that hold it.
-        page: of the list, from 1.
+        state: a word of the ranking, `needed` (all words of `TROUBLE`) or `all`.
+        workspace: workspace to show; empty: all.
+        text: text that the keys contain; empty: any.
+        page: page of the list, from 1.
     """
 
     state: str = "needed"
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
-        """Read a query string; what is wrong in it counts as not asked."""
+        """Parse a query string."""
         state, page = query.get("state", "needed"), query.get("page", "1")
         return cls(
             state if state in {*WORDS, "all"} else "needed",
@@ -75,35 +75,35 @@ class Asked(NamedTuple):
 
     @property
     def words(self) -> Sequence[str]:
-        """The words asked for; they stand together in the ranking."""
+        """Words of the ranking that are shown; they are adjacent in it."""
         if self.state == "needed":
             return TROUBLE
         return WORDS[:-1] if self.state == "all" else (self.state,)
 
-    def takes(self, place: Place) -> bool:
-        """Whether a place matches workspace and text, whatever its word."""
+    def matches(self, place: Place) -> bool:
+        """True if a place has the workspace and the text; its word does not count."""
         return self.workspace in {"", place.workspace} and (
             not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
         )
 
 
 class Row(NamedTuple):
-    """A key or a session in words.
+    """Row of the list: a key or a stuck session.
 
     Attributes:
-        id: of its element on the page.
-        word: for shape and colour; one of `WORDS`.
-        text: what is said beside the shape.
-        title: the key, or the session.
-        url: page of it.
+        id: id of its element on the page.
+        word: one of `WORDS`; gives shape and colour.
+        text: text beside the shape.
+        title: key, or session id.
+        url: page of the key or session.
         where: workspace, or user.
-        reason: in one sentence.
-        why_url: page of the decision behind it; empty where that is not known.
-        value: what was counted, beside its threshold.
-        since: when it began, RFC 3339.
-        onward: what comes next by itself.
-        orders: names of `ORDERS`, the one that resolves it first.
-        about: fields that the orders carry.
+        reason: reason of the state, one sentence.
+        why_url: page of the decision that caused the state; empty if unknown.
+        value: count beside its threshold: `3/5`.
+        since: start of the state, RFC 3339.
+        onward: next change without intervention.
+        orders: names in `ORDERS`, the one that resolves it first.
+        about: hidden fields of the form that sends the orders.
     """
 
     id: str
@@ -122,12 +122,16 @@ class Row(NamedTuple):
 
 
 class ToolRow(NamedTuple):
-    """A tool and how it does.
+    """Row of the table of tools.
 
     Attributes:
-        ticks: places of its latest counted failures on a line of an hour, 0 to 100.
-        failures: how many those are.
-        keys: how many of its keys, circuits and scores are away from their default.
+        word: word of its worst key; gives shape and colour.
+        name: tool or service.
+        url: its page.
+        where: workspace.
+        failures: counted failures in the last hour.
+        ticks: positions of these on the sparkline: 0 an hour ago, 100 now.
+        keys: number of its keys, circuits and scores that differ from their default.
     """
 
     word: str
@@ -140,7 +144,7 @@ class ToolRow(NamedTuple):
 
 
 class FeedLine(NamedTuple):
-    """A decision in words."""
+    """Decision of the feed: its text, its page, and the page of its session."""
 
     time: str
     line: Line
@@ -150,14 +154,20 @@ class FeedLine(NamedTuple):
 
 
 class NowPage(NamedTuple):
-    """All that the page shows.
+    """Content of the page.
 
     Attributes:
-        counts: how many places have each word, worst first; of the asked workspace and text.
-        total: rows on all pages of the list.
-        empty: why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not arrive
-            (`fault`); else empty.
-        measured: how many tools there are, in words.
+        asked: query string.
+        rows: this page of the list.
+        counts: words and their numbers of places, worst first, filtered by workspace and text.
+        total: number of rows on all pages of the list.
+        page, last: number of this page and of the last one, from 1.
+        tools: tools, the worst first, at most `TOOL_ROWS`.
+        feed: latest decisions, newest first.
+        workspaces: names of all workspaces, for completion.
+        empty: reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not
+            arrive (`fault`); empty if there are rows.
+        measured: number of tools, as text.
     """
 
     asked: Asked
@@ -174,12 +184,12 @@ class NowPage(NamedTuple):
 
 
 def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = None) -> NowPage:
-    """The page for what is asked."""
+    """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     ranked = ranking.ranked(now_ms)
     if asked.workspace or asked.text:
-        ranked = [place for place in ranked if asked.takes(place)]
+        ranked = [place for place in ranked if asked.matches(place)]
         counts = Counter(place.word for place in ranked)
     else:
         counts = ranking.counts
@@ -244,12 +254,12 @@ def row_of(place: Place, state: Ranked, board: Board, now: datetime) -> Row:
 
 
 def row_id(key: str) -> str:
-    """Id of a row's element; the same however the row changes."""
+    """Id of a row's element, which depends on its key alone."""
     return f"row{blake2b(key.encode(), digest_size=6).hexdigest()}"
 
 
 def key_url(key: str, workspace: str = "") -> str:
-    """Page of a key."""
+    """URL of a key's page."""
     return f"/tools/{segment(key)}" + (f"?{urlencode({'workspace': workspace})}" if workspace else "")
 
 
@@ -272,7 +282,7 @@ def _described(state: Ranked, word: str, now: datetime) -> _Description:
             tags = ", ".join(state.tags)
             reason = f"{counted(int(state.failures or 0), 'counted failure')}{': ' if tags else ''}{tags}"
             value = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
-            return _Description(f"quality {word}", _sentence(reason), value)
+            return _Description(f"quality {word}", sentence(reason), value)
         case StuckSession():
             return _stuck(state)
     return _Description(word, "")
@@ -284,7 +294,7 @@ def _trust(state: TrustUpdated, now: datetime) -> _Description:
         reason, onward = "has earned its trust back and waits for an operator", ""
     # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
     value = "" if state.state is TrustState.BLOCKED else failures_words(state)
-    return _Description(plain(state.state), _sentence(reason), value, onward)
+    return _Description(plain(state.state), sentence(reason), value, onward)
 
 
 def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
@@ -293,9 +303,7 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
     )
     if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _Description(
-        text, _sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now)
-    )
+    return _Description(text, sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now))
 
 
 def _stuck(state: StuckSession) -> _Description:
@@ -304,15 +312,11 @@ def _stuck(state: StuckSession) -> _Description:
     reason = f"{plain(worst.pattern)}{': ' if tools else ''}{tools}"
     reason += f", and {counted(state.patterns - 1, 'other pattern')}" if state.patterns > 1 else ""
     reason += f" (agent {worst.agent_id})" if worst.agent_id else ""
-    return _Description(f"stuck, {worst.severity}", _sentence(reason), times(worst.repetitions))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+    return _Description(f"stuck, {worst.severity}", sentence(reason), times(worst.repetitions))
 
 
 def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> list[ToolRow]:
-    """The tools that do worst, each by its worst key."""
+    """Tools sorted by their worst key, at most `TOOL_ROWS`."""
     worst: dict[tuple[str, str], Place] = {}
     for place in ranked:
         if place.word != "stuck" and not place.key.startswith("stuck:"):
@@ -333,7 +337,7 @@ def _tool_row(place: Place, state: Ranked, keys: int, now_ms: int) -> ToolRow:
 
 
 def feed_line(decision: DecisionBase) -> FeedLine:
-    """A decision in words, with the pages it leads to."""
+    """Line of the feed for a decision."""
     session = decision.session_id or ""
     line = line_of(msgspec.to_builtins(decision))
     if len(line.why) > MAX_REASON:
@@ -348,10 +352,10 @@ def feed_line(decision: DecisionBase) -> FeedLine:
 
 
 def now_routes(site: Site) -> Sequence[Route]:
-    """Path of this page."""
+    """Route of this page."""
 
     async def now(request: Request) -> Response:
-        """What needs a person, first."""
+        """Render the page."""
         asked = Asked.of(request.query_params)
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         needed = sum(count for word, count in page.counts if word in TROUBLE)

@@ -33,9 +33,9 @@ from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...schemas.public_state import BreakerUpdated, PublicState
 from ...streams.embedded.sign_in import Role
-from .forms import own_path, read_form
 from .order_labels import ORDERS
 from .render import Site
+from .sign_in import own_path, read_form
 
 NO_ORDERS = (
     "Orders take the operator's token. Sign in with it, or give the order at the command line: `trustfold status` "

@@ -145,6 +145,7 @@ def environment() -> Environment:
         nth=nth,
         digest=digest,
         prose=prose,
+        sentence=sentence,
     )
     return made
 
@@ -236,6 +237,11 @@ def number(value: float, digits: int = 3) -> str:
 def digest(fields: Mapping[str, str]) -> str:
     """Short digest of some fields; equal fields give the same digest."""
     return blake2b("\x1f".join(fields.values()).encode(), digest_size=6).hexdigest()
+
+
+def sentence(text: str) -> str:
+    """A text with a capital first letter and a mark at its end."""
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
 
 
 def prose(text: str) -> Markup:

@@ -64,12 +64,12 @@ class ToolLine(NamedTuple):
     """A tool or service of the list.
 
     Attributes:
-        word: of the worst state of its keys now, as `ranking.WORDS`; empty where nothing is known.
+        word: word of its worst key now, of `ranking.WORDS`; empty if nothing is known.
         name: tool, or `service:` and its name.
         url: its page.
-        keys: how many of its keys are away from their default now.
-        row: numbers of the history, by columns of the query; empty where nothing is recorded.
-        rate: failure rate in words, with what it was counted from.
+        keys: number of its keys that differ from their default now.
+        row: numbers of the history, by columns of the query; empty if nothing is recorded.
+        rate: failure rate with its counts and its 95 % interval, as text.
     """
 
     word: str
@@ -83,7 +83,7 @@ class ToolLine(NamedTuple):
 def tool_lines(
     answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime
 ) -> list[ToolLine]:
-    """Tools and services with their worst state now and their numbers; a tool that has but a state is there, too."""
+    """Tools and services with their worst state now and their numbers, also those that only have a state."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     worst: dict[str, str] = {}
@@ -119,7 +119,7 @@ _ORDER: dict[str, Any] = {
 
 
 def rate_words(row: Mapping[str, Any]) -> str:
-    """A failure rate with its counts and its interval; few calls are no claim."""
+    """Failure rate with its counts and its 95 % interval; only the counts if there are fewer than `FEW` calls."""
     judged = row["judged"]
     if judged < FEW:
         return f"{row['failures']}/{judged}: too few"
@@ -127,13 +127,13 @@ def rate_words(row: Mapping[str, Any]) -> str:
 
 
 class Subject(NamedTuple):
-    """What the page of a key is about.
+    """Subject of a page: a tool, a service or a trust key.
 
     Attributes:
-        key: tool, `service:NAME`, or a trust key.
-        name: as the history names it.
-        calls: condition in SQL for its calls; `$name` is the name.
-        states: the same for its states.
+        key: tool, `service:NAME`, or trust key.
+        name: its name in the history.
+        calls: SQL condition that selects its calls; `$name` is the name.
+        states: SQL condition that selects its states.
     """
 
     key: str
@@ -143,7 +143,7 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, key: str) -> Subject:
-        """The subject of a key; `tool:bash` is the tool `bash`."""
+        """Subject of a key; `tool:bash` is the tool `bash`."""
         if key.startswith("service:"):
             own = "(subject = 'service:' || $name OR service_of(subject) = $name)"
             return cls(key, key.removeprefix("service:"), "service = $name", own)
@@ -153,7 +153,7 @@ class Subject(NamedTuple):
         return cls(name, name, "tool_name = $name", "tool_of(subject) = $name")
 
     def numbers(self) -> Question:
-        """Its four numbers."""
+        """Question of its four numbers."""
         return Question(
             "numbers",
             "How does it do?",
@@ -162,7 +162,7 @@ class Subject(NamedTuple):
         )
 
     def over_time(self) -> Question:
-        """Its failures and latency over time."""
+        """Question of its failures and latency over time."""
         return Question(
             "over-time",
             "How often did it fail, and how long did it take?",
@@ -171,7 +171,7 @@ class Subject(NamedTuple):
         )
 
     def failures(self) -> Question:
-        """Its failures by signature."""
+        """Question of its failures by signature."""
         return Question(
             "failures-of",
             "What are its failures?",
@@ -192,7 +192,7 @@ class Subject(NamedTuple):
         )
 
     def spans(self) -> Question:
-        """States of its keys and circuits."""
+        """Question of the states of its keys and circuits."""
         return Question(
             "states",
             "In which state was it?",
@@ -202,7 +202,7 @@ class Subject(NamedTuple):
         )
 
     def by(self, column: str, title: str) -> Question:
-        """Its calls by another column."""
+        """Question of its calls grouped by a column."""
         return Question(
             f"by-{column}",
             title,
@@ -222,15 +222,21 @@ class Subject(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A failure of a tool, the same across sessions.
+    """Failures of a tool with the same text, across sessions.
 
     Attributes:
-        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but it was
-            there before the shown time), `escalating` (in the last tenth surely more than three times as often as else),
-            or empty.
-        trend: points of a small picture, x from 0 to 100, y from 0 (most) to 24.
-        most: failures of the worst step of the trend.
-        url: page of the last session with it, at that event.
+        name: text without names, numbers and paths.
+        severity: most frequent severity.
+        failures: number of failures.
+        sessions: number of sessions with it.
+        first_seen, last_seen: times of the first and the last one in the shown time, UTC.
+        kind: error type and HTTP status.
+        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also
+            seen before the shown time), `escalating` (significantly more than three times as frequent in the last
+            tenth), or empty.
+        trend: points of the sparkline, x from 0 to 100, y from 0 (most) to 24.
+        most: failures in the worst step of the trend.
+        url: page of the session of the last one, at that event.
     """
 
     name: str
@@ -249,7 +255,7 @@ class Signature(NamedTuple):
 def signatures(
     answer: Answer, window: Window | None, step: timedelta, before: Collection[str | None] = ()
 ) -> list[Signature]:
-    """Failures by signature with their trend over the shown time; `before` are those that were there before it."""
+    """Failures by signature with their trend over the shown time; `before` are the signatures seen before it."""
     found = []
     for row in objects(answer):
         counts: Mapping[datetime, int] = row["trend"] or {}
@@ -273,7 +279,7 @@ def signatures(
 
 
 def _state(row: Mapping[str, Any], window: Window | None, before: Collection[str | None]) -> str:
-    """How a failure has changed of late."""
+    """State of a signature: `new`, `back`, `escalating` or empty."""
     if window is None:
         return ""
     late = window.end - (window.end - window.begin) / 10
@@ -317,7 +323,7 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
 
 
 def states_of(board: Board, key: str, now: datetime) -> list[Row]:
-    """What is known of a key now, of its tool where it is one: the worst first."""
+    """Rows of a key's current state; for a tool those of all its keys, the worst first."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     own = [
@@ -341,7 +347,7 @@ def key_of(decision: DecisionBase) -> str:
 
 
 def decided_of(board: Board, key: str) -> list[FeedLine]:
-    """Latest decisions about a key or its tool, as long as they are remembered."""
+    """Latest decisions about a key, or about any key of a tool, that are still in memory."""
     found = []
     for one in board.feed(200):
         about = key_of(one)
@@ -351,11 +357,11 @@ def decided_of(board: Board, key: str) -> list[FeedLine]:
 
 
 def tool_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
+    """Routes of these pages."""
     archive = site.archive
 
     async def tools(request: Request) -> Response:
-        """Every tool and service by health."""
+        """Render the list."""
         now, query = site.clock(), request.query_params
         narrowing, text = Narrowing.of(query, now), query.get("q", "").strip()
         sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
@@ -377,7 +383,7 @@ def tool_routes(site: Site) -> Sequence[Route]:
         )  # fmt: skip
 
     async def tool(request: Request) -> Response:
-        """One tool, service or key."""
+        """Render the page of a tool, service or key."""
         now = site.clock()
         narrowing = Narrowing.of(request.query_params, now)
         subject = Subject.of(request.path_params["key"])
@@ -502,5 +508,5 @@ def _span(step: timedelta) -> str:
 def _unknown(site: Site, request: Request, key: str) -> Response:
     return site.render(
         request, "message.html", status=404, title="Nothing is known of this key",
-        text=f"No call, state or decision of {key} is kept here. Names are as agents write them, upper and lower case included.", back="/tools",
+        text=f"No call, state or decision of {key} is kept here. Names are case-sensitive.", back="/tools",
     )  # fmt: skip

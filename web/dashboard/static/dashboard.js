@@ -75,7 +75,7 @@
     lostAt = 0;
     const news = Math.max(0, ...unseen.values());
     if (paused) show("paused", news ? `Paused, ${plural(news, "new")}` : "Paused");
-    else show("live", "Live");
+    else show("live", $("#freshness.state-blocked") ? "Connected" : "Live"); // the server may lack its data
   }
 
   function lost() {
