@@ -133,7 +133,7 @@ class Board:
                     topics[f"session:{session}"] += 1
         if len(self._decided) + len(self._new) > MAX_WAITING:
             self._take(0)
-        self.tell(topics)
+        self.notify(topics)
 
     def forget(self, topic: str) -> None:
         """Drop the state from records of a topic, and all latest decisions."""
@@ -148,7 +148,7 @@ class Board:
         elif topic == "state":
             self.apply([Change("state", key, None) for key in self._states])
 
-    def tell(self, topics: Mapping[str, int]) -> None:
+    def notify(self, topics: Mapping[str, int]) -> None:
         """Notify the listeners of changed topics."""
         if topics:
             for listener in self.listeners:

@@ -142,7 +142,7 @@ class EmbeddedSource:
         watched = self.board.watched
         if any(topic.startswith("session:") for topic in watched):
             sessions = (session_of(value) for request in requests for value in request.values)
-            self.board.tell(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
+            self.board.notify(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
 
     def _listen(self, outputs: Sequence[Output]) -> None:
         self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)

@@ -27,7 +27,7 @@ from ...history.queries import plain
 from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
 from .history_answers import Archive, Found, Unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
-from .render import Site, link, segment
+from .render import Site, link, positive, segment
 
 ROWS = 50
 MOST_ROWS = 10_000
@@ -68,10 +68,10 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Parse a query string; invalid numbers count as missing."""
-        rows = min(_whole(query.get("rows"), ROWS), MOST_ROWS)
+        rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
         return cls(
             Narrowing.of(query, now),
-            min(_whole(query.get("page"), 1), REACHED // rows),
+            min(positive(query.get("page")), REACHED // rows),
             rows,
             query.get("compare") == "1",
         )
@@ -317,7 +317,3 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
         table=Markup(rows),  # noqa: S704 - all parts are escaped
         sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
     )  # fmt: skip
-
-
-def _whole(text: str | None, default: int) -> int:
-    return max(1, int(text)) if text and text.isdecimal() and len(text) < 7 else default

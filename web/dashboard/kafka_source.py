@@ -233,7 +233,7 @@ class KafkaSource:
             self._kept = [one for one in self._kept if _topic_of(one.place) != topic]
 
     def _turned(self) -> None:
-        self.board.tell({"now": 1})
+        self.board.notify({"now": 1})
 
     def _seen(self, at_ms: int) -> None:
         self._newest_ms = max(self._newest_ms or 0, at_ms) or None
@@ -267,7 +267,7 @@ class KafkaSource:
                 if written is not None and self._standing.ends[events] > written:
                     self._seen(time.time_ns() // 1_000_000)
                     # only the topic shows which sessions have new events; their pages poll it
-                    self.board.tell({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
+                    self.board.notify({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
                 written = self._standing.ends[events]
             await asyncio.sleep(LOOK_S)
 

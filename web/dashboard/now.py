@@ -34,7 +34,7 @@ from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
 from .ranking import TROUBLE, WORDS, Place, Ranked, Ranking, StuckSession
-from .render import Site, segment, sentence
+from .render import Site, page_within, positive, segment, sentence
 
 PAGE_ROWS = 50
 TOOL_ROWS = 15
@@ -65,12 +65,12 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
         """Parse a query string."""
-        state, page = query.get("state", "needed"), query.get("page", "1")
+        state = query.get("state", "needed")
         return cls(
             state if state in {*WORDS, "all"} else "needed",
             query.get("workspace", ""),
             query.get("q", "").strip(),
-            max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+            positive(query.get("page")),
         )
 
     @property
@@ -196,8 +196,7 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     words = asked.words
     begin = sum(counts[word] for word in WORDS[: WORDS.index(words[0])])
     total = sum(counts[word] for word in words)
-    last = max(1, -(-total // PAGE_ROWS))
-    page = min(asked.page, last)
+    page, last = page_within(asked.page, total, PAGE_ROWS)
     first = begin + (page - 1) * PAGE_ROWS
     shown = ranked[first : min(first + PAGE_ROWS, begin + total)]
     return NowPage(

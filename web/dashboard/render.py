@@ -162,6 +162,17 @@ def raw(value: str) -> Markup:
     return escape(value)
 
 
+def positive(text: str | None, default: int = 1) -> int:
+    """Number of a query string, at least 1 and at most six digits; the default for anything else."""
+    return max(1, int(text)) if text and text.isdecimal() and len(text) < 7 else default
+
+
+def page_within(page: int, total: int, rows: int) -> tuple[int, int]:
+    """Number of the page to show, which is `page` or the last one, and of the last one."""
+    last = max(1, -(-total // rows))
+    return min(page, last), last
+
+
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 

@@ -213,13 +213,13 @@ class Shelf:
             decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
         new = [one.record for one in events if not one.offset or one.offset > kept.last]
 
-        def tell() -> Timeline:
+        def build() -> Timeline:
             kept.telling.hear(new)
             return kept.telling.timeline(
                 [Decided(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
             )
 
-        kept.told = await run_in_threadpool(tell)
+        kept.told = await run_in_threadpool(build)
         kept.last, kept.stand = max([kept.last, *places]), stand
         return kept.told
 

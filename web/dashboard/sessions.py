@@ -16,7 +16,7 @@ from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decision_text import counted, plain
 from ...security.untrusted import visible
-from .render import Site, segment
+from .render import Site, page_within, positive, segment
 from .source import Placed
 
 PAGE_ROWS = 50
@@ -48,13 +48,12 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
         """Parse a query string."""
-        page = query.get("page", "1")
         return cls(
             "stuck" if query.get("state") == "stuck" else "",
             query.get("workspace", ""),
             query.get("model", ""),
             query.get("q", "").strip(),
-            max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+            positive(query.get("page")),
         )
 
 
@@ -102,8 +101,7 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
         and asked.text.lower() in one.session_id.lower()
         and (not asked.state or one.stuck_now(now_ms))
     ]
-    last = max(1, -(-len(taken) // PAGE_ROWS))
-    page = min(asked.page, last)
+    page, last = page_within(asked.page, len(taken), PAGE_ROWS)
     shown = ranked(taken, now_ms)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
     return SessionsPage(
         asked,

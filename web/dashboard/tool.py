@@ -30,7 +30,7 @@ from .history_answers import Archive
 from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
-from .render import Site, link, segment
+from .render import Site, link, page_within, positive, segment
 
 PAGE_ROWS = 50
 MOST_TOOLS = 2_000
@@ -365,7 +365,6 @@ def tool_routes(site: Site) -> Sequence[Route]:
         now, query = site.clock(), request.query_params
         narrowing, text = Narrowing.of(query, now), query.get("q", "").strip()
         sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
-        page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 7 else 1
         answer, why = None, ""
         try:
             if wanted := query.get("download"):
@@ -374,8 +373,7 @@ def tool_routes(site: Site) -> Sequence[Route]:
         except TrustfoldError as error:
             why = str(error)
         lines = tool_lines(answer, site.source.board, narrowing, sort, text, now)
-        last = max(1, -(-len(lines) // PAGE_ROWS))
-        page = min(max(page, 1), last)
+        page, last = page_within(positive(query.get("page")), len(lines), PAGE_ROWS)
         return site.render(
             request, "tools.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=lines[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
             total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why,

@@ -33,7 +33,6 @@ def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str =
     record = {
         "schema_version": "1.0",
         "type": "state.updated",
-        "schema_version": "1.0",
         "id": f"{kind}-{key}",
         "time": at(age),
         "since": at(age),
