@@ -54,7 +54,7 @@ def web(
         from ..streams.embedded.sign_in import Roles
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
-        from ..web.kafka_app import make_app
+        from ..web.routes import kafka_app
     except ImportError as missing:
         raise ConfigError(
             f"the dashboard over Kafka is not installed here ({missing}); "
@@ -69,7 +69,7 @@ def web(
     check_exposure(address, ours.token)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and the lines below report it
     source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
-    app = make_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
+    app = kafka_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)
     url = address_of(listener)
     stopped = serve(app, listener, lambda: note(f"the dashboard is at {url}, over {source.name}; Ctrl-C stops it"))

@@ -67,6 +67,11 @@ def kafka_source(cluster_id: str, topic_prefix: str) -> str:
     return f"kafka {cluster_id} {topic_prefix}*"
 
 
+def store_source(identity: object, path: Path) -> str:
+    """Source, as in `source_of`, of a directory with the records of a store; one without an id is named by its path."""
+    return f"store {identity or path.absolute()}"
+
+
 def name_of(partition: int, first: int, last: int) -> str:
     """File name for a range of offsets."""
     return f"{partition}-{first}-{last}.parquet"

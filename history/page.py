@@ -98,6 +98,8 @@ def _scrolled(markup: str, title: str) -> str:
 def _cell(name: str, value: Any, href: str) -> str:
     shown = shown_as(name, value)
     kind = _NUMERIC if isinstance(value, (int, float)) else ' class="w"' if len(shown) > 60 else ""
+    if isinstance(value, datetime):
+        kind = ' class="t"'
     inside = f'<a href="{escape(href)}">{escape(shown)}</a>' if href and shown else escape(shown)
     return f"<td{kind}>{inside}</td>"
 

@@ -477,7 +477,7 @@ def _scale(most: float, unit: str, left: float = LEFT, *, least: float = 0.0, sh
         )
     middle = HEIGHT / 2
     marks.append(
-        f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>'
+        f'<text class="axis" x="{left - 44}" y="{middle}" text-anchor="middle" transform="rotate(-90 {left - 44} {middle})">{escape(unit)}</text>'
     )
     return marks
 

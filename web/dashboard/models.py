@@ -16,7 +16,7 @@ from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
 from ...projections.tool.models import Z_95, wilson_bounds
-from .history import shown_figure, unanswered
+from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
@@ -54,13 +54,13 @@ _MODELS = Question(
 
 
 class Measured(NamedTuple):
-    """A share with its counts and its interval.
+    """Share with its counts and its 95 % interval.
 
     Attributes:
-        text: in words: `40 % (4/10)`, `3/4`, or empty where nothing was measured.
-        interval: in words; empty where there is too little for a claim.
-        value: None where there is too little for a claim.
-        url: what stands behind it.
+        text: `40 % (4/10)`; below `FEW` trials `3/4`; empty without trials.
+        interval: as text; empty below `FEW` trials.
+        value: the share, 0 to 1; None below `FEW` trials.
+        url: page of the records behind it.
     """
 
     text: str
@@ -70,15 +70,20 @@ class Measured(NamedTuple):
 
 
 class ModelLine(NamedTuple):
-    """A model.
+    """Row of the table of models.
 
     Attributes:
-        failed: calls that failed.
-        own: failures that the model caused by what it sent, of its failures.
-        stuck: sessions that were stuck.
-        per_thousand: patterns per 1,000 calls; None below the minimum of calls.
-        patterns: how many those are.
-        nudged: nudges that helped.
+        model: its name.
+        url: this page, filtered by the model.
+        calls: number of calls.
+        sessions: number of sessions.
+        failed: share of its calls that failed.
+        own: share of its failures that its own input caused.
+        stuck: share of its sessions that were stuck.
+        per_thousand: patterns per 1,000 calls; None below `FEW` calls.
+        patterns: number of patterns.
+        patterns_url: page of these.
+        nudged: share of judged nudges that helped.
     """
 
     model: str
@@ -95,7 +100,7 @@ class ModelLine(NamedTuple):
 
 
 def measured(hits: int, trials: int, url: str) -> Measured:
-    """A share; below `FEW` trials only its counts."""
+    """Share of hits among trials; below `FEW` trials only its counts."""
     if trials < FEW:
         return Measured(f"{hits}/{trials}" if trials else "", "", None, url)
     low, high = wilson_bounds(hits, trials, Z_95)
@@ -103,7 +108,7 @@ def measured(hits: int, trials: int, url: str) -> Measured:
 
 
 def model_lines(answer: Answer, narrowing: Narrowing, sort: str) -> list[ModelLine]:
-    """Models, sorted; what is no claim comes last."""
+    """Rows sorted by a name in `SORTS`; shares of too few trials come last."""
     every = [_line(row, narrowing) for row in objects(answer)]
     return sorted(every, key=lambda one: (*_ORDER[sort](one), one.model))
 
@@ -142,15 +147,17 @@ _ORDER: dict[str, Any] = {
 
 
 def model_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
+    """Route of this page."""
     archive = site.archive
 
     async def models(request: Request) -> Response:
-        """All models."""
+        """Render the page."""
         narrowing = Narrowing.of(request.query_params, site.clock())
         sort = request.query_params.get("sort", "")
         sort = sort if sort in SORTS else SORTS[0]
         try:
+            if wanted := request.query_params.get("download"):
+                return await downloaded(archive, wanted, [_MODELS], narrowing.filters)
             every, cells, stuck, nudges = await asyncio.gather(
                 archive.ask(_MODELS, narrowing.filters, MOST_MODELS),
                 *(archive.ask(BY_NAME[name], narrowing.filters, 400) for name in ("models", "patterns", "nudges")),
@@ -164,6 +171,7 @@ def model_routes(site: Site) -> Sequence[Route]:
         return site.render(
             request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
             cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,
+            sql=copied_sql(_MODELS, MOST_ROWS),
         )  # fmt: skip
 
     return [Route("/models", models)]
