@@ -17,7 +17,7 @@ from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.tool_class import class_by_args, class_by_name
 from trustfold.schemas.vocabulary import ToolClass
 
-from .case import UnknownWord, times
+from .case import UnknownWord, known, refuse_fields, times
 from .world import World
 
 CALL_FIELDS = frozenset(
@@ -39,8 +39,8 @@ _SIMPLE_FIELDS = {
     "model_active": {"model", "available"},
     "permission": {"tool", "args", "granted", "call_id", "times"},
 }
-EVENTS = frozenset({"tool_call", "tool_started", "tool_finished", *_SIMPLE_FIELDS})
-"""Kinds of events that `Calls` translates."""
+EVENTS = _SIMPLE_FIELDS | dict.fromkeys(("tool_call", "tool_started", "tool_finished"), CALL_FIELDS)
+"""Kinds of events that `Calls` translates, and their fields."""
 
 ERROR_CLASSES = {
     **dict.fromkeys(("transport", "connection", "network", "rate_limit", "rate_limited", "unavailable"), "transient"),
@@ -387,8 +387,4 @@ def _starts_with_finishes(given: list[dict[str, Any]]) -> set[int]:
 
 
 def _check_fields(event: dict[str, Any]) -> None:
-    kind = event["ev"]
-    allowed = CALL_FIELDS if kind.startswith("tool_") else _SIMPLE_FIELDS[kind] | {"ev"}
-    unknown = sorted(event.keys() - allowed)
-    if unknown:
-        raise UnknownWord(f"field {unknown[0]!r} of event {kind!r}")
+    refuse_fields(event, known(event["ev"], EVENTS, "event") | {"ev"}, f"event {event['ev']!r}")
