@@ -153,7 +153,6 @@ def test_output_ids_are_unique(lines: list[bytes]) -> None:
 
 def test_states_do_not_grow_with_the_length_of_a_session() -> None:
     """However long a session goes on, its state, that of a tool, a user or a model needs no more room."""
-
     story = Story(user="ada", model="m")
 
     def sizes(first: int, last: int) -> dict[str, int]:
