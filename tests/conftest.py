@@ -3,10 +3,15 @@
 import asyncio
 import inspect
 import os
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Tests start hundreds of processes: each would compile the package anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["broker_kit.plugin"]
 

@@ -7,11 +7,13 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from trustfold.guard import EnvelopeRejected, RetryPolicy, ToolFailed, ToolGuard
 from trustfold.guard.attempts import delay_ms
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
+from trustfold.guard.result import ToolResult
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus, ToolCallEnvelope, ToolResultEnvelope
 from trustfold.schemas.vocabulary import Severity
@@ -301,8 +303,6 @@ async def test_a_call_that_makes_no_sense_is_a_failed_result(wrong: dict[str, An
 
 async def test_envelopes_go_in_and_out_as_json() -> None:
     """A request from elsewhere, as text; its result, in the same form."""
-    import msgspec
-
     guard = guard_for_tests()
 
     async def send(to: str) -> dict[str, str]:
@@ -347,3 +347,17 @@ async def test_shadow_mode_computes_and_enforces_nothing() -> None:
     assert guard.metrics.value(SHADOW, "get", "circuit_open") == 3
     assert len(published(guard, "tool_call.finished")) == 3
     assert guard.check("get").allowed
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "shown"),
+    [
+        (ResultStatus.ERROR, {"failed": "at line 3"}, {"content": {"failed": "at line 3"}}),
+        (ResultStatus.ERROR, None, None),
+        (ResultStatus.SUCCESS, None, {"content": None}),
+    ],
+)
+def test_an_envelope_shows_what_a_tool_returned(status: ResultStatus, output: Any, shown: Any) -> None:
+    """Of a failed call as well, where the tool returned something; a tool that returns nothing returned that."""
+    result = ToolResult(request_id="r", tool_name="t", status=status, output=output)
+    assert msgspec.to_builtins(result.envelope()).get("output") == shown

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
-from trustfold.guard.idempotency.keys import computed_key, params_digest
+from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
 from trustfold.guard.idempotency.record import MAX_RESULT_BYTES
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
@@ -463,3 +463,21 @@ async def test_calls_that_need_each_others_end_do_not_wait_forever() -> None:
         )
     assert [result.output for result in results] == ["done", "done"]
     assert sorted(codes) == ["in_flight", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "received"),
+    [
+        ({"Idempotency-Key": "k"}, True),
+        ({"Idempotency-Key": "another"}, False),
+        ({"Accept": "k"}, False),
+        ({1: "k"}, False),
+        ({"Idempotency-Key": ["k"]}, False),
+        ({}, False),
+    ],
+)
+def test_a_tool_receives_its_key_in_a_header_of_that_name(headers: dict[Any, Any], received: bool) -> None:
+    """The very key of the call, under a name that tools read it by."""
+    call = Call(Tool(name="post"), {"url": "https://example.com", "headers": headers}, "s1", "w1")
+    call.given_key = "k"
+    assert receives_key(call, lambda url, headers: None) is received

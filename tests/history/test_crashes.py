@@ -97,7 +97,7 @@ def source_of(path: Path, sessions: int, calls: int) -> list[bytes]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_recorder_loses_and_doubles_nothing(seed: int, tmp_path: Path) -> None:
     """Killed at ten random points, while it writes, merges and deletes: the files hold every id once, in order."""
     lines = source_of(tmp_path / "events.ndjson", 30, 40)
@@ -187,6 +187,7 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_analysts_read_while_the_recorder_writes(tmp_path: Path) -> None:
     """Every look in between sees whole files: no row missing below the highest, none twice, never fewer than before."""
     source_of(tmp_path / "events.ndjson", 20, 40)

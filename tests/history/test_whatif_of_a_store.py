@@ -73,7 +73,7 @@ def live(folder: Path, records: list[tuple[str, bytes]], chance: Random) -> None
     engine.close()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events_and_orders(max_size=60), st.integers(0, 1 << 30))
 def test_whatever_a_store_has_lived_through_is_decided_again(
     tmp_path_factory: object, records: list[tuple[str, bytes]], seed: int

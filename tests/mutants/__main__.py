@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -33,6 +33,8 @@ SUITES = ("tests/guard", "tests/projections", "tests/peers")
 KEPT = ROOT / "build" / "mutants"
 SET_ASIDE = Path(__file__).with_name("set_aside.toml")
 TARGET = 0.9
+FIRST_FILES, FIRST_TESTS = 4, 150
+"""By so many tests of so many files most mutants are noticed; all others wait until every mutant has had these."""
 
 
 class Verdict(NamedTuple):
@@ -41,6 +43,19 @@ class Verdict(NamedTuple):
     mutant: Mutant
     noticed: str | None
     tests: int
+
+
+class Trial(NamedTuple):
+    """A mutant, the whole changed file, and the tests that are still to be run on it."""
+
+    mutant: Mutant
+    source: str
+    tests: list[str]
+
+    @property
+    def key(self) -> str:
+        """Digest by which a verdict is found again."""
+        return hashlib.sha256(f"{self.mutant.name} {self.source}".encode()).hexdigest()[:16]
 
 
 def main() -> int:
@@ -188,33 +203,44 @@ def _verdicts(
     kept = KEPT / "verdicts.jsonl"
     known = {one["key"]: one for one in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
     verdicts: list[Verdict] = []
-    runs: dict[Future[str | None], tuple[Mutant, str, int]] = {}
+    trials: list[Trial] = []
     for mutant, source in chosen:
-        tests = record.tests_of(mutant)
-        changed = hashlib.sha256(f"{mutant.name} {source}".encode()).hexdigest()[:16]
-        old = known.get(changed)
+        trial = Trial(mutant, source, record.tests_of(mutant))
+        old = known.get(trial.key)
         if old is not None and (old["noticed"] is not None or old["record"] == record.digest):
-            verdicts.append(Verdict(mutant, old["noticed"], len(tests)))
-        elif not tests:
+            verdicts.append(Verdict(mutant, old["noticed"], len(trial.tests)))
+        elif not trial.tests:
             verdicts.append(Verdict(mutant, None, 0))
         else:
-            runs[
-                pool.submit(mutant_runs.noticed, mutant.file, source, {test: record.seconds[test] for test in tests})
-            ] = (mutant, changed, len(tests))
+            trials.append(trial)
     task = bar.add_task("mutants", total=len(chosen), completed=len(verdicts))
     with kept.open("a") as file:
-        for run in as_completed(runs):
-            mutant, changed, count = runs[run]
-            verdict = Verdict(mutant, run.result(), count)
-            verdicts.append(verdict)
-            print(
-                json.dumps({"key": changed, "record": record.digest, "name": mutant.name, "noticed": verdict.noticed}),
-                file=file,
-                flush=True,
-            )
-            lived = sum(one.noticed is None for one in verdicts)
-            bar.update(task, advance=1, description=f"mutants, {lived} lived")
+        for part in (_first_of, list):
+            runs: dict[Future[str | None], tuple[Trial, list[str]]] = {}
+            for trial in trials:
+                tests = part(trial.tests)
+                seconds = {test: record.seconds[test] for test in tests}
+                runs[pool.submit(mutant_runs.noticed, trial.mutant.file, trial.source, seconds)] = (trial, tests)
+            trials = []
+            for run in as_completed(runs):
+                trial, tests = runs[run]
+                left = [test for test in trial.tests if test not in set(tests)]
+                if run.result() is None and left:
+                    trials.append(trial._replace(tests=left))
+                    continue
+                verdicts.append(Verdict(trial.mutant, run.result(), len(record.tests_of(trial.mutant))))
+                row = {"key": trial.key, "record": record.digest, "name": trial.mutant.name, "noticed": run.result()}
+                print(json.dumps(row), file=file, flush=True)
+                lived = sum(one.noticed is None for one in verdicts)
+                bar.update(task, completed=len(verdicts), description=f"mutants, {lived} lived")
     return sorted(verdicts)
+
+
+def _first_of(tests: list[str]) -> list[str]:
+    """A few tests of the files that have most of them."""
+    files = Counter(test.partition("::")[0] for test in tests)
+    few = {name for name, _ in files.most_common(FIRST_FILES)}
+    return [test for test in tests if test.partition("::")[0] in few][:FIRST_TESTS]
 
 
 # --- report ----------------------------------------------------------------------------------------------------------

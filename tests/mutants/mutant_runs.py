@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ OPTIONS = (
     "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
 NOTHING_TO_RUN = 5
-FIRST_FILES, FIRST_TESTS = 4, 150
 
 
 class Recorder:
@@ -121,25 +119,15 @@ def record(test_file: str, limit_s: float) -> dict[str, Any]:
 def noticed(file: str, source: str, seconds: dict[str, float]) -> str | None:
     """The test that notices a changed file; None where all pass.
 
-    First a few tests run, by which most changes are noticed, and then all others.
-
     Args:
         file: the changed file.
         source: its new text.
         seconds: the tests in the order in which they run, and how long each took with the file as it is.
     """
-    files = Counter(test.partition("::")[0] for test in seconds)
-    few = {name for name, _ in files.most_common(FIRST_FILES)}
-    first = [test for test in seconds if test.partition("::")[0] in few][:FIRST_TESTS]
-    rest = [test for test in seconds if test not in set(first)]
+    # Measured on a machine that may have been less busy than it is now.
+    longest = 30 + 10 * max(seconds.values())
     with _tree(file, source) as tree:
-        for tests in (first, rest):
-            # Measured on a machine that may have been less busy than it is now.
-            longest = 60 + 10 * max((seconds[test] for test in tests), default=0)
-            limit = 180 + 10 * sum(seconds[test] for test in tests)
-            if tests and (failed := _first_failure(tree, tests, limit, longest)) is not None:
-                return failed
-    return None
+        return _first_failure(tree, list(seconds), 90 + 10 * sum(seconds.values()), longest)
 
 
 def _first_failure(tree: Path, tests: list[str], limit_s: float, longest_s: float) -> str | None:
@@ -212,6 +200,8 @@ def _forked(run: Callable[[], dict[str, Any]], limit_s: float, tree: Path | None
 def _in_child(run: Callable[[], dict[str, Any]], folder: str, answer: Path, tree: Path | None) -> None:
     os.setsid()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    sys.dont_write_bytecode = False  # compiled files are found again by the next child
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     if tree is not None:
         os.environ["PYTHONPATH"] = str(tree)

@@ -1,31 +1,35 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
-An area says what its words mean by methods: `config_WORD` reads a setting, `op_WORD` does what an operation says,
-`event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it. Its tables CONFIG,
-OPS and VIEWS hold the short ones; a row names all words for one thing. A word without a method fails the case, and so
-does a field that an operation or event does not name with `reads`. Endings of an expectation's name ask for less than
-equality: `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
+An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says, `event_WORD`
+translates an event of the area's own, `see_WORD` tells what has come of it. Its tables hold the short ones, a row for
+all words of one thing: KNOBS (fields of rules or of a policy, read and told alike), CONFIG, OPS and VIEWS. The
+parameters of an operation or event are the fields that it may have, or those named with `reads`; another field fails
+the case, and so does a word that nothing here knows. Endings of an expectation's name ask for less than equality:
+`_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import structs
 from trustfold.rules.rules import Rules
 
-from . import calls
 from .calls import Calls
-from .case import Case, UnknownWord
+from .case import Case, UnknownWord, refuse_fields, times
 from .world import World
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_NO_FIELDS = frozenset({"ev", "name"})
 
 
 def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
-    """Declare the fields of an operation or event that a method reads, as words or as sets; others fail the case."""
+    """Declare the fields of an operation or event that a method reads from it as a whole, as words or as sets."""
 
     def declare(method: _Method) -> _Method:
         names = (one.split() if isinstance(one, str) else one for one in fields)
@@ -35,9 +39,9 @@ def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
     return declare
 
 
-def nothing(*fields: str) -> Callable[[Any, dict[str, Any]], None]:
+def nothing(fields: str = "") -> Callable[[Any, dict[str, Any]], None]:
     """An operation that changes nothing here: everything is decided without being asked."""
-    return reads(*fields)(lambda _self, _event: None)
+    return reads(fields)(lambda _self, _event: None)
 
 
 def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Any, Any], None]:
@@ -45,31 +49,21 @@ def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Ca
     return lambda self, value: setattr(self, attribute, read(value))
 
 
-def changes(part: str, field: str, read: Callable[[Any], Any] = lambda value: value) -> Callable[[Area, Any], None]:
-    """Reader of a setting that is a field of one part of the rules, as it is or as `read` makes it."""
-    return lambda self, value: self.change(part, **{field: read(value)})
-
-
-def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
-    """Refuse an event or a part of one that says more than is read.
-
-    Raises UnknownWord: naming the first field that is not known.
-    """
-    unknown = sorted(event.keys() - set(known))
-    if unknown:
-        raise UnknownWord(f"field {unknown[0]!r} of {what}")
-
-
 class Area:
     """One case, on trial.
 
     Attributes:
-        rules: what `config` comes to; `config_…` methods replace it.
+        rules: what `config` comes to.
+        given_fields: fields that the config sets, by the part of the rules or the policy that has them.
         expected: what is being looked at.
     """
 
     def __init_subclass__(cls) -> None:
         """Make a method of every word in the class's tables."""
+        for part, fields in cls.__dict__.get("KNOBS", {}).items():
+            for field, words in fields.items():
+                for word in words.split():
+                    _add_knob(cls, word, part, field)
         for kind, table in (("config", "CONFIG"), ("op", "OPS"), ("see", "VIEWS")):
             for words, method in cls.__dict__.get(table, {}).items():
                 for word in words.split():
@@ -84,24 +78,49 @@ class Area:
         """
         self.case = case
         self.rules = Rules()
+        self.given_fields: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self.expected = case.wanted
         self.prepare()
-        for name, value in case.config.items():
-            self._word("config", name, "setting")(value)
-        self.conclude_config()
+        try:
+            for name, value in self.settings().items():
+                self.word("config", name, "setting")(value)
+            self.conclude_config()
+        except ValueError as error:
+            self.refuse_config(error)
         self.world = World(self.rules)
         self.calls = Calls(self.world, case.given)
 
     def prepare(self) -> None:
         """Before the config is read."""
 
+    def settings(self) -> dict[str, Any]:
+        """Settings of the case that are to be read."""
+        return self.case.config
+
     def conclude_config(self) -> None:
-        """After the config has been read."""
+        """After the config has been read: set what it sets."""
+        for part, fields in self.given_fields.items():
+            known = self.part(part)
+            self.put_part(part, msgspec.convert(msgspec.to_builtins(known) | fields, type(known)))
+
+    def refuse_config(self, error: ValueError) -> None:
+        """The rules do not take the config."""
+        raise error
+
+    def part(self, name: str) -> Any:
+        """A part of the rules, or a policy of the area."""
+        return getattr(self.rules, name) if name in Rules.__struct_fields__ else getattr(self, name)
+
+    def put_part(self, name: str, value: Any) -> None:
+        """Replace a part of the rules, or a policy of the area."""
+        if name in Rules.__struct_fields__:
+            self.rules = structs.replace(self.rules, **{name: value})
+        else:
+            setattr(self, name, value)
 
     def change(self, part: str, **fields: Any) -> None:
         """Set fields of one part of the rules."""
-        made = structs.replace(getattr(self.rules, part), **fields)
-        self.rules = structs.replace(self.rules, **{part: made})
+        self.put_part(part, structs.replace(self.part(part), **fields))
 
     # --- play ---------------------------------------------------------------------------------------------------------
 
@@ -124,17 +143,13 @@ class Area:
         kind = str(event.get("ev"))
         if kind == "op":
             name = str(event.get("name"))
-            method = self._word("op", name, "operation")
-            refuse_fields(event, getattr(method, "reads", frozenset()) | {"ev", "name"}, f"operation {name!r}")
+            method = self.word("op", name, "operation")
             self.calls.say_streamed()
-            method(event)
+            _perform(method, event, f"operation {name!r}")
         elif (own := getattr(self, f"event_{kind}", None)) is not None:
-            refuse_fields(event, getattr(own, "reads", frozenset()) | {"ev"}, f"event {kind!r}")
-            own(event)
-        elif kind in calls.EVENTS:
-            self.calls.take(event)
+            _perform(own, event, f"event {kind!r}")
         else:
-            raise UnknownWord(f"event {kind!r} in {self.case.area}")
+            self.calls.take(event)
 
     op_evaluate = nothing()
 
@@ -143,10 +158,11 @@ class Area:
     def faults(self, expected: dict[str, Any]) -> list[str]:
         """What is not as expected, in words."""
         self.expected = expected
-        found = [self._fault(name, wanted) for name, wanted in expected.items()]
+        found = [self.fault(name, wanted) for name, wanted in expected.items()]
         return [fault for fault in found if fault]
 
-    def _fault(self, name: str, wanted: Any) -> str:
+    def fault(self, name: str, wanted: Any) -> str:
+        """What is not as expected about one observation; empty where it is."""
         own = getattr(self, f"check_{name}", None)
         if own is not None:
             return str(own(wanted) or "")
@@ -160,11 +176,40 @@ class Area:
             return "" if holds(actual, wanted) else f"{plain} is {actual!r}; wanted: {words} {wanted!r}"
         raise UnknownWord(f"expectation {name!r} in {self.case.area}")
 
-    def _word(self, kind: str, name: str, what: str) -> Callable[[Any], Any]:
+    def word(self, kind: str, name: str, what: str) -> Callable[..., Any]:
+        """What a word does. Raises UnknownWord: nothing here."""
         found = getattr(self, f"{kind}_{name}", None)
         if found is None:
             raise UnknownWord(f"{what} {name!r} in {self.case.area}")
         return found  # type: ignore[no-any-return]
+
+
+def _add_knob(cls: type[Area], word: str, part: str, field: str) -> None:
+    """A word for a field, as a setting and, unless it means something else there, as an observation."""
+    factor = 1000 if field.endswith("_ms") and not word.endswith("_ms") else 1
+
+    def put(self: Area, value: Any) -> None:
+        self.given_fields[part][field] = value if factor == 1 or value is None else value * factor
+
+    def see(self: Area) -> Any:
+        value = getattr(self.part(part), field)
+        return value if factor == 1 or value is None else value / factor
+
+    setattr(cls, f"config_{word}", put)
+    if not hasattr(cls, f"see_{word}"):
+        setattr(cls, f"see_{word}", see)
+
+
+def _perform(method: Callable[..., Any], event: dict[str, Any], what: str) -> None:
+    """Let an operation or event happen, as often as it says."""
+    whole = getattr(method, "reads", None)
+    known = inspect.signature(method).parameters.keys() if whole is None else whole
+    refuse_fields(event, known | {"times"} | _NO_FIELDS, what)
+    for _ in range(1) if "times" in known else times(event):
+        if whole is None:
+            method(**{name: event[name] for name in event.keys() & known})
+        else:
+            method(event)
 
 
 def _contains(actual: Any, wanted: Any) -> bool:
@@ -172,17 +217,29 @@ def _contains(actual: Any, wanted: Any) -> bool:
     return all(str(part).lower() in str(actual or "").lower() for part in parts)
 
 
+def _is_there(actual: Any, wanted: Any) -> bool:
+    return bool(actual) is bool(wanted)
+
+
 def _size(actual: Any) -> float:
     return float(len(actual) if isinstance(actual, (list, tuple, dict, str)) else actual or 0)
 
 
+def _at_most(actual: Any, wanted: Any) -> bool:
+    return _size(actual) <= wanted
+
+
+def _at_least(actual: Any, wanted: Any) -> bool:
+    return actual is not None and _size(actual) >= wanted
+
+
 _ENDINGS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("_contains", _contains, "contains"),
-    ("_set", lambda actual, wanted: bool(actual) is bool(wanted), "is set:"),
-    ("_at_most", lambda actual, wanted: _size(actual) <= wanted, "at most"),
-    ("_max", lambda actual, wanted: _size(actual) <= wanted, "at most"),
-    ("_at_least", lambda actual, wanted: actual is not None and _size(actual) >= wanted, "at least"),
-    ("_min", lambda actual, wanted: actual is not None and _size(actual) >= wanted, "at least"),
+    ("_set", _is_there, "is set:"),
+    ("_at_most", _at_most, "at most"),
+    ("_max", _at_most, "at most"),
+    ("_at_least", _at_least, "at least"),
+    ("_min", _at_least, "at least"),
     ("_not", lambda actual, wanted: not same(wanted, actual), "anything but"),
 )
 
@@ -193,7 +250,7 @@ def ending_of(name: str) -> tuple[str, Callable[[Any, Any], bool], str]:
         if name.endswith(ending):
             return name.removesuffix(ending), holds, words
     if name.startswith("has_"):
-        return name.removeprefix("has_"), lambda actual, wanted: bool(actual) is bool(wanted), "is there:"
+        return name.removeprefix("has_"), _is_there, "is there:"
     return name, same, "equals"
 
 

@@ -7,10 +7,12 @@ a call through a half-open circuit, and makes none that is refused.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.state import BreakerRecord
@@ -18,28 +20,29 @@ from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, 
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area, nothing, reads
-from .case import UnknownWord, known, times
+from .case import UnknownWord, known, there
 from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
 _LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
-_OUTCOME_FIELDS = """ok times scope http_status error_class error error_type exception status severity
+_OUTCOME_FIELDS = """ok scope http_status error_class error error_type exception status severity
     duration_s duration_ms duration elapsed_s latency_s slow ignored"""
 
 
-def _sets(field: str, factor: float = 1) -> Callable[[Breakers, Any], None]:
-    return lambda self, value: self.set.update({field: value if factor == 1 or value is None else value * factor})
+_BY_ORDER = {
+    "closed": "close",
+    **dict.fromkeys(("forced_open", "isolated"), "force_open"),
+    "disabled": "disable",
+    **dict.fromkeys(("metrics_only", "observe"), "observe"),
+}
+"""States into which a circuit comes by an operator's order → the order."""
 
 
-def _order(kind: str) -> Callable[[Breakers, dict[str, Any]], None]:
+def _order(kind: str) -> Callable[..., None]:
     """An operator's order about a circuit."""
-    return reads("scope")(lambda self, event: self.world.command(kind, key=self._scope(event.get("scope"))))
-
-
-def _rule(field: str) -> Callable[[Breakers], Any]:
-    return lambda self: getattr(self.policy, field)
+    return lambda self, scope=None: self.world.command(f"breaker.{kind}", key=self._scope(scope))
 
 
 def _counted(*verdicts: str) -> Callable[[Breakers], int]:
@@ -62,9 +65,8 @@ class Breakers(Area):
         """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
         self.recursive = self.case.peer in _SEED_5
         self.policy: BreakerPolicy = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
-        self.set: dict[str, Any] = {}
         self.ignored: list[str] = []
-        self.leases: dict[str, list[str]] = {}
+        self.leases: defaultdict[str, list[str]] = defaultdict(list)
         self.unclaimed: set[str] = set()
         self.admissions: list[bool] = []
         self.probes = 0
@@ -76,21 +78,37 @@ class Breakers(Area):
 
     def conclude_config(self) -> None:
         """One policy for every circuit of the case."""
-        if self.set:
-            thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & self.set.keys()
+        if chosen := self.given_fields["policy"]:
+            thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & chosen.keys()
             silent = {"consecutive_failures": None, "rate_threshold": None} if thresholds else {}
-            fields = {**silent, "close_after": 1, "backoff": 1.0, **self.set}
-            self.policy = msgspec.convert(msgspec.to_builtins(self.policy) | fields, BreakerPolicy)
+            self.given_fields["policy"] = {**silent, "close_after": 1, "backoff": 1.0, **chosen}
+        super().conclude_config()
         kinds = ("tool", "recursive", "read_only", "mutating")
-        self.rules = msgspec.structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
+        self.rules = structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
 
     # --- config -------------------------------------------------------------------------------------------------------
 
+    KNOBS = {
+        "policy": {
+            "consecutive_failures": "consecutive_failures failure_threshold fail_max",
+            "rate_threshold": "rate_threshold failure_rate failure_ratio failure_rate_threshold",
+            "rate_min_calls": "rate_min_calls min_calls min_throughput minimum_calls",
+            "rate_window_calls": "rate_window_calls window_calls sliding_window_calls",
+            "window_s": "window_s sampling_s sampling_duration_s",
+            "open_s": """recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s open_s cooldown_s break_s
+                break_duration_s""",
+            "close_after": "close_after_successes success_threshold close_after",
+            "lease_s": "half_open_max_wait_s probe_timeout_s lease_s",
+            "slow_call_ms": "slow_call_s",
+            "slow_rate_threshold": "slow_rate slow_rate_threshold slow_call_rate",
+            "backoff": "backoff backoff_factor",
+            "backoff_cap": "backoff_cap",
+        }
+    }
+
     def config_half_open_permits(self, value: int) -> None:
         """Probes at once, which also are the results that decide: here so many successes close, one after the other."""
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"half_open_permits must be a whole number from 1 on, not {value!r}")
-        self.set.setdefault("close_after", value)
+        self.given_fields["policy"].setdefault("close_after", value)
 
     def config_half_open_max_probes(self, value: int) -> None:
         """One probe at a time is what a circuit grants."""
@@ -100,25 +118,9 @@ class Breakers(Area):
     def config_policy(self, value: str) -> None:
         """A shipped policy by its name."""
         self.recursive = value in {"recursive", "model_tier"}
-        name = "recursive" if self.recursive else value
-        if name not in BreakerRules.__struct_fields__:
-            raise UnknownWord(f"policy {value!r}")
-        self.policy = getattr(BreakerRules(), name)
+        self.policy = known("recursive" if self.recursive else value, structs.asdict(BreakerRules()), "policy")
 
     CONFIG = {
-        "consecutive_failures failure_threshold fail_max": _sets("consecutive_failures"),
-        "rate_threshold failure_rate failure_ratio failure_rate_threshold": _sets("rate_threshold"),
-        "rate_min_calls min_calls min_throughput minimum_calls": _sets("rate_min_calls"),
-        "rate_window_calls window_calls sliding_window_calls": _sets("rate_window_calls"),
-        "window_s sampling_s sampling_duration_s": _sets("window_s"),
-        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s open_s": _sets("open_s"),
-        "cooldown_s break_s break_duration_s": _sets("open_s"),
-        "close_after_successes success_threshold close_after": _sets("close_after"),
-        "half_open_max_wait_s probe_timeout_s lease_s": _sets("lease_s"),
-        "slow_call_s": _sets("slow_call_ms", 1000),
-        "slow_rate slow_rate_threshold slow_call_rate": _sets("slow_rate_threshold"),
-        "backoff backoff_factor": _sets("backoff"),
-        "backoff_cap": _sets("backoff_cap"),
         # Errors that say nothing: informational failures.
         "ignore ignored excluded exclude ignore_exceptions": lambda self, value: self.ignored.extend(value),
         "preset class tool_class": config_policy,
@@ -126,36 +128,28 @@ class Breakers(Area):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    @reads(_OUTCOME_FIELDS)
-    def event_outcome(self, event: dict[str, Any]) -> None:
-        """Results of calls through a breaker."""
-        for _ in times(event):
-            self._call(event)
-
-    @reads("pattern scope")
-    def event_outcome_sequence(self, event: dict[str, Any]) -> None:
-        """Results by letters, S and F."""
-        for letter in event["pattern"]:
-            self._call({"scope": event.get("scope"), **known(letter, _LETTERS, "letter")})
-
-    @reads("throughput failure_rate scope")
-    def event_metrics(self, event: dict[str, Any]) -> None:
-        """So many calls, that share of them failed; the failures first."""
-        calls = int(event["throughput"])
-        failed = round(calls * event["failure_rate"])
-        for number in range(calls):
-            self._call({"ok": number >= failed, "scope": event.get("scope")})
-
-    def _call(self, event: dict[str, Any]) -> None:
-        scope = self._scope(event.get("scope"))
-        call_id = None
+    def pass_call(self, event: dict[str, Any]) -> None:
+        """Result of a call through a breaker: like a guard, after asking for the probe where it needs one."""
+        scope, call_id = self._scope(event.get("scope")), None
         if self.leases.get(scope):
             call_id = self._claim(scope)
-        elif self._state(scope) is BreakerState.HALF_OPEN:
+        elif self._record(scope).state is BreakerState.HALF_OPEN:
             call_id = self._ask(scope)
             if call_id is None:
                 return
         self.calls.call(self._as_call(scope, event), call_id=call_id)
+
+    event_outcome = reads(_OUTCOME_FIELDS)(pass_call)
+
+    def event_outcome_sequence(self, pattern: str, scope: str | None = None) -> None:
+        """Results by letters, S and F."""
+        for letter in pattern:
+            self.pass_call({"scope": scope, **known(letter, _LETTERS, "letter")})
+
+    def event_metrics(self, throughput: int, failure_rate: float, scope: str | None = None) -> None:
+        """So many calls, that share of them failed; the failures first."""
+        for number in range(throughput):
+            self.pass_call({"ok": number >= round(throughput * failure_rate), "scope": scope})
 
     def _claim(self, scope: str) -> str:
         """The oldest lease of a circuit: its holder goes on with it."""
@@ -163,78 +157,71 @@ class Breakers(Area):
         return self.leases[scope].pop(0)
 
     def _as_call(self, scope: str, event: dict[str, Any]) -> dict[str, Any]:
+        """A call through a circuit that comes out as an event says."""
         kind, _, name = scope.partition(":")
-        made: dict[str, Any] = {"ev": "tool_call", "tool": "call" if kind == "service" else name, "args": {}}
-        made |= {"service": name} if kind == "service" else {}
-        if kind == "tier":
-            made |= {"tool": "recurse", "recursion_depth": 1}
+        made: dict[str, Any] = {"tool": name}
+        if kind == "service":
+            made = {"tool": "call", "service": name}
+        elif kind == "tier":
+            made = {"tool": "recurse", "recursion_depth": 1}
             self.world.tier = name
+        status = event.get("http_status")
         error_class = event.get("exception") or event.get("error_class") or event.get("error_type")
-        ok = bool(event.get("ok"))
-        made |= {"ok": ok, "http_status": event.get("http_status"), "error_class": None if ok else error_class}
-        if not ok:
-            judged = event.get("severity") or (None if error_class or event.get("http_status") else "server_error")
+        made |= {"ok": bool(event.get("ok")), "http_status": status}
+        if not made["ok"]:
+            judged = event.get("severity") or (None if error_class or status else "server_error")
             made |= {"error": event.get("error") or "it failed", "status": event.get("status"), "severity": judged}
+            made["error_class"] = error_class
         if error_class in self.ignored or event.get("error") in self.ignored or event.get("ignored"):
             made["expected_failure"] = True
-        slow = (self.policy.slow_call_ms or 0) / 1000
+        slow = (self.policy.slow_call_ms or 0) / 1000 if event.get("slow") else event.get("duration_ms", 0) / 1000
         named = (event[name] for name in ("duration_s", "duration", "elapsed_s", "latency_s") if name in event)
-        made["duration_s"] = next(named, slow if event.get("slow") else event.get("duration_ms", 0) / 1000)
+        made["duration_s"] = next(named, slow)
         return {name: value for name, value in made.items() if value is not None}
 
-    @reads("scope times")
-    def op_admit(self, event: dict[str, Any]) -> None:
+    def op_admit(self, scope: str | None = None) -> None:
         """Somebody asks to make a call."""
-        scope = self._scope(event.get("scope"))
-        for _ in times(event):
-            if scope in self.unclaimed and self._state(scope) is BreakerState.HALF_OPEN:
-                self.unclaimed.remove(scope)
-                self.admissions.append(True)
-                continue
-            call_id = self._ask(scope)
-            self.admissions.append(call_id is not None)
-            if call_id is not None and self._state(scope) is not BreakerState.CLOSED:
-                self.leases.setdefault(scope, []).append(call_id)
+        scope = self._scope(scope)
+        if scope in self.unclaimed and self._record(scope).state is BreakerState.HALF_OPEN:
+            self.unclaimed.remove(scope)
+            self.admissions.append(True)
+            return
+        call_id = self._ask(scope)
+        self.admissions.append(call_id is not None)
+        if call_id is not None and self._record(scope).state is not BreakerState.CLOSED:
+            self.leases[scope].append(call_id)
 
-    @reads("scope state")
-    def op_set_state(self, event: dict[str, Any]) -> None:
+    def op_set_state(self, state: str, scope: str | None = None) -> None:
         """The circuit is brought into a state; half-open, its probe is under way, and is the first caller's."""
-        scope = self._bring(event)
-        if self._state(scope) is BreakerState.HALF_OPEN and (call_id := self._ask(scope)):
-            self.leases.setdefault(scope, []).append(call_id)
+        scope = self.bring(state, scope)
+        if self._record(scope).state is BreakerState.HALF_OPEN and (call_id := self._ask(scope)):
+            self.leases[scope].append(call_id)
             self.unclaimed.add(scope)
 
-    def _bring(self, event: dict[str, Any]) -> str:
-        """Bring the circuit of an event into its state, as it would get there; returns its scope."""
-        scope, wanted = self._scope(event.get("scope")), str(event["state"]).replace("-", "_")
-        orders = {"closed": "reset", "forced_open": "force_open", "isolated": "force_open"}
-        orders |= {"disabled": "disable", "metrics_only": "observe", "observe": "observe"}
-        if wanted in orders:
-            getattr(self, f"op_{orders[wanted]}")(event)
-        elif wanted in {"open", "half_open"}:
+    def bring(self, state: str, scope: str | None = None) -> str:
+        """Bring a circuit into a state, as it would get there; returns its scope."""
+        scope, wanted = self._scope(scope), state.replace("-", "_")
+        if wanted in {"open", "half_open"}:
             for _ in range(max(self.policy.consecutive_failures or 0, self.policy.rate_min_calls)):
-                if self._state(scope) is BreakerState.CLOSED:
-                    self._call({"ok": False, "scope": event.get("scope")})
+                if self._record(scope).state is BreakerState.CLOSED:
+                    self.pass_call({"ok": False, "scope": scope})
             if wanted == "half_open":
                 self.world.pass_time(self.policy.open_s)
         else:
-            raise UnknownWord(f"state {wanted!r} of a breaker")
+            self.world.command(f"breaker.{known(wanted, _BY_ORDER, 'state')}", key=scope)
         return scope
 
-    @reads("scope times")
-    def op_release(self, event: dict[str, Any]) -> None:
+    def op_release(self, scope: str | None = None) -> None:
         """A probe is given up without a result."""
-        scope = self._scope(event.get("scope"))
-        for call_id in self.leases.get(scope, [])[: len(times(event))]:
-            self._claim(scope)
-            self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=call_id)
+        scope = self._scope(scope)
+        if self.leases[scope]:
+            self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=self._claim(scope))
 
-    @reads("scope query args")
-    def op_fallback(self, event: dict[str, Any]) -> None:
+    def op_fallback(self, scope: str | None = None, query: str | None = None, args: Any = None) -> None:
         """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
-        made = self._as_call(self._scope(event.get("scope")), {"ok": True})
-        self.query = event.get("query")
-        args = dict(event.get("args") or {} if self.query is None else {"query": self.query})
+        made = self._as_call(self._scope(scope), {"ok": True})
+        self.query = query
+        args = dict(args or {} if query is None else {"query": query})
         guard = guard_over(self.world)
         guard.register(made["tool"], service=made.get("service"))
         options = {"recursion_depth": made.get("recursion_depth"), "model_tier": self.world.tier}
@@ -246,10 +233,10 @@ class Breakers(Area):
         "allow acquire try request": op_admit,
         # The state follows from the time, whoever looks.
         "check_recovery schedule_recovery_test tick poll": nothing("scope"),
-        "force_open isolate open trip": _order("breaker.force_open"),
-        "reset close": _order("breaker.close"),
-        "disable": _order("breaker.disable"),
-        "observe metrics_only shadow": _order("breaker.observe"),
+        "force_open isolate open trip": _order("force_open"),
+        "reset close": _order("close"),
+        "disable": _order("disable"),
+        "observe metrics_only shadow": _order("observe"),
         "cancel release_permission release_permit": op_release,
         "call_with_fallback": op_fallback,
     }
@@ -291,21 +278,20 @@ class Breakers(Area):
 
     def see_fallback(self) -> dict[str, Any]:
         """What the caller got in place of a result; the question is the one that it has asked the guard."""
-        if self.answer is None:
-            raise UnknownWord("an answer that nobody asked for")
-        refused, error = self.answer.refused, self.answer.error
-        reason, _, suggestion = (error.message if error is not None else "").partition("; ")
+        answer = there(self.answer, "an answer that nobody asked for")
+        refused, error = answer.refused, answer.error
+        reason, _, suggestion = (error.message if error else "").partition("; ")
         return {
             "is_fallback": refused,
             "original_query": self.query if refused else None,
             "suggestion": suggestion,
             "suggestions": [suggestion] if suggestion else [],
-            "message": error.message if error is not None else "",
+            "message": error.message if error else "",
             "reason": reason,
-            "code": error.code if error is not None else None,
-            "status": str(self.answer.status),
-            "retriable": error.retriable if error is not None else None,
-            "breaker_state": str(error.breaker_state) if error is not None else None,
+            "code": error.code if error else None,
+            "status": str(answer.status),
+            "retriable": error.retriable if error else None,
+            "breaker_state": str(error.breaker_state) if error else None,
         }
 
     VIEWS = {
@@ -330,13 +316,6 @@ class Breakers(Area):
         "trigger reason": lambda self: self._record().trigger or None,
         "open_remaining_s": lambda self: max(0.0, (self._record().open_until - self.world.now_ms) / 1000),
         "transitions": lambda self: [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")],
-        "failure_threshold fail_max": _rule("consecutive_failures"),
-        "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s cooldown_s": _rule("open_s"),
-        "success_threshold close_after_successes": _rule("close_after"),
-        "rate_threshold failure_ratio": _rule("rate_threshold"),
-        "rate_min_calls min_calls min_throughput": _rule("rate_min_calls"),
-        "rate_window_calls": _rule("rate_window_calls"),
-        "window_s": _rule("window_s"),
     }
 
     # --- the circuit --------------------------------------------------------------------------------------------------
@@ -371,9 +350,6 @@ class Breakers(Area):
         while fold.move_by_time(record, policy, self.world.now_ms):
             pass
         return record
-
-    def _state(self, scope: str) -> BreakerState:
-        return self._record(scope).state
 
     def _state_word(self, scope: str, asked: object) -> str:
         """State of a circuit; of an observed one, what it has computed, or that it is observed where that is asked."""

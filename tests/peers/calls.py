@@ -17,7 +17,7 @@ from trustfold.projections.calls.keys import is_shell, shell_command
 from trustfold.projections.calls.tool_class import class_by_args, class_by_name
 from trustfold.schemas.vocabulary import ToolClass
 
-from .case import UnknownWord, times
+from .case import UnknownWord, known, refuse_fields, times
 from .world import World
 
 CALL_FIELDS = frozenset(
@@ -39,8 +39,8 @@ _SIMPLE_FIELDS = {
     "model_active": {"model", "available"},
     "permission": {"tool", "args", "granted", "call_id", "times"},
 }
-EVENTS = frozenset({"tool_call", "tool_started", "tool_finished", *_SIMPLE_FIELDS})
-"""Kinds of events that `Calls` translates."""
+EVENTS = _SIMPLE_FIELDS | dict.fromkeys(("tool_call", "tool_started", "tool_finished"), CALL_FIELDS)
+"""Kinds of events that `Calls` translates, and their fields."""
 
 ERROR_CLASSES = {
     **dict.fromkeys(("transport", "connection", "network", "rate_limit", "rate_limited", "unavailable"), "transient"),
@@ -51,13 +51,14 @@ ERROR_CLASSES = {
 }  # fmt: skip
 """Classes of errors by which a peer names what is one of our severities."""
 
-_RECORDS: dict[str, tuple[str, dict[str, str]]] = {
-    "user_message": ("user.message", {}),
-    "turn_start": ("turn.started", {"turn_index": "turn"}),
-    "turn_end": ("turn.ended", {"turn_index": "turn", "stalled": "stalled"}),
-    "session_end": ("session.ended", {"reason": "reason"}),
+_RECORDS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "user_message": ("user.message", {}, {}),
+    "thought": ("model.text", {"text": "text"}, {"thought": True}),
+    "turn_start": ("turn.started", {"turn_index": "turn"}, {}),
+    "turn_end": ("turn.ended", {"turn_index": "turn", "stalled": "stalled"}, {}),
+    "session_end": ("session.ended", {"reason": "reason"}, {}),
 }
-"""Events that are one record: its type, and its fields by the case's."""
+"""Events that are one record: its type, its fields by the case's, and those that it always has."""
 
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 
@@ -83,16 +84,17 @@ def varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...] = 
 
     `volatile` are the volatile arguments where the case names some, else the volatile parts of the result.
     """
-    made, word, parts = dict(event), nth_word(number), event.get("vary") or []
+    word, parts = nth_word(number), event.get("vary") or []
     args, result = dict(event.get("args") or {}), event.get("result")
+    made = dict(event)
     for part in [parts] if isinstance(parts, str) else parts:
         match part:
             case "args":
                 made["args"] = _other_args(args, number)
+            case "result" if isinstance(result, dict):
+                made["result"] = {**result, "part": word}
             case "result":
-                made["result"] = (
-                    {**result, "part": word} if isinstance(result, dict) else f"{event.get('result', 'result')} {word}"
-                )
+                made["result"] = f"{event.get('result', 'result')} {word}"
             case "error":
                 made["error"] = f"{event.get('error') or 'error'} ({word})"
             case "volatile" if volatile_args:
@@ -127,18 +129,17 @@ def _other_value(value: Any, number: int) -> Any:
 
 def _volatile(result: Any, number: int) -> Any:
     """The same result, run again: another time, process, directory and id."""
-    time, cwd = f"2026-01-05T10:{number % 60:02d}:00Z", f"/tmp/run-{nth_word(number)}"
-    pid, took = 4000 + 11 * number, 100 + 37 * number
+    noise = {
+        "duration_ms": 100 + 37 * number,
+        "pid": 4000 + 11 * number,
+        "cwd": f"/tmp/run-{nth_word(number)}",
+        "session_id": str(UUID(int=number + 1)),
+        "timestamp": f"2026-01-05T10:{number % 60:02d}:00Z",
+    }
     if isinstance(result, dict):
-        noise = {
-            "duration_ms": took,
-            "pid": pid,
-            "cwd": cwd,
-            "session_id": str(UUID(int=number + 1)),
-            "timestamp": time,
-        }
         return {**result, **noise}
-    return f"{'' if result is None else result} [pid {pid}] finished at {time} in {took} ms, {cwd}"
+    told = "[pid {pid}] finished at {timestamp} in {duration_ms} ms, {cwd}".format(**noise)
+    return f"{'' if result is None else result} {told}"
 
 
 class Calls:
@@ -171,7 +172,7 @@ class Calls:
     def take(self, event: dict[str, Any]) -> None:
         """Translate one event of `given`, with its repetitions."""
         kind = event["ev"]
-        _check_fields(event)
+        refuse_fields(event, known(kind, EVENTS, "event") | {"ev"}, f"event {kind!r}")
         if self.texts and not (kind == "model_text" and event.get("chunk", self.streams)):
             self.say_streamed()
         for number in times(event):
@@ -187,10 +188,12 @@ class Calls:
         if kind not in {"tool_started", "stream_retry"}:
             self._streamed, self._replayed = [], []
         if kind in _RECORDS:
-            record, fields = _RECORDS[kind]
-            self.world.event(record, **{ours: event.get(theirs) for ours, theirs in fields.items()})
+            record, fields, more = _RECORDS[kind]
+            self.world.event(record, **more, **{ours: event.get(theirs) for ours, theirs in fields.items()})
         elif kind == "tool_started":
             self._bare_start(event, paired=id(original) in self._paired)
+        elif kind == "tool_call":
+            self.call(event)
         elif kind != "nudge_injected":  # our own nudges are outputs: no platform publishes one as an event of its agent
             getattr(self, f"_{kind}")(event)
 
@@ -198,14 +201,10 @@ class Calls:
         self._replayed, self._streamed = self._streamed, []
 
     def _model_text(self, event: dict[str, Any]) -> None:
-        text = str(event.get("text", ""))
         if event.get("chunk", self.streams):
-            self.texts.append(text)
+            self.texts.append(str(event.get("text", "")))
         else:
-            self.world.event("model.text", text=text)
-
-    def _thought(self, event: dict[str, Any]) -> None:
-        self.world.event("model.text", text=str(event.get("text", "")), thought=True)
+            self.world.event("model.text", text=str(event.get("text", "")))
 
     def _advance_clock(self, event: dict[str, Any]) -> None:
         self.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items()))
@@ -228,9 +227,6 @@ class Calls:
         self.world.event("permission.resolved", call_id=call_id, tool_name=event["tool"], granted=granted)
 
     # --- calls --------------------------------------------------------------------------------------------------------
-
-    def _tool_call(self, event: dict[str, Any]) -> None:
-        self.call(event)
 
     def call(self, event: dict[str, Any], *, call_id: str | None = None) -> str:
         """A whole call; returns its id."""
@@ -270,11 +266,9 @@ class Calls:
             tool_name=str(event["tool"]),
             args=event.get("args") or {},
             plugin_name=event.get("plugin"),
-            service=event.get("service"),
             annotations=annotations,
-            scenario=event.get("scenario"),
-            recursion_depth=event.get("recursion_depth"),
             deadline_ms=None if deadline is None else round(1000 * deadline),
+            **{name: event.get(name) for name in ("service", "scenario", "recursion_depth")},
         )
         return call_id, record
 
@@ -282,7 +276,6 @@ class Calls:
         status, error, result = ending(event)
         if status != "cancelled":
             self._last_result[_signature(event)] = self._last_result[str(event["tool"])] = event
-        duration = event.get("duration_ms", 1000 * event.get("duration_s", 0))
         record = self.world.event(
             "tool_call.finished",
             call_id=call_id,
@@ -290,12 +283,9 @@ class Calls:
             status=status,
             error=error,
             result=result,
-            duration_ms=round(duration) or None,
-            cost_usd=event.get("cost_usd"),
-            attempts=event.get("attempts"),
+            duration_ms=round(event.get("duration_ms", 1000 * event.get("duration_s", 0))) or None,
             from_cache=event.get("from_cache", event.get("cached")),
-            expected_failure=event.get("expected_failure"),
-            service=event.get("service"),
+            **{name: event.get(name) for name in ("cost_usd", "attempts", "expected_failure", "service")},
         )
         self.after_call()
         return record
@@ -336,28 +326,23 @@ def _class_of(event: dict[str, Any]) -> ToolClass:
 def ending(event: dict[str, Any]) -> tuple[str, dict[str, Any] | None, Any]:
     """Status, error and result of a call, as our contract has them."""
     result, told, error_class = event.get("result"), event.get("error"), event.get("error_class")
-    if event.get("denied") or (isinstance(result, dict) and _is_refusal(result)):
+    refused = isinstance(result, dict) and (
+        str(result.get("status", "")).lower() in _REFUSALS or "deniedReason" in result
+    )
+    if refused or event.get("denied"):
         return "cancelled", None, None
     ok = event.get("ok", not told and (event.get("http_status") or 0) < 400)
     error: dict[str, Any] = {}
     if not ok or told is not None or error_class:
         parts = told if isinstance(told, dict) else {"message": told, "type": error_class}
-        error = {
-            "message": parts.get("message"),
-            "type": event.get("error_type") or parts.get("type"),
-            "http_status": event.get("http_status"),
-            "code": event.get("code"),
-            "severity": event.get("severity") or ERROR_CLASSES.get(str(error_class)),
-        }
+        error = {name: event.get(name) for name in ("http_status", "code")}
+        error |= {"message": parts.get("message"), "type": event.get("error_type") or parts.get("type")}
+        error["severity"] = event.get("severity") or ERROR_CLASSES.get(str(error_class))
         error = {name: value for name, value in error.items() if value is not None}
     status = event.get("status") or ("success" if ok else "timeout" if error_class == "timeout" else "error")
     if told is None and not error_class and ok and result is None and status == "success":
         result = f"answer to {_signature(event)}"
     return _STATUS.get(str(status), str(status)), error or None, result
-
-
-def _is_refusal(result: dict[str, Any]) -> bool:
-    return str(result.get("status", "")).lower() in _REFUSALS or "deniedReason" in result
 
 
 def _signature(event: dict[str, Any]) -> str:
@@ -384,11 +369,3 @@ def _starts_with_finishes(given: list[dict[str, Any]]) -> set[int]:
                 waiting.remove(found)
                 paired.add(id(found))
     return paired
-
-
-def _check_fields(event: dict[str, Any]) -> None:
-    kind = event["ev"]
-    allowed = CALL_FIELDS if kind.startswith("tool_") else _SIMPLE_FIELDS[kind] | {"ev"}
-    unknown = sorted(event.keys() - allowed)
-    if unknown:
-        raise UnknownWord(f"field {unknown[0]!r} of event {kind!r}")

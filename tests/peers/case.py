@@ -7,7 +7,7 @@ come of it here; `note` in `ours` is for people and checks nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,16 @@ FORMAT = "abstract behavioural cases, v1"
 
 class UnknownWord(Exception):
     """The case uses a word that the adapter does not know; it must not pass by being overlooked."""
+
+
+def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
+    """Refuse an event or a part of one that says more than is read.
+
+    Raises UnknownWord: naming the first field that is not known.
+    """
+    unknown = sorted(event.keys() - set(known))
+    if unknown:
+        raise UnknownWord(f"field {unknown[0]!r} of {what}")
 
 
 def times(event: dict[str, Any]) -> range:
@@ -81,9 +91,7 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
 
 def read_case(document: dict[str, Any]) -> Case:
     """One case. Raises UnknownWord: it has a field or a verdict the format does not know."""
-    unknown = sorted(document.keys() - FIELDS)
-    if unknown:
-        raise UnknownWord(f"field {unknown[0]!r} of the case")
+    refuse_fields(document, FIELDS, "the case")
     wanted, own = _wanted(document)
     return Case(
         id=str(document["id"]),

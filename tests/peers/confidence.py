@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area, changes, puts, reads
+from .area import Area, puts, reads
 
 
 class Confidence(Area):
     """Cases of `confidence` and `synthesis`."""
+
+    KNOBS = {
+        "confidence": {
+            "low": "low low_threshold low_confidence_threshold",
+            "consensus": "floor consensus_floor consensus_threshold",
+        }
+    }
+    CONFIG = {"strategy": puts("strategy", SynthesisStrategy)}  # how results are combined
 
     def prepare(self) -> None:
         """Nothing is asked."""
         self.results: list[ours.Result] = []
         self.strategy: SynthesisStrategy | None = None
         self.value: float | None = None
-        self.signals: dict[str, float] = {}
-        self.refused = ""
+        self.refused = False
 
-    # --- config -------------------------------------------------------------------------------------------------------
-
-    CONFIG = {
-        "strategy": puts("strategy", SynthesisStrategy),  # how results are combined
-        "low low_threshold low_confidence_threshold": changes("confidence", "low"),
-        "floor consensus_floor consensus_threshold": changes("confidence", "consensus"),
-    }
-
-    # --- what happens -------------------------------------------------------------------------------------------------
-
-    @reads("content confidence cost_usd times")
-    def event_result(self, event: dict[str, Any]) -> None:
+    def event_result(self, content: str, confidence: float, cost_usd: float = 0.0) -> None:
         """One recursive result."""
-        made = ours.Result(str(event["content"]), float(event["confidence"]), float(event.get("cost_usd", 0.0)))
-        self.results += [made] * int(event.get("times", 1))
+        self.results.append(ours.Result(content, float(confidence), float(cost_usd)))
 
     @reads(ours.WEIGHTS, "signals")
     def op_combine(self, event: dict[str, Any]) -> None:
@@ -43,34 +39,25 @@ class Confidence(Area):
         signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
         self._estimate(lambda: ours.combine(signals).value)
 
-    @reads("results")
-    def op_tool_success(self, event: dict[str, Any]) -> None:
+    def op_tool_success(self, results: list[Any]) -> None:
         """How calls went: true or false, or what says so."""
-        went = [_went_well(one) for one in event["results"]]
+        went = [_went_well(one) for one in results]
         self._estimate(lambda: ours.tool_success(sum(went), len(went)))
+
+    def _estimate(self, make: Callable[[], float]) -> None:
+        try:
+            self.value = make()
+        except ValueError:
+            self.refused = True
 
     OPS = {
         "tool_results": op_tool_success,
-        "self_consistency": reads("samples")(
-            lambda self, event: self._estimate(lambda: ours.self_consistency(event["samples"]))
+        "self_consistency": lambda self, samples: self._estimate(lambda: ours.self_consistency(samples)),
+        "coherence trace_coherence": lambda self, trace=(), steps=(): self._estimate(
+            lambda: ours.trace_coherence(trace or steps)
         ),
-        "coherence trace_coherence": reads("trace steps")(
-            lambda self, event: self._estimate(
-                lambda: ours.trace_coherence(event.get("trace") or event.get("steps") or [])
-            )
-        ),
-        "sources source_reliability": reads("sources")(
-            lambda self, event: self._estimate(lambda: ours.source_reliability(event["sources"]))
-        ),
+        "sources source_reliability": lambda self, sources: self._estimate(lambda: ours.source_reliability(sources)),
     }
-
-    def _estimate(self, make: Any) -> None:
-        try:
-            self.value = make()
-        except ValueError as error:
-            self.refused = str(error)
-
-    # --- what has come of it ------------------------------------------------------------------------------------------
 
     def _made(self) -> ours.Synthesis:
         named = () if self.strategy is None else (self.strategy,)
@@ -78,13 +65,8 @@ class Confidence(Area):
 
     def see_error(self) -> bool:
         """Whether it is refused."""
-        if self.refused:
-            return True
-        try:
-            self._made()
-        except ValueError:
-            return True
-        return False
+        self._estimate(lambda: self._made().confidence)
+        return self.refused
 
     VIEWS = {
         "confidence": lambda self: (
@@ -103,6 +85,4 @@ class Confidence(Area):
 def _went_well(one: Any) -> bool:
     if isinstance(one, dict):
         return bool(one.get("success", one.get("ok", not one.get("error"))))
-    if isinstance(one, str):
-        return one.lower() in {"success", "ok", "true", "s"}
-    return bool(one)
+    return one.lower() in {"success", "ok", "true", "s"} if isinstance(one, str) else bool(one)

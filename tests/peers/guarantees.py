@@ -7,31 +7,14 @@ plans are those of the session's fold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
-from trustfold.rules.rules import GuaranteeRules
 
-from .area import Area, changes, nothing, reads, refuse_fields
-from .case import times
+from .area import Area, nothing, reads
+from .case import refuse_fields
 from .guarded import check_taken, guard_over
-
-_LIMITS = {
-    "max_cost_usd": "max_cost_usd",
-    **dict.fromkeys(("max_duration_s", "max_duration_seconds"), "max_duration_seconds"),
-    **dict.fromkeys(("max_calls", "max_recursive_calls"), "max_recursive_calls"),
-}
-"""Limits as peers name them → our names."""
-
-
-def _default(name: str) -> Callable[[Guarantees], Any]:
-    return lambda _self: getattr(GuaranteeRules(), name)
-
-
-def _limits(name: str) -> Callable[[Guarantees, Any], None]:
-    return lambda self, value: self.limits.__setitem__(name, value)
 
 
 class Guarantees(Area):
@@ -40,22 +23,18 @@ class Guarantees(Area):
     def prepare(self) -> None:
         """Every session is an execution here, from its start."""
         self.change("guarantees", sessions="all")
-        self.limits: dict[str, Any] = {}
         self.runs = 0
         self.asked: list[Check] = []
         self.is_answered = False
 
-    def conclude_config(self) -> None:
-        """The fold and the guard hold executions to the same limits."""
-        self.change("guarantees", **self.limits)
-
-    # --- config -------------------------------------------------------------------------------------------------------
-
-    CONFIG = {
-        "max_cost_usd": _limits("max_cost_usd"),
-        "max_duration_s max_duration_seconds": _limits("max_duration_seconds"),
-        "max_calls max_recursive_calls": _limits("max_recursive_calls"),
-        "warn_at": changes("guarantees", "warn_at"),  # share that warns
+    # The fold and the guard hold executions to the same limits.
+    KNOBS = {
+        "guarantees": {
+            "max_cost_usd": "max_cost_usd",
+            "max_duration_seconds": "max_duration_s max_duration_seconds",
+            "max_recursive_calls": "max_calls max_recursive_calls",
+            "warn_at": "warn_at",
+        }
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -80,40 +59,38 @@ class Guarantees(Area):
         self.session: GuardSession = self.guard.session(self.world.session, guarantees=ExecutionGuarantees(**limits))
         self.session.begin()
 
-    def _spend(self, event: dict[str, Any], call: dict[str, Any], **spent: Any) -> None:
-        """Operations are made that nobody has asked about."""
-        for _ in times(event):
-            self.calls.call({"args": {}, "ok": True, **call})
-            self.session.spend(**spent)
-
-    @reads("estimate usd override")
-    def op_check(self, event: dict[str, Any]) -> None:
+    def op_check(self, estimate: float = 0.0, usd: float = 0.0, override: bool = False) -> None:
         """Somebody asks about the next operation, at a cost; a person may have confirmed that it may go beyond."""
-        if event.get("override"):
+        if override:
             self.session.allow_once(*LIMITS, confirmed_by="somebody")
-        self._ask(float(event.get("estimate", event.get("usd", 0.0))))
+        self._ask(estimate or usd)
 
     def _ask(self, cost_usd: float = 0.0) -> None:
         self.asked.append(self.session.check_limits(cost_usd=cost_usd, recursive=True))
         self.is_answered = True
 
-    def op_reset(self, _event: dict[str, Any]) -> None:
+    def op_reset(self) -> None:
         """The execution is over, and another begins."""
         self.session.end()
         self._begin()
 
-    @reads(_LIMITS, "confirmed_by")
+    @reads("confirmed_by", *(words for words in KNOBS["guarantees"].values()))
     def op_override(self, event: dict[str, Any]) -> None:
         """A person allows more from here on."""
-        limits = {ours: event[theirs] for theirs, ours in _LIMITS.items() if theirs in event}
+        limits = {
+            field: event[word] for field in LIMITS for word in self.KNOBS["guarantees"][field].split() if word in event
+        }
         self.session.override_guarantees(confirmed_by=str(event.get("confirmed_by", "somebody")), **limits)
 
+    def _spend(self, call: dict[str, Any], **spent: Any) -> None:
+        """An operation is made that nobody has asked about."""
+        self.calls.call({"ok": True, **call})
+        self.session.spend(**spent)
+
     OPS = {
-        "cost spend record_cost": reads("usd times")(
-            lambda self, event: self._spend(event, {"tool": "spend", "cost_usd": event["usd"]}, cost_usd=event["usd"])
-        ),
-        "call recursive_call record_call": reads("times")(
-            lambda self, event: self._spend(event, {"tool": "recurse", "recursion_depth": 1}, recursive=True)
+        "cost spend record_cost": lambda self, usd: self._spend({"tool": "spend", "cost_usd": usd}, cost_usd=usd),
+        "call recursive_call record_call": lambda self: self._spend(
+            {"tool": "recurse", "recursion_depth": 1}, recursive=True
         ),
         "plan": nothing("partial"),  # the plan speaks of what there is so far as it finds it
         "new_execution": op_reset,
@@ -139,16 +116,14 @@ class Guarantees(Area):
     def see_plan(self) -> dict[str, Any]:
         """How to end well."""
         told = self.world.decisions("guarantee.violated")
-        if not told:
-            return {"explanation": None, "recommendations": [], "cost_spent_usd": None, "partial_result": None}
-        plan = told[-1]["plan"]
+        plan = told[-1]["plan"] if told else {"recommendations": []}
         return {
-            "explanation": f"{told[-1]['message']} {plan['partial_result']}",
+            "explanation": f"{told[-1]['message']} {plan['partial_result']}" if told else None,
             "recommendations": plan["recommendations"],
-            "cost_spent_usd": plan["cost_usd"],
-            "partial_result": plan["partial_result"],
-            "duration_s": plan["duration_s"],
-            "calls": plan["recursive_calls"],
+            "cost_spent_usd": plan.get("cost_usd"),
+            "partial_result": plan.get("partial_result"),
+            "duration_s": plan.get("duration_s"),
+            "calls": plan.get("recursive_calls"),
         }
 
     VIEWS = {
@@ -156,9 +131,6 @@ class Guarantees(Area):
         "overridden": lambda self: any(one.overridden for one in self.asked),  # whether a confirmed override was used
         "violations violations_logged": lambda self: len(self.world.decisions("guarantee.violated")),
         "warnings": lambda self: len(self.world.decisions("guarantee.warned")),  # how many warnings
-        "max_cost_usd": _default("max_cost_usd"),
-        "max_duration_s max_duration_seconds": _default("max_duration_seconds"),
-        "max_calls max_recursive_calls": _default("max_recursive_calls"),
     }
 
 
@@ -171,8 +143,6 @@ def _logged(entry: Any) -> tuple[str, bool | None]:
     """Kind of a logged violation, and whether it was overridden; None where the case does not say."""
     if isinstance(entry, dict):
         refuse_fields(entry, {"kind", "overridden"}, "a logged violation")
-        return _kind(entry["kind"]), entry.get("overridden")
-    if isinstance(entry, list):
-        kind, overridden = entry
-        return _kind(kind), overridden
-    return _kind(str(entry)), None
+        entry = [entry["kind"], entry.get("overridden")]
+    kind, overridden = entry if isinstance(entry, list) else (entry, None)
+    return _kind(str(kind)), overridden

@@ -17,8 +17,7 @@ from trustfold.guard.settings import GuardSettings
 from trustfold.guard.state_cache import StateView
 from trustfold.schemas.codec import encode
 
-from .area import refuse_fields
-from .case import UnknownWord
+from .case import UnknownWord, refuse_fields
 from .world import Refused, World
 
 TURNS = 60

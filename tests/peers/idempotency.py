@@ -13,15 +13,14 @@ from typing import Any
 
 from trustfold.guard import DedupePolicy, ToolGuard
 from trustfold.guard.idempotency.keys import computed_key
-from trustfold.guard.idempotency.memory import MAX_KEYS
-from trustfold.guard.idempotency.record import DedupeRecord
+from trustfold.guard.idempotency.memory import MAX_KEYS, InMemoryDedupeStore
+from trustfold.guard.idempotency.record import Claim, DedupeRecord
 from trustfold.guard.request import Call
 from trustfold.guard.result import ToolResult
 from trustfold.schemas.tool_envelopes import DedupeMode
 
 from .area import Area, puts, reads
-from .askings import Asking, WatchedStore, differs, place_of
-from .case import Case, UnknownWord, known, times
+from .case import Case, UnknownWord, known
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
 
 MODES = {
@@ -33,19 +32,12 @@ _CONFLICTS = {
     **dict.fromkeys(("reject", "conflict", "error", "refuse"), "reject"),
     **dict.fromkeys(("independent", "execute", "separate", "new"), "independent"),
 }
-_ASKED = frozenset("key session params args tool actor namespace mode dedupe times read_only caller request_id".split())
+_ASKED = frozenset("key session params args tool actor namespace mode dedupe read_only caller request_id".split())
 _ENDED = frozenset("key session tool caller ok result output error http_status error_type error_class code "
                    "retriable retryable terminal".split())  # fmt: skip
+_OPTIONS = {"idempotency_key": "key", "actor_id": "actor", "request_id": "request_id", "namespace": "namespace"}
 _CALLERS = ("callers", "count", "n", "times")
 _ORDER = ("first", "second", "third", "fourth", "fifth")
-
-
-def _sets(field: str, factor: int = 1) -> Callable[[Idempotency, Any], None]:
-    return lambda self, value: self.policy.update({field: round(value * factor)})
-
-
-def _shows(field: str) -> Callable[[Idempotency], float]:
-    return lambda self: float(getattr(self.guard.settings.dedupe, field)) / 1000
 
 
 def _count(*words: str) -> Callable[[Idempotency], int]:
@@ -67,6 +59,103 @@ def _mode(value: Any) -> DedupeMode:
     return known(str(value).lower(), MODES, "dedupe")
 
 
+_CACHED = """cached cache hit cache_hit cached_result from_cache reused reuse replay replayed done deduplicated deduped
+    duplicate"""
+_WAITING = (
+    """waiting wait waits waited joined join inflight in_flight pending inflight_marker in_flight_marker shared"""
+)
+_WORDS: dict[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for name, words in {
+        "executed": """executed execute executes run ran runs started new miss claimed acquired owner proceed
+            executed_again reexecuted independent""",
+        "cached": _CACHED,
+        "cached_error": f"{_CACHED} cached_error failed cached_failure",
+        "waiting": _WAITING,
+        "joined": f"{_WAITING} {_CACHED}",
+        "in_flight": "in_flight inflight busy rejected fast_fail fail_fast 409 in_progress",
+        "conflict": "conflict key_conflict mismatch rejected invalid_conflict",
+        "cancelled": "cancelled canceled aborted",
+    }.items()
+}
+"""What came of an asking → the words by which cases may call it."""
+
+
+class WatchedStore(InMemoryDedupeStore):
+    """The guard's store, remembering who was given which key."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.claimed: list[str] = []
+        self.held: dict[str, DedupeRecord] = {}
+
+    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
+        """As ever."""
+        claim = await super().claim(record, lease_ms)
+        self.claimed.append(record.key)
+        if claim.mine:
+            self.held[record.key] = claim.record
+        return claim
+
+
+class Asking:
+    """One caller's request, and what has come of it so far."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        self.place = place_of(event)
+        self.caller = event.get("caller")
+        self.ran = False
+        self.record: DedupeRecord | None = None
+        self.ends: asyncio.Future[Any] | None = None
+        self.task: asyncio.Task[ToolResult] | None = None
+        self._word = ""
+
+    def freeze(self) -> None:
+        """The case is over: what is so now holds; that nobody waits any longer changes nothing."""
+        self._word = self.word
+
+    @property
+    def result(self) -> ToolResult | None:
+        """The guard's answer; None while there is none, or where the caller has gone away."""
+        task = self.task
+        return task.result() if task is not None and task.done() and not task.cancelled() else None
+
+    @property
+    def word(self) -> str:
+        """What has come of it, in one word."""
+        if self._word:
+            return self._word
+        if self.task is not None and self.task.cancelled():
+            return "cancelled"
+        if self.ran:
+            return "executed"
+        result = self.result
+        if result is None:
+            return "waiting"
+        if result.cache is not None:
+            waited = result.cache.matched_on == "inflight"
+            return "joined" if waited else "cached" if result.ok else "cached_error"
+        code = result.error.code if result.error is not None else ""
+        return "conflict" if code == "key_conflict" else code
+
+
+def place_of(event: dict[str, Any]) -> tuple[str, str, str]:
+    """Session, tool and key: askings that share all three are one call."""
+    return str(event.get("session", "s1")), str(event.get("tool", "tool")), str(event.get("key"))
+
+
+def differs(name: str, wanted: Any, asking: Asking) -> str:
+    """What has come of an asking, where a case calls it otherwise; empty where it calls it so.
+
+    Raises UnknownWord: nothing that may come of one is called so.
+    """
+    word = str(wanted).lower().replace("-", "_")
+    if all(word not in words for words in _WORDS.values()):
+        raise UnknownWord(f"outcome {word!r} of an asking")
+    actual = asking.word
+    return "" if word in _WORDS.get(actual, {actual}) else f"{name} is {actual!r}, not {word!r}"
+
+
 class Idempotency(Area):
     """Cases of `idempotency`."""
 
@@ -74,7 +163,7 @@ class Idempotency(Area):
         """A guard over a world, with a store that is looked into."""
         super().__init__(case)
         self.store = WatchedStore(self.max_keys, WorldClock(self.world))
-        self.guard: ToolGuard = guard_over(self.world, store=self.store, dedupe=DedupePolicy(**self.policy))
+        self.guard: ToolGuard = guard_over(self.world, store=self.store, dedupe=self.dedupe)
         for event in case.given:
             if event.get("ev") in {"op", "tool_call"}:
                 name = str(event.get("tool", "tool"))
@@ -83,7 +172,7 @@ class Idempotency(Area):
 
     def prepare(self) -> None:
         """Nobody has asked yet; a tool changes something unless the case says that it reads."""
-        self.policy: dict[str, Any] = {}
+        self.dedupe = DedupePolicy()
         self.max_keys = MAX_KEYS
         self.read_only = False
         self.nature: dict[str, Any] = {}
@@ -102,19 +191,19 @@ class Idempotency(Area):
         if value != "session":
             raise UnknownWord(f"scope {value!r}: a key belongs to its session")
 
+    KNOBS = {
+        "dedupe": {
+            "derive_keys": "derive_keys computed_keys derive",  # whether a key is computed where none is given
+            "done_ms": "ttl_s done_ttl_s success_ttl_s completed_ttl_s ttl_ms done_ttl_ms done_ms",
+            "failed_ms": "failed_ttl_s error_ttl_s failure_ttl_s failed_ttl_ms failed_ms",
+            "lease_ms": "lease_s inflight_ttl_s lock_ttl_s lock_s lease_ttl_s lease_ms inflight_ttl_ms",
+        }
+    }
     CONFIG = {
-        "dedupe mode dedupe_mode": lambda self, value: self.policy.update(mode=_mode(value)),
-        "conflict on_conflict key_conflict": lambda self, value: self.policy.update(
+        "dedupe mode dedupe_mode": lambda self, value: self.given_fields["dedupe"].update(mode=_mode(value)),
+        "conflict on_conflict key_conflict": lambda self, value: self.given_fields["dedupe"].update(
             conflict=known(value, _CONFLICTS, "conflict")
         ),
-        # Whether a key is computed where none is given.
-        "derive_keys computed_keys derive": lambda self, value: self.policy.update(derive_keys=value),
-        "ttl_s done_ttl_s success_ttl_s completed_ttl_s": _sets("done_ms", 1000),
-        "ttl_ms done_ttl_ms done_ms": _sets("done_ms"),
-        "failed_ttl_s error_ttl_s failure_ttl_s": _sets("failed_ms", 1000),
-        "failed_ttl_ms failed_ms": _sets("failed_ms"),
-        "lease_s inflight_ttl_s lock_ttl_s lock_s lease_ttl_s": _sets("lease_ms", 1000),
-        "lease_ms inflight_ttl_ms": _sets("lease_ms"),
         "max_keys capacity max_entries": puts("max_keys"),  # room in the store
         "volatile": lambda self, value: self.nature.update(volatile_params=tuple(value)),
         "read_only": puts("read_only"),  # whether the tools of the case only read
@@ -141,9 +230,8 @@ class Idempotency(Area):
 
     @reads(_ASKED)
     def op_begin(self, event: dict[str, Any]) -> None:
-        """Callers ask for a call."""
-        for _ in times(event):
-            self.runner.run(self._ask(event))
+        """A caller asks for a call."""
+        self.runner.run(self._ask(event))
 
     @reads(_ENDED)
     def op_finish(self, event: dict[str, Any]) -> None:
@@ -164,35 +252,34 @@ class Idempotency(Area):
         """The holder gives a sign of life."""
         asking = self._holder(event)
         if asking is not None and asking.record is not None:
-            self.runner.run(self.store.extend(asking.record, self.guard.settings.dedupe.lease_ms))
+            self.runner.run(self.store.extend(asking.record, self.dedupe.lease_ms))
 
-    @reads(_ASKED | _ENDED)
-    def op_call(self, event: dict[str, Any]) -> None:
-        """Whole calls, one after the other."""
-        asked = {name: value for name, value in event.items() if name in _ASKED and name != "times"}
-        ended = {name: value for name, value in event.items() if name in _ENDED}
-        for _ in times(event):
-            self.op_begin(asked)
-            if self.asked[-1] in self.running:
-                self.op_finish({"ok": True, **ended})
+    @reads(_ASKED, _ENDED)
+    def op_call(self, event: dict[str, Any], callers: int = 1) -> None:
+        """A whole call; of several callers at once, the one who runs it ends."""
+        for _ in range(callers):
+            self.runner.run(self._ask(event))
+        for asking in [one for one in self.asked[-callers:] if one in self.running]:
+            self.running.remove(asking)
+            self.runner.run(self._end(asking, {"ok": True, **event}))
 
     @reads(_ASKED, _ENDED, _CALLERS)
     def op_concurrent(self, event: dict[str, Any]) -> None:
         """Several callers at once, and then the one who runs it ends."""
-        event = dict(event)
-        callers = next((int(event.pop(name)) for name in _CALLERS if name in event), 2)
-        asked = {name: value for name, value in event.items() if name in _ASKED}
-        self.op_begin({**asked, "times": callers})
-        for asking in list(self.running):
-            self.running.remove(asking)
-            self.runner.run(self._end(asking, {"ok": True, **event}))
+        self.op_call(event, next((int(event[name]) for name in _CALLERS if name in event), 2))
 
-    @reads("tool params args session namespace actor")
-    def op_derive_key(self, event: dict[str, Any]) -> None:
+    def op_derive_key(
+        self,
+        tool: str = "tool",
+        params: dict[str, Any] | None = None,
+        args: dict[str, Any] | None = None,
+        session: str = "s1",
+        namespace: str = "tools",
+        actor: str = "agent",
+    ) -> None:
         """Which key a call has that brings none."""
-        args = dict(event.get("params", event.get("args")) or {})
-        call = Call(self.guard.tools.get(str(event.get("tool", "tool"))), args, str(event.get("session", "s1")), "w1")
-        call.namespace, call.actor_id = str(event.get("namespace", "tools")), str(event.get("actor", "agent"))
+        call = Call(self.guard.tools.get(tool), params or args or {}, session, "w1")
+        call.namespace, call.actor_id = namespace, actor
         self.keys.append(computed_key(call, self.guard.privacy))
 
     OPS = {
@@ -206,15 +293,14 @@ class Idempotency(Area):
         "execute run request": op_call,
         "concurrent_calls parallel": op_concurrent,
         # An operator empties the store, or what it keeps of a tool.
-        "clear flush": reads("tool")(lambda self, event: self.runner.run(self._clear(event.get("tool")))),
+        "clear flush": lambda self, tool=None: self.runner.run(self._clear(tool)),
         "key compute_key": op_derive_key,
     }
 
     @reads(_ASKED - {"key", "params"}, _ENDED, "idempotency_key")
     def event_tool_call(self, event: dict[str, Any]) -> None:
         """A call in one piece."""
-        named = {"idempotency_key": "key", "args": "params"}
-        self.op_call({named.get(name, name): value for name, value in event.items()})
+        self.op_call({"key": event.get("idempotency_key"), **event})
 
     async def _clear(self, tool: str | None) -> None:
         await self.store.clear(tool)
@@ -232,14 +318,8 @@ class Idempotency(Area):
             return await asking.ends
 
         mode = event.get("mode", event.get("dedupe"))
-        options = {
-            "idempotency_key": event.get("key"),
-            "actor_id": event.get("actor"),
-            "request_id": event.get("request_id"),
-            "namespace": event.get("namespace"),
-            "dedupe_mode": None if mode is None else _mode(mode),
-            "max_attempts": 1,
-        }
+        options = {ours: event.get(theirs) for ours, theirs in _OPTIONS.items()}
+        options |= {"dedupe_mode": None if mode is None else _mode(mode), "max_attempts": 1}
         args = dict(event.get("params", event.get("args")) or {})
         session, tool, _ = asking.place
         asking.task = asyncio.ensure_future(self.guard.call(tool, runs, args, session_id=session, **options))
@@ -270,7 +350,8 @@ class Idempotency(Area):
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
-    def _fault(self, name: str, wanted: Any) -> str:
+    def fault(self, name: str, wanted: Any) -> str:
+        """As ever, about all callers, or about the one whose number is the name or stands in front of it."""
         if name in _ORDER or name == "last":
             number = len(self.asked) - 1 if name == "last" else _ORDER.index(name)
             if not 0 <= number < len(self.asked):
@@ -279,14 +360,14 @@ class Idempotency(Area):
         order, _, rest = name.partition("_")
         if rest and order in _ORDER[: len(self.asked)]:
             self.subject = self.asked[_ORDER.index(order)]
-            return super()._fault(rest, wanted)
+            return super().fault(rest, wanted)
         self.subject = self.asked[-1] if self.asked else None
         if name in {"outcomes", "results"}:
             if len(wanted) != len(self.asked):
                 return f"{len(self.asked)} asked, not {len(wanted)}"
             pairs = enumerate(zip(wanted, self.asked, strict=True), 1)
             return "; ".join(filter(None, (differs(f"number {n}", word, asking) for n, (word, asking) in pairs)))
-        return super()._fault(name, wanted)
+        return super().fault(name, wanted)
 
     def see_same_result(self) -> bool:
         """Whether all who got something got the same."""
@@ -322,8 +403,5 @@ class Idempotency(Area):
         "records stored size": lambda self: self.size,  # keys in the store
         "keys_equal": see_same_key,
         "distinct_keys": lambda self: len(set(self.keys)),
-        "done_ttl_s ttl_s": _shows("done_ms"),
-        "failed_ttl_s error_ttl_s": _shows("failed_ms"),
-        "lease_s inflight_ttl_s": _shows("lease_ms"),
         "max_keys": lambda self: self.max_keys,
     }

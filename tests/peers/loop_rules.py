@@ -16,7 +16,7 @@ from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord
-from .levels import policy
+from .settings import Levels, policy
 
 MAX_WINDOW = 100
 """Most steps that a session remembers."""
@@ -72,23 +72,22 @@ class LoopRules:
                 if name not in ladders and name not in there:
                     ladders[name] = structs.replace(getattr(rules.behaviour, name), enabled=False)
         limit = self.window or MAX_WINDOW
-        ours = ("repetitive_calls", "poll_no_progress") if self.window else ()
+        ours = (_EXACT, _POLL) if self.window else ()
         ladders = {name: getattr(rules.behaviour, name) for name in ours} | ladders
         for name in (self.scaled | set(ours) - self.ladders.keys()) & ladders.keys():
-            most = limit // 2 if name == "alternating_loop" else limit
-            steps = (getattr(ladders[name], step) for step in ("minor", "moderate", "severe"))
-            minor, *higher = steps
-            moderate, severe = (max(minor, min(most, step)) for step in higher)
-            ladders[name] = structs.replace(ladders[name], moderate=moderate, severe=severe)
+            most = limit // 2 if name == _CYCLE else limit
+            steps = ladders[name]
+            moderate, severe = (max(steps.minor, min(most, step)) for step in (steps.moderate, steps.severe))
+            ladders[name] = structs.replace(steps, moderate=moderate, severe=severe)
         window = self.window or min(MAX_WINDOW, max(30, *(one.severe for one in ladders.values()), 0))
         behaviour = structs.replace(rules.behaviour, window_steps=window, **ladders, **self.fields)
         rules = structs.replace(rules, behaviour=behaviour, tools=structs.replace(rules.tools, **self.tool_fields))
         document = {"prerequisite_policies": [policy(one) for one in self.policies]} if self.policies else {}
         return Document("the case", json.dumps(document)).over(rules)
 
-    def ladder(self, names: tuple[str, ...], minor: int, moderate: int, severe: int) -> None:
+    def ladder(self, names: tuple[str, ...], minor: int, moderate: int, severe: int, *, enabled: bool = True) -> None:
         """Set detectors to rise at counts that the peer has set."""
-        self.ladders |= dict.fromkeys(names, Ladder(minor=minor, moderate=moderate, severe=severe))
+        self.ladders |= dict.fromkeys(names, Ladder(minor=minor, moderate=moderate, severe=severe, enabled=enabled))
         self.scaled -= set(names)
 
     def scale(self, names: tuple[str, ...], first: int, moderate: int = 1, severe: int = 3) -> None:
@@ -100,10 +99,15 @@ class LoopRules:
 _Reader = Callable[[LoopRules, Any], None]
 
 
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
-    return value
+def _whole(name: str) -> Callable[[LoopRules, Any], int]:
+    """Reader of a whole number that a peer has, and nothing here depends on."""
+
+    def read(_to: LoopRules, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
+        return value
+
+    return read
 
 
 def _names(word: str, value: Any) -> list[str]:
@@ -132,8 +136,7 @@ def _from(*names: str, rise: tuple[int, int] = (1, 3), of_plugin: bool = False, 
 
 def _error_retry(to: LoopRules, value: int) -> None:
     """The older plugin: a clear stall from the threshold on, severe from six."""
-    to.of_the_plugin = True
-    to.scale(("error_retry_loop",), value, 0, max(6 - value, 3))
+    _from("error_retry_loop", rise=(0, max(6 - value, 3)), of_plugin=True)(to, value)
 
 
 def _error_retry_by_tool(to: LoopRules, value: dict[str, int]) -> None:
@@ -142,17 +145,9 @@ def _error_retry_by_tool(to: LoopRules, value: dict[str, int]) -> None:
     }
 
 
-def _alternating_pattern(to: LoopRules, value: int) -> None:
-    """So many calls to and fro are half as many laps: stuck at once."""
-    _from(_CYCLE, rise=(0, 2), stuck=True)(to, _whole("alternating_pattern", value) // 2)
-
-
 def _limit(to: LoopRules, value: int) -> None:
     """So many calls may be the same; the next is one too many. Nothing or less: as many as it likes."""
-    if value <= 0:
-        to.ladders[_EXACT] = Ladder(minor=1, moderate=1, severe=1, enabled=False)
-    else:
-        to.ladder((_EXACT,), value + 1, value + 1, value + 1)
+    to.ladder((_EXACT,), *[max(value, 0) + 1] * 3, enabled=value > 0)
 
 
 def _set_step(to: LoopRules, name: str, **step: int) -> None:
@@ -179,60 +174,29 @@ def _earlier(step: str) -> _Reader:
     return read
 
 
-def _unknown_tool(to: LoopRules, value: int) -> None:
-    """So many calls of a tool that does not exist are a loop, whatever the arguments."""
-    count = value + to.counts_before
-    to.ladders["unknown_tool"] = Ladder(minor=count, moderate=count, severe=count)
-
-
-def _pair(name: str) -> _Reader:
-    """Notice and end."""
+def _pair(name: str, *shipped: str) -> _Reader:
+    """Notice and end; others by the shipped ladder."""
 
     def read(to: LoopRules, value: list[int]) -> None:
         notice, end = value
         to.ladder((name,), notice, max(notice, end - 1), end)
+        for other in shipped:
+            to.ladders.setdefault(other, getattr(BehaviourRules(), other))
 
     return read
-
-
-def _no_progress(to: LoopRules, value: list[int]) -> None:
-    """Notice and end, for the same call with the same result; cycles by the shipped ladder, pollers apart."""
-    _pair(_EXACT)(to, value)
-    for name in (_CYCLE, _POLL):
-        to.ladders.setdefault(name, getattr(BehaviourRules(), name))
 
 
 # --- other settings ---------------------------------------------------------------------------------------------------
 
 
 def _max_cycle(_to: LoopRules, value: int) -> None:
-    if not 1 <= _whole("max_cycle", value) <= 6:
+    if not 1 <= value <= 6:
         raise UnknownWord(f"max_cycle {value}: cycles of two to six calls are seen")
-
-
-def _same_name(to: LoopRules, value: int) -> None:
-    """The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector."""
-    to.same_name = _whole("threshold", value)
 
 
 def _window(to: LoopRules, value: int) -> None:
     """How many calls the peer looks back."""
-    to.window = _whole("window", value)
-
-
-def _window_events(to: LoopRules, value: int) -> None:
-    """How many events it looks back; a call and its result are two."""
-    to.window = _whole("window_events", value) // 2
-
-
-def _read_window(_to: LoopRules, value: int) -> None:
-    """How many reads it looks back, or characters: ours count without a window."""
-    _whole("window", value)
-
-
-def _stateful(to: LoopRules, value: list[str]) -> None:
-    """Tools that read what changes by itself; another answer is progress here, whatever the tool."""
-    to.tool_fields["classes"] = dict.fromkeys(_names("stateful", value), ToolClass.READ)
+    to.window = _whole("window")(to, value)
 
 
 def _volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> None:
@@ -241,11 +205,6 @@ def _volatile_args(to: LoopRules, value: list[str] | dict[str, list[str]]) -> No
     named = {tool: frozenset(_names("volatile_args", names)) for tool, names in by_tool.items()}
     to.tool_fields["volatile_args"] = named
     to.volatile_args = tuple(sorted(frozenset().union(*named.values())))
-
-
-def _global(_to: LoopRules, value: int) -> None:
-    """A last limit over the others: beyond severe there is nothing here."""
-    _whole("global", value)
 
 
 def _pollers_exempt(_to: LoopRules, value: bool | list[str]) -> None:
@@ -260,9 +219,9 @@ def _by_word(table: dict[str, _Reader]) -> dict[str, _Reader]:
 
 WINDOWS = _by_word(
     {
-        "window_events": _window_events,
+        "window_events": lambda to, value: _window(to, value // 2),  # a call and its result are two events
         "window_calls window history": _window,
-        "read_window chunk": _read_window,
+        "read_window chunk": _whole("window"),  # reads or characters that it looks back: ours count without a window
     }
 )
 """Those that say how far a peer looks back, and not when it tells."""
@@ -279,7 +238,8 @@ WORDS = WINDOWS | _by_word(
         "action_observation": _from(_EXACT, rise=(0, 2), stuck=True),
         "action_error": _from("error_retry_loop", stuck=True),
         "monologue": _from("monologue", rise=(0, 2), stuck=True),
-        "alternating_pattern": _alternating_pattern,
+        # So many calls to and fro are half as many laps: stuck at once.
+        "alternating_pattern": lambda to, value: _from(_CYCLE, rise=(0, 2), stuck=True)(to, value // 2),
         "threshold": _from(_EXACT, _CYCLE, _POLL),
         "max_cycle": _max_cycle,
         "max_repeats global_duplicate consecutive_identical identical": _from(_EXACT),
@@ -287,8 +247,14 @@ WORDS = WINDOWS | _by_word(
         "read_threshold shell_inspection": _from("read_only_cap"),
         # Reads before the first action are exploration.
         "cold_start_exempt": lambda to, value: to.fields.update(cold_start_exempt=value),
-        "same_name_threshold action_stagnation_threshold action_stagnation": _same_name,
-        "stateful": _stateful,
+        # The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector.
+        "same_name_threshold action_stagnation_threshold action_stagnation": lambda to, value: setattr(
+            to, "same_name", _whole("threshold")(to, value)
+        ),
+        # Tools that read what changes by itself; another answer is progress here, whatever the tool.
+        "stateful": lambda to, value: to.tool_fields.update(
+            classes=dict.fromkeys(_names("stateful", value), ToolClass.READ)
+        ),
         "volatile_args": _volatile_args,
         "thresholds": lambda to, value: to.ladder((_EXACT,), *value),
         "soft soft_threshold": _step("minor"),
@@ -296,11 +262,12 @@ WORDS = WINDOWS | _by_word(
         "limit": _limit,
         "warn warning": _earlier("minor"),
         "critical block": _earlier("severe"),
-        "global": _global,
-        "unknown_tool": _unknown_tool,
+        "global": _whole("global"),  # a last limit over the others: beyond severe there is nothing here
+        # So many calls of a tool that does not exist are a loop, whatever the arguments.
+        "unknown_tool": lambda to, value: to.ladder(("unknown_tool",), *[value + to.counts_before] * 3),
         "exact_failure": _pair("error_retry_loop"),  # the same call failing the same way
         "same_tool_failure": _pair("same_error_loop"),  # one tool failing with other arguments
-        "no_progress": _no_progress,
+        "no_progress": _pair(_EXACT, _CYCLE, _POLL),  # the same call with the same result
         "hard_stop": lambda to, value: setattr(to, "hard_stop", value),
         "repeat thoughts repetitive_thoughts thought_repeat": _from("text_loop"),
         "alternating alternating_threshold cycle_laps laps abab": _from(_CYCLE),
@@ -314,3 +281,25 @@ WORDS = WINDOWS | _by_word(
     }
 )
 """Every threshold by its peer's name."""
+
+
+class Thresholds(Levels):
+    """Areas whose config may name a peer's thresholds."""
+
+    def prepare(self) -> None:
+        """Where a case asks about calls to be made, a peer's counts leave out the call it is asked about."""
+        super().prepare()
+        asked = any(event.get("name") == "evaluate" and "tool" in event for event in self.case.given)
+        tools = dict.fromkeys(str(event["tool"]) for event in self.case.given if "tool" in event)
+        self.thresholds = LoopRules(counts_before=asked, tools=tuple(tools))
+
+    def conclude_config(self) -> None:
+        """The thresholds are rules."""
+        super().conclude_config()
+        self.rules = self.thresholds.apply(self.rules)
+
+    def word(self, kind: str, name: str, what: str) -> Callable[..., Any]:
+        """A threshold, unless the area has a setting of its own by this name."""
+        if kind == "config" and name in WORDS and not hasattr(self, f"config_{name}"):
+            return lambda value: WORDS[name](self.thresholds, value)
+        return super().word(kind, name, what)

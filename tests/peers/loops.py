@@ -1,27 +1,36 @@
-"""Behaviour of a model: patterns, loops, prerequisites, chanting; and what each peer's verdict is in our patterns."""
+"""Behaviour of a model: patterns, loops, prerequisites, chanting, nudges; each peer's verdicts in our patterns.
+
+A peer's `pattern` has already been detected. It enters where our detectors report what they have seen, at a call of
+the tool, and from there on everything is the fold's own. Our cooldown counts calls: a second of a peer's is a call.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 from trustfold.guard.nudges import NudgeInbox
-from trustfold.projections.calls.fingerprints import call_fingerprint, canonical
+from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
+from trustfold.projections.session import watch
+from trustfold.projections.session.records import Sighting
+from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
 from trustfold.rules.levels import Level
+from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.decisions import NudgeIssued
+from trustfold.schemas.vocabulary import Pattern
 
 from . import loop_rules
-from .area import nothing, reads, refuse_fields
-from .case import UnknownWord, there, times
+from .area import nothing, puts, reads
+from .calls import nth_word
+from .case import UnknownWord, known, refuse_fields, there, times
 from .guarded import check_taken, guard_over
-from .hostile import is_hostile, made_hostile
-from .levels import Levels
-from .loop_rules import LoopRules
-from .world import SEVERITIES
+from .loop_rules import Thresholds
+from .world import SEVERITIES, World
 
 _REPETITIVE, _CYCLE, _RETRY = "repetitive_calls", "alternating_loop", "error_retry_loop"
 _TEXT, _READS = "text_loop", "read_only_loop"
@@ -72,6 +81,32 @@ _ACTIONS = ("allow", "notice", "notice", "block")
 _LEVELS = (None, "warning", "warning", "critical")
 _VERDICTS = ("ok", "soft", "soft", "hard")
 
+_SPEAKS_OF = tuple(
+    (re.compile(words, re.IGNORECASE), value)
+    for words, value in (
+        (r"surrogate", "\ud83d"),
+        (r"\bNaN\b|not a number", float("nan")),
+        (r"\b-?inf(?:inity)?\b", float("inf")),
+        (
+            r"keys? that (?:are|is) not?|(?:non|not)[- ](?:a )?str(?:ing)?s?[- ]keys?|(?:int|integer|numeric)[- ]keys?",
+            {1: "one", None: "none", (2, 3): "pair"},
+        ),
+    )
+)
+"""Texts that speak of values that no JSON holds → the values."""
+
+
+def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: str, **seen: Any) -> None:
+    """Report a pattern to the fold as its own detectors do, with the event that was folded last."""
+    state, emit = world.session_state(), world.topology.processors["session"]._emit
+    emit.outputs = []
+    emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
+    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
+    found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
+    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [found]))
+    for output in emit.outputs:
+        world.topology._pass_on(output, world.outputs)
+
 
 def patterns_of(name: str) -> frozenset[str]:
     """Patterns behind a name, a peer's or ours. Raises UnknownWord: nobody calls one of ours that."""
@@ -86,106 +121,145 @@ def patterns_of(name: str) -> frozenset[str]:
     raise UnknownWord(f"detector {name!r}")
 
 
-class Loops(Levels):
-    """What is detected, and how peers speak of it."""
+def made_hostile(value: Any) -> Any:
+    """A value with every text that speaks of a hostile value replaced by it."""
+    if isinstance(value, dict):
+        return {name: made_hostile(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [made_hostile(inner) for inner in value]
+    return next((hostile for words, hostile in _SPEAKS_OF if isinstance(value, str) and words.search(value)), value)
+
+
+def is_hostile(value: Any) -> bool:
+    """Whether a value speaks of any."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(is_hostile, parts)) or (made_hostile(value) is not value and isinstance(value, str))
+
+
+class Behaviour(Thresholds):
+    """Cases of `pattern`, `prerequisite`, `loop`, `chanting` and `nudge`."""
 
     def prepare(self) -> None:
-        """Thresholds are collected first."""
+        """Nothing is seen yet. A peer's guard after a compaction is armed by the compaction."""
         super().prepare()
-        asked = any(event.get("name") == "evaluate" and "tool" in event for event in self.case.given)
-        tools = dict.fromkeys(str(event["tool"]) for event in self.case.given if "tool" in event)
-        self.thresholds = LoopRules(counts_before=asked, tools=tuple(tools))
         config = self.case.config
         compacted = any(event.get("name") == "compaction" for event in self.case.given)
-        self.guards_compaction = compacted and not config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS
-        self.guarded_calls = 0
+        self.guards_compaction = compacted and not config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS.keys()
         if self.guards_compaction:
-            size = next(iter(config.values()), _COMPACTION_GUARD)
-            self.thresholds.ladder(("repetitive_calls",), size, size, size)
+            self.thresholds.ladder((_REPETITIVE,), *[next(iter(config.values()), _COMPACTION_GUARD)] * 3)
+        self.guarded_calls = 0
         self.refused = ""
-        try:
-            for name, value in config.items():
-                if name in loop_rules.WORDS and not self.guards_compaction:
-                    loop_rules.WORDS[name](self.thresholds, value)
-            self.rules = self.thresholds.apply(self.rules)
-        except ValueError as error:
-            self.refused = str(error)
-        except TypeError as error:
-            raise UnknownWord(f"a setting that trustfold does not have yet ({error})") from None
         self.by_call: list[int] = []
         self.announced: list[str | None] = []
-        self.cleared_at: int | None = None
+        self.cleared_at = 0
         self.turn_from = 0
         self.episodes = 0
-        self.first: int | None = None
         self.quiet = True
         self.answers: list[tuple[int, frozenset[str]]] = []
         self.platforms: set[str] = set()
-        self.crashed = ""
+        self.crashed = False
+        self.seconds_are_calls = False
+        self.steps: Ladder | None = None
+        self.emitted: list[int] = []
 
-    def _word(self, kind: str, name: str, what: str) -> Callable[[Any], Any]:
-        if kind == "config" and name in loop_rules.WORDS:
-            return lambda _value: None  # has been read
-        return super()._word(kind, name, what)
+    # --- config -------------------------------------------------------------------------------------------------------
+
+    KNOBS = {
+        "nudges": {
+            "level": "level nudge_level",
+            "enabled": "enabled nudge_enabled nudges_enabled",
+            "cooldown_calls": "cooldown_calls",
+            "effective_within_calls": "effective_window_calls effective_within_calls",
+            "texts": "templates texts",
+        }
+    }
+
+    def settings(self) -> dict[str, Any]:
+        """What a compaction arms has its size from the first setting, whatever that is called."""
+        left_out = loop_rules.WINDOWS if self.guards_compaction else ()
+        return {name: value for name, value in self.case.config.items() if name not in left_out}
+
+    def refuse_config(self, error: ValueError) -> None:
+        """A case may be about that."""
+        self.refused = str(error)
+
+    def config_cooldown_s(self, value: float) -> None:
+        """As many calls as seconds; at least one, as every pattern comes with a call."""
+        self.seconds_are_calls = True
+        self.given_fields["nudges"]["cooldown_calls"] = max(1, round(value))
+
+    CONFIG = {
+        "cooldown_seconds": config_cooldown_s,
+        "bucket": puts("steps", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value)),
+    }
+
+    # --- what happens -------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Watch every call; where a case asks whether anything raises, what raises is caught."""
-        if self.refused and "config_error" not in self.expected:
-            raise UnknownWord(f"a config that our rules refuse: {self.refused}")
+        if self.refused:
+            if "config_error" not in self.expected:
+                raise UnknownWord(f"a config that our rules refuse: {self.refused}")
+            return
         self.calls.after_call = self._look
         self.calls.unknown_acts = self.thresholds.of_the_plugin
         self.calls.volatile_args = self.thresholds.volatile_args
         self.calls.streams = self.case.area == "chanting"
         if self.guards_compaction:
             self._set_detection(on=False)
-        if self.refused:
-            return
         try:
             super().play()
             self._count_episodes()
         except UnknownWord:
             raise
-        except Exception as error:
+        except Exception:
             if "crash" not in self.expected:
                 raise
-            self.crashed = f"{type(error).__name__}: {error}"
+            self.crashed = True
 
     def one(self, event: dict[str, Any]) -> None:
         """Calls with values that no JSON holds are made through a guard."""
         if "tool" in event and is_hostile({name: event.get(name) for name in ("args", "result")}):
-            self._call_guarded(event)
+            refuse_fields(event, _GUARDED_FIELDS, "a call with hostile values")
+            for _ in times(event):
+                self._call_guarded(event)
         else:
             super().one(event)
 
     def _call_guarded(self, event: dict[str, Any]) -> None:
-        args, result = made_hostile(event.get("args") or {}), made_hostile(event.get("result"))
-        guard, session = guard_over(self.world), str(event.get("run", event.get("session", self.world.session)))
-        refuse_fields(event, _GUARDED_FIELDS, "a call with hostile values")
+        args, result, ok = (
+            made_hostile(event.get("args") or {}),
+            made_hostile(event.get("result")),
+            event.get("ok", True),
+        )
+        guard, self.world.session = (
+            guard_over(self.world),
+            str(event.get("run", event.get("session", self.world.session))),
+        )
 
         async def tool(**_: Any) -> Any:
-            if not event.get("ok", True):
+            if not ok:
                 raise RuntimeError(event.get("error") or "it failed")
             return result
 
-        self.world.session = session
-        for _ in times(event):
-            made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
-            answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=session))
-            check_taken(guard)
-            if event.get("ok", True) and (not answer.ok or answer.output is not result):
-                raise RuntimeError(f"the guard has turned {result!r} into {answer.output!r} ({answer.error})")
-            self._look()
+        made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
+        answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=self.world.session))
+        check_taken(guard)
+        if ok and (not answer.ok or answer.output is not result):
+            raise RuntimeError(f"the guard has turned {result!r} into {answer.output!r} ({answer.error})")
+        self._look()
 
     def after(self, event: dict[str, Any]) -> None:
         """Messages can be loops too; turns are told apart."""
         self._count_episodes()
+        if event.get("ev") == "turn_end":
+            told = self._detected("announce_no_action", since=self.turn_from)
+            self.announced.append(told[-1]["severity"] if told else None)
         if event.get("ev") in {"turn_end", "turn_start"}:
-            self._turn_over(event)
+            self.turn_from = len(self.world.outputs)
 
     def _look(self) -> None:
         self.by_call.append(self._seen_now())
-        if self.first is None and self.by_call[-1]:
-            self.first = len(self.by_call)
         self._count_episodes()
         if self.guarded_calls:
             self.guarded_calls -= 1
@@ -200,18 +274,44 @@ class Loops(Levels):
         self.episodes += bool(now) and self.quiet
         self.quiet = not now
 
-    def _turn_over(self, event: dict[str, Any]) -> None:
-        if event["ev"] == "turn_end":
-            told = self._detected("announce_no_action", since=self.turn_from)
-            self.announced.append(told[-1]["severity"] if told else None)
-        self.turn_from = len(self.world.outputs)
+    def event_pattern(
+        self,
+        type: str,  # noqa: A002 - the field's name
+        severity: str = "minor",
+        tool: str = "tool",
+        count: int = 1,
+        policy_id: str = "",
+        prerequisite_tool: str = "",
+        key: str = "",
+    ) -> None:
+        """A pattern has been detected, at some severity; with a call, as every pattern comes with one."""
+        pattern = known(type, {str(one): one for one in Pattern}, "pattern")
+        self.calls.unlike_others()
+        more = {"repetitions": count, "tools": [tool], "required_tool": prerequisite_tool}
+        sight(self.world, self.rules, pattern, SEVERITIES.index(severity), key or policy_id or tool, **more)
+
+    def event_loop_warning(self, count: int, tool: str = "tool", key: str = "") -> None:
+        """A loop has reached a count; the severity follows from it."""
+        before = len(self._detected())
+        severity = (self.steps or self.rules.behaviour.repetitive_calls).step(count)
+        if severity:
+            self.event_pattern("repetitive_calls", str(SEVERITIES[severity]), tool, count, key=key)
+        if len(self._detected()) > before:
+            self.emitted.append(count)
+
+    @reads("seconds minutes hours")
+    def event_advance_clock(self, event: dict[str, Any]) -> None:
+        """Time passes; where the cooldown is told in seconds, so do calls."""
+        self.calls.take(event)
+        for _ in range(int(event.get("seconds", 0)) if self.seconds_are_calls else 0):
+            self.calls.unlike_others()
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    @reads("tool args run times")
+    @reads("tool args run")
     def op_evaluate(self, event: dict[str, Any]) -> None:
         """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
-        for _ in times(event) if "tool" in event else ():
+        if "tool" in event:
             self.calls.again({name: value for name, value in event.items() if name not in {"name", "times"}})
 
     @reads("tool args run")
@@ -221,40 +321,51 @@ class Loops(Levels):
         Which these are is seen in a world of its own: the same has happened there, and the call ends as it did last.
         """
         self.world.session = str(event.get("run", self.world.session))
-        known = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
+        alarms = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
         given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
         trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
         trial.play()
         step = trial.world.session_state().steps.number
         trial.op_evaluate(event)
-        gone_on = {(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step}
-        worst = max((known[one] for one in gone_on & known.keys()), default=0)
-        self.answers.append((worst, frozenset(one[0] for one in gone_on & known.keys() if known[one] == worst)))
+        gone_on = {
+            (one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step
+        } & alarms.keys()
+        worst = max((alarms[one] for one in gone_on), default=0)
+        self.answers.append((worst, frozenset(one[0] for one in gone_on if alarms[one] == worst)))
 
     def _set_detection(self, *, on: bool) -> None:
         self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
 
-    def op_compaction(self, _event: dict[str, Any]) -> None:
+    def op_compaction(self) -> None:
         """The model's context is cut. A peer may guard what follows: its guard is armed here, with nothing seen."""
         if self.guards_compaction:
             self._set_detection(on=True)
             self.calls.take({"ev": "user_message", "text": ""})
             self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
-    @reads("tool a b")
-    def op_same_signature(self, event: dict[str, Any]) -> None:
+    def op_same_signature(self, tool: str, a: dict[str, Any], b: dict[str, Any]) -> None:
         """Whether two sets of arguments are the same call."""
-        one, other = (call_fingerprint(event["tool"], canonical(event[name])) for name in ("a", "b"))
-        self.same = one == other
+        self.same = call_fingerprint(tool, canonical(a)) == call_fingerprint(tool, canonical(b))
+
+    def op_mark_last_nudge_effective(self) -> None:
+        """Somebody says that the last nudge helped: the model does other things, as trustfold sees for itself."""
+        if not self._nudges("message"):
+            raise UnknownWord("the last nudge, where there was none")
+        self.calls.call({"tool": "write_file", "args": {"path": f"/{nth_word(self.calls.made)}"}, "ok": True})
+        for _ in range(self.rules.nudges.effective_within_calls):
+            self.calls.unlike_others()
 
     OPS = {
-        "disable_session disable_for_session": lambda self, _event: self._set_detection(on=False),
+        "disable_session disable_for_session": lambda self: self._set_detection(on=False),
         # The defaults of a platform are asked for.
-        "defaults": reads("platform")(lambda self, event: self.platforms.add(str(event["platform"]))),
+        "defaults": lambda self, platform: self.platforms.add(platform),
         "planned_calls": nothing("tool args times"),  # nobody publishes calls that were only planned
         # The peer forgets its alarm and lets the run go on; what is told from here on is new.
-        "clear_detection clear": lambda self, _event: setattr(self, "cleared_at", len(self.world.outputs)),
-        "reset": lambda self, _event: self.calls.take({"ev": "user_message", "text": ""}),
+        "clear_detection clear": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
+        "reset": lambda self: self.calls.take({"ev": "user_message", "text": ""}),
+        "set_level": lambda self, level=None, value=None: self.set_level(
+            Level.SESSION, {"nudge_level": level or value}
+        ),
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
@@ -283,8 +394,6 @@ class Loops(Levels):
         return f"patterns are {told!r}, not {expected!r}"
 
     def _policy_of(self, fingerprint: str) -> str:
-        from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
-
         names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
         return names.get(fingerprint, fingerprint)
 
@@ -370,6 +479,13 @@ class Loops(Levels):
         counted = self.world.session_state().tools.values()
         return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
 
+    def _nudges(self, field: str) -> list[Any]:
+        return [one[field] for one in self.world.decisions("nudge.issued")]
+
+    def _helped(self) -> list[bool]:
+        """Of each nudge that was judged, whether it worked."""
+        return [one["effective"] for one in self.world.decisions("nudge.judged")]
+
     VIEWS = {
         "laps": lambda self: max((one["repetitions"] for one in self._detected(_CYCLE)[-1:]), default=None),
         # What was said at each call; once per severity.
@@ -379,35 +495,47 @@ class Loops(Levels):
         "policy_patterns": lambda self: [
             [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
         ],
-        "loops_after_clear": lambda self: len(self._detected(since=self.cleared_at or 0)),
+        "loops_after_clear": lambda self: len(self._detected(since=self.cleared_at)),
         "stuck": lambda self: self._seen_now() >= self.thresholds.stuck_from,  # whether the session is in a loop now
         "halted": lambda self: (
             self.thresholds.hard_stop and any(one["severity"] == "severe" for one in self._detected())
         ),
-        "nudge": lambda self: bool(self.world.decisions("nudge.issued")) and not self.see_stuck(),
-        "nudges_total": lambda self: len(self.world.decisions("nudge.issued")),  # how often the model has been told
-        "nudges": lambda self: [one["nudge_type"] for one in self.world.decisions("nudge.issued")],  # how it was told
+        "nudge": lambda self: bool(self._nudges("message")) and not self.see_stuck(),
+        "nudges_total": lambda self: len(self._nudges("message")),  # how often the model has been told
+        "nudges": lambda self: self._nudges("nudge_type"),  # how it was told
         "level": lambda self: _LEVELS[self._seen_now()],  # the peer's word for the severity of what goes on now
         "strike": lambda self: max(
             Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0
         ),
-        "crash": lambda self: bool(self.crashed),  # whether anything raised, in the guard or in a fold
+        "crash": lambda self: self.crashed,  # whether anything raised, in the guard or in a fold
         "allow": lambda self: [not severity for severity in self.by_call],
-        "first_at_call": lambda self: self.first,  # call at which the first alarm came
+        "first_at_call": lambda self: next(
+            (at for at, seen in enumerate(self.by_call, 1) if seen), None
+        ),  # call at which the first alarm came
         "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
         "announce_severity_by_turn": lambda self: self.announced,  # what was said about announcements in each turn
         "same": lambda self: self.same,  # whether the two calls are one
         "warned": lambda self: bool(self._detected()),  # whether anything has been told at all
         "severity": lambda self: SEVERITIES[self._seen_now()],  # severity of the worst that goes on
+        "text message": lambda self: next(reversed(self._nudges("message")), None),
+        "texts": lambda self: self._nudges("message"),
+        "severities": lambda self: self._nudges("severity"),
+        "lanes": lambda self: self._nudges("lane"),
+        "effective": lambda self: sum(self._helped()) if self._nudges("message") else None,
+        "acknowledged": lambda self: sum(self._helped()),
+        "ineffective": lambda self: self._helped().count(False),
+        # Share that worked; null before any was judged.
+        "effectiveness nudge_effectiveness": lambda self: (
+            sum(judged) / len(judged) if (judged := self._helped()) else None
+        ),
+        "emitted_at": lambda self: self.emitted,  # counts at which something was told
     }
 
     # --- detections ---------------------------------------------------------------------------------------------------
 
     def _detected(self, pattern: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         told = self.world.decisions("pattern.detected")
-        if since:
-            before = sum(output.type == "pattern.detected" for output in self.world.outputs[:since])
-            told = told[before:]
+        told = told[sum(output.type == "pattern.detected" for output in self.world.outputs[:since]) :]
         return [one for one in told if pattern in {None, one["pattern"]}]
 
     def _names(self) -> list[str]:

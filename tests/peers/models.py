@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from trustfold.schemas.vocabulary import ModelSwitchStrategy, Pattern
+from trustfold.schemas.vocabulary import Pattern
 
-from . import loop_rules
-from .area import Area, changes, reads
-from .behaviour import sight
 from .case import UnknownWord
-from .loop_rules import LoopRules
+from .loop_rules import Thresholds
+from .loops import sight
 
 
-class Models(Area):
+class Models(Thresholds):
     """Cases of `model`."""
 
-    def prepare(self) -> None:
-        """Nobody is asked about yet."""
-        self.asked: tuple[str, str] | None = None
-        self.thresholds = LoopRules(counts_before=False)
-        for name, word in loop_rules.WORDS.items():
-            if name in self.case.config and not hasattr(self, f"config_{name}"):
-                word(self.thresholds, self.case.config[name])
-        self.rules = self.thresholds.apply(self.rules)
-
-    def _word(self, kind: str, name: str, what: str):
-        if kind == "config" and name in loop_rules.WORDS and not hasattr(self, f"config_{name}"):
-            return lambda _value: None
-        return super()._word(kind, name, what)
+    asked: tuple[str, str] | None = None
 
     # --- config -------------------------------------------------------------------------------------------------------
 
@@ -37,32 +23,31 @@ class Models(Area):
         if not isinstance(value, int) or value < 0:
             raise UnknownWord(f"min_attempts {value!r}")
 
-    CONFIG = {
-        "strategy model_switch_strategy": changes("models", "strategy", ModelSwitchStrategy),
-        "failure_threshold": changes("models", "min_failures"),
-        "min_success_rate_diff": changes("models", "min_difference"),
-        "preferred_models": changes("models", "preferred_models", tuple),
+    KNOBS = {
+        "models": {
+            "strategy": "strategy model_switch_strategy",
+            "min_failures": "failure_threshold",
+            "min_difference": "min_success_rate_diff",
+            "preferred_models": "preferred_models",
+        }
     }
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    OPS = {
-        "profile": reads("model key")(
-            lambda self, event: setattr(self, "asked", (str(event["model"]), str(event["key"])))
-        )
-    }
+    def op_profile(self, model: str, key: str) -> None:
+        """Somebody asks what is known of a model on a key."""
+        self.asked = (model, key)
 
-    @reads("turns stalled nudges effective")
-    def op_behaviour(self, event: dict[str, Any]) -> None:
+    def op_behaviour(self, turns: int = 0, stalled: int = 0, nudges: int = 0, effective: int = 0) -> None:
         """A model has had so many turns, of which some were stalled; or so many nudges, of which some helped."""
         self.world.model = self.world.model or "model"
-        for turn in range(int(event.get("turns", 0))):
+        for turn in range(turns):
             self.calls.take({"ev": "turn_start"})
-            self.calls.take({"ev": "turn_end", "stalled": turn < event.get("stalled", 0)})
-        for number in range(int(event.get("nudges", 0))):
+            self.calls.take({"ev": "turn_end", "stalled": turn < stalled})
+        for number in range(nudges):
             self.calls.take({"ev": "user_message"})
             self.calls.unlike_others()
-            for again in range(1 if number < event.get("effective", 0) else 2):
+            for again in range(1 if number < effective else 2):
                 sight(self.world, self.rules, Pattern.REPETITIVE_CALLS, 1, f"loop {number}", repetitions=3 + again)
             for _ in range(self.rules.nudges.effective_within_calls):
                 self.calls.unlike_others()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,10 +14,9 @@ from trustfold.schemas.public_state import public_state
 
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
-from .case import there, times
+from .case import there
 from .guarded import check_taken, guard_over
 
-_MARK = "tool severity scenario error times"
 _PUBLISHED = {"type": "state.updated", "schema_version": "1.0", "id": "as the case says"}
 
 
@@ -55,71 +54,67 @@ class Quality(Area):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    @reads(_MARK)
-    def op_mark_failure(self, event: dict[str, Any]) -> None:
+    def op_mark_failure(
+        self, tool: str = "", severity: str | None = None, scenario: str | None = None, error: str | None = None
+    ) -> None:
         """Somebody marks a tool as failed."""
-        told = {name: event.get(name) for name in ("severity", "scenario")}
-        for _ in times(event):
-            tool = str(event.get("tool", self._tool()))
-            self.world.command("quality.mark", tool=tool, error_message=event.get("error"), **told)
+        tool = tool or self._tool()
+        self.world.command("quality.mark", tool=tool, severity=severity, scenario=scenario, error_message=error)
 
-    @reads(CALL_FIELDS - {"ev"})
+    @reads(CALL_FIELDS)
     def event_tool_succeeded(self, event: dict[str, Any]) -> None:
-        """A call works."""
+        """Calls work."""
         told = {name: value for name, value in event.items() if name != "name"}
         self.calls.take({"tool": self._tool(), "args": {}, "ok": True, **told, "ev": "tool_call"})
 
     event_tool_marked_failed = op_mark_failure
 
-    @reads("scenario similarity failure_similarity age_days quality similar_failures")
-    def op_rank(self, event: dict[str, Any]) -> None:
+    def op_rank(
+        self,
+        scenario: str = "scenario",
+        similarity: float = 1.0,
+        failure_similarity: float | None = None,
+        age_days: float = 0,
+        quality: float | None = None,
+        similar_failures: Sequence[float] | None = None,
+    ) -> None:
         """Rank for a scenario of a given similarity: as published, or with this score and these failures."""
-        tool, to_tool = self._tool(), float(event.get("similarity", 1.0))
+        tool, now = self._tool(), self.world.now
         told = self.world.told("quality")
-        alike = {tool: to_tool}
-        if "quality" in event or "similar_failures" in event:
-            alike |= {f"failure {number}": float(one) for number, one in enumerate(event.get("similar_failures", ()))}
-            failed = dict.fromkeys(list(alike)[1:], self.world.now.isoformat())
-            made = {"kind": "quality", "key": tool, "score": event.get("quality", self.see_quality())}
-            told = [{**_PUBLISHED, **made, "time": self.world.now.isoformat(), "failed_scenarios": failed}]
-        at = self.world.now + timedelta(days=float(event.get("age_days", 0)))
-        fits = _Fits(alike, others=float(event.get("failure_similarity", to_tool)))
-        states = [public_state(one) for one in told]
-        ranked = rank_tools(
-            str(event.get("scenario", "scenario")), [Candidate(tool, tool)], states, at, self.rules.quality, fits
-        )
-        self.ranked = ranked[0].rank
+        alike = {tool: float(similarity)}
+        if quality is not None or similar_failures is not None:
+            failed = {f"failure {number}": float(one) for number, one in enumerate(similar_failures or ())}
+            alike |= failed
+            made = {"kind": "quality", "key": tool, "score": self.see_quality() if quality is None else quality}
+            made["failed_scenarios"] = dict.fromkeys(failed, now.isoformat())
+            told = [{**_PUBLISHED, **made, "time": now.isoformat()}]
+        fits = _Fits(alike, others=float(similarity if failure_similarity is None else failure_similarity))
+        states, at = [public_state(one) for one in told], now + timedelta(days=age_days)
+        self.ranked = rank_tools(scenario, [Candidate(tool, tool)], states, at, self.rules.quality, fits)[0].rank
 
-    @reads("candidates max_attempts scenario args tags")
-    def op_resilient_call(self, event: dict[str, Any]) -> None:
+    def op_resilient_call(
+        self,
+        candidates: list[list[Any]],
+        max_attempts: int | None = None,
+        scenario: str = "scenario",
+        args: dict[str, Any] | None = None,
+        tags: Sequence[str] = (),
+    ) -> None:
         """A guard calls candidates (name, fit, whether it works) until one does what it is asked."""
         guard = guard_over(self.world)
-        fits = {}
-        for name, fit, works in event["candidates"]:
-            guard.register(str(name), _tool(works=bool(works)), description=str(name), tags=event.get("tags", ()))
-            fits[str(name)] = float(fit)
-        options = {} if event.get("max_attempts") is None else {"max_attempts": int(event["max_attempts"])}
-        made = guard.call_resilient(
-            str(event.get("scenario", "scenario")),
-            event.get("args"),
-            tags=event.get("tags", ()),
-            similarity=_Fits(fits),
-            rules=self.rules.quality,
-            session_id=self.world.session,
-            **options,
-        )
-        self.resilient = asyncio.run(made)
+        for name, _, works in candidates:
+            guard.register(name, _tool(works=works), description=name, tags=tags)
+        options = {} if max_attempts is None else {"max_attempts": max_attempts}
+        options |= {"rules": self.rules.quality, "session_id": self.world.session, "tags": tags}
+        fits = _Fits({name: float(fit) for name, fit, _ in candidates})
+        self.resilient = asyncio.run(guard.call_resilient(scenario, args, similarity=fits, **options))
         check_taken(guard)
 
     OPS = {
         "success mark_success": event_tool_succeeded,
         # Somebody gives a tool its score back.
-        "restore": reads("tool quality score")(
-            lambda self, event: self.world.command(
-                "quality.restore",
-                tool=str(event.get("tool", self._tool())),
-                score=event.get("quality", event.get("score")),
-            )
+        "restore": lambda self, tool="", quality=None, score=None: self.world.command(
+            "quality.restore", tool=tool or self._tool(), score=score if quality is None else quality
         ),
     }
 

@@ -8,7 +8,6 @@ drawn at their upper bounds; where a case asks for the least that may come out, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from trustfold.guard.attempts import delay_ms
@@ -17,9 +16,9 @@ from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
-from .area import puts, reads, refuse_fields, same
+from .area import puts, reads, same
 from .breakers import Breakers
-from .case import Case, UnknownWord, known, there, times
+from .case import Case, UnknownWord, known, refuse_fields, there
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
@@ -29,14 +28,6 @@ _CALL_FIELDS = frozenset(
     deadline_s deadline_ms max_attempts max_elapsed_ms max_elapsed_s""".split()
 )
 _SCRIPTS = ("outcomes", "script", "results", "responses", "attempts")
-
-
-def _sets(field: str, factor: float = 1, *, more: int = 0) -> Callable[[Retries, Any], None]:
-    return lambda self, value: self.policy_fields.update({field: value * factor + more})
-
-
-def _shows(field: str, factor: float = 1) -> Callable[[Retries], float]:
-    return lambda self: getattr(self.retry, field) / factor
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -60,7 +51,6 @@ class Retries(Breakers):
     def prepare(self) -> None:
         """The shipped policy; nothing has been called."""
         super().prepare()
-        self.policy_fields: dict[str, Any] = {}
         self.retry = RetryPolicy()
         self.nature: dict[str, Any] = {"idempotent": True}
         self.waiting: list[dict[str, Any]] = []
@@ -70,11 +60,6 @@ class Retries(Breakers):
         self.failure: CallFailure | None = None
         self.delay: float | None = None
         self.upper_ms: list[float] = []
-
-    def conclude_config(self) -> None:
-        """One policy for every call."""
-        super().conclude_config()
-        self.retry = RetryPolicy(**self.policy_fields)
 
     # --- config -------------------------------------------------------------------------------------------------------
 
@@ -88,15 +73,19 @@ class Retries(Breakers):
         if value not in {"exponential", "expo", 2}:
             raise UnknownWord(f"backoff {value!r}: delays double")
 
+    KNOBS = {
+        "retry": {
+            "max_attempts": "max_attempts attempts",
+            "base_ms": """base_ms base_delay_ms initial_delay_ms initial_ms base_s base_delay_s initial_delay_s
+                base_delay""",
+            "max_delay_ms": """max_delay_ms max_retry_delay_ms cap_ms max_backoff_ms max_delay_s max_retry_delay_s
+                cap_s max_delay""",
+            "max_elapsed_ms": """max_elapsed_ms retry_deadline_ms budget_ms deadline_ms max_elapsed_s
+                retry_deadline_s budget_s deadline_s""",
+        }
+    }
     CONFIG = {
-        "max_attempts attempts": _sets("max_attempts"),
-        "max_retries retries": _sets("max_attempts", more=1),
-        "base_ms base_delay_ms initial_delay_ms initial_ms": _sets("base_ms"),
-        "base_s base_delay_s initial_delay_s base_delay": _sets("base_ms", 1000),
-        "max_delay_ms max_retry_delay_ms cap_ms max_backoff_ms": _sets("max_delay_ms"),
-        "max_delay_s max_retry_delay_s cap_s max_delay": _sets("max_delay_ms", 1000),
-        "max_elapsed_ms retry_deadline_ms budget_ms deadline_ms": _sets("max_elapsed_ms"),
-        "max_elapsed_s retry_deadline_s budget_s deadline_s": _sets("max_elapsed_ms", 1000),
+        "max_retries retries": lambda self, value: self.config_max_attempts(value + 1),
         "backoff_factor multiplier factor": config_backoff,
         "idempotent retry_safe": puts("nature", lambda value: {"idempotent": value}),
         "read_only": puts("nature", lambda value: {"read_only": value}),  # whether they only read
@@ -118,22 +107,21 @@ class Retries(Breakers):
             self._call_waiting()
         self.call = call
 
-    @reads(OUTCOME_FIELDS, "times")
+    @reads(OUTCOME_FIELDS)
     def event_outcome(self, event: dict[str, Any]) -> None:
-        """How attempts end."""
-        self.waiting += [outcome_of(_part(event))] * len(times(event))
+        """How an attempt ends."""
+        self.waiting.append(outcome_of(_part(event)))
 
-    @reads("pattern")
-    def event_outcome_sequence(self, event: dict[str, Any]) -> None:
+    def event_outcome_sequence(self, pattern: str) -> None:
         """The same, by letters."""
-        self.waiting += [known(letter, _LETTERS, "letter") for letter in event["pattern"]]
+        self.waiting += [known(letter, _LETTERS, "letter") for letter in pattern]
 
-    @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS), "times")
+    @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS))
     def event_tool_call(self, event: dict[str, Any]) -> None:
-        """Runs of a tool; those of one call follow each other."""
-        self.waiting += [outcome_of(_part(event))] * len(times(event))
+        """A run of a tool; those of one call follow each other."""
+        self.waiting.append(outcome_of(_part(event)))
 
-    @reads(OUTCOME_FIELDS, _CALL_FIELDS, "times")
+    @reads(OUTCOME_FIELDS, _CALL_FIELDS)
     def op_call(self, event: dict[str, Any]) -> None:
         """A call whose attempts end one after the other as it says."""
         script = next((event[name] for name in _SCRIPTS if name in event), None)
@@ -141,33 +129,29 @@ class Retries(Breakers):
             script = [_part(event)]
         elif _part(event):
             refuse_fields(event, {"ev", "name", "times", *_CALL_FIELDS}, "a call whose attempts are told one by one")
-        if isinstance(script, str):
-            script = list(script)
-        for _ in times(event):
-            self._call_tool([outcome_of(one) for one in script], event)
+        self._call_tool([outcome_of(one) for one in script], event)
 
     def _delay(self, retry: int, jitter: float) -> float:
         """Milliseconds before a retry, counted from 0."""
         return delay_ms(self.retry, retry, lambda low, high: low + jitter * (high - low))
 
+    @reads(OUTCOME_FIELDS)
+    def op_classify(self, event: dict[str, Any]) -> None:
+        """Somebody asks about a failure."""
+        self.failure = of_exception(failure_of(_part(event)), now_ms=self.world.now_ms)
+
+    def op_delay(self, retry: int | None = None, attempt: int = 1) -> None:
+        """The wait before a retry: `retry` counts from 0, `attempt` is the one that failed, from 1."""
+        self.delay = self._delay(attempt - 1 if retry is None else retry, self.jitter)
+
     OPS = {
         "execute run request invoke": op_call,
         # The circuit of the tool is in this state before the call; half-open, its probe is free.
-        "breaker": reads("scope state")(lambda self, event: self._bring(event)),
-        "classify is_retriable is_retryable": reads(OUTCOME_FIELDS)(
-            lambda self, event: setattr(
-                self, "failure", of_exception(failure_of(_part(event)), now_ms=self.world.now_ms)
-            )
-        ),
-        # `retry` counts from 0, `attempt` is the one that failed, from 1; of a bound, it is a retry from 0.
-        "delay backoff next_delay compute_delay": reads("retry attempt")(
-            lambda self, event: setattr(
-                self, "delay", self._delay(int(event.get("retry", int(event.get("attempt", 1)) - 1)), self.jitter)
-            )
-        ),
-        "delay_upper_bound": reads("attempt")(
-            lambda self, event: self.upper_ms.append(self._delay(int(event["attempt"]), 1.0))
-        ),
+        "breaker": lambda self, state, scope=None: self.bring(state, scope),
+        "is_retriable is_retryable": op_classify,
+        "backoff next_delay compute_delay": op_delay,
+        # Of a bound, `attempt` is a retry, from 0.
+        "delay_upper_bound": lambda self, attempt: self.upper_ms.append(self._delay(attempt, 1.0)),
     }
 
     def _call_waiting(self) -> None:
@@ -231,13 +215,13 @@ class Retries(Breakers):
         """At least so long, however the dice fall."""
         return self._below(self._shortest().see_delay_ms(), wanted)
 
-    def check_delay_s_min(self, wanted: float) -> str:
-        """The same in seconds."""
-        return self.check_delay_ms_min(wanted * 1000)
-
     def check_total_delay_ms_min(self, wanted: float) -> str:
         """All of them together."""
         return self._below(self._shortest().see_total_delay_ms(), wanted)
+
+    def check_delay_s_min(self, wanted: float) -> str:
+        """In seconds."""
+        return self.check_delay_ms_min(wanted * 1000)
 
     check_delay_ms_at_least, check_delay_s_at_least = check_delay_ms_min, check_delay_s_min
     check_total_delay_ms_at_least = check_total_delay_ms_min
@@ -248,22 +232,21 @@ class Retries(Breakers):
         return None if failed is None else failed.retriable
 
     def _error_code(self) -> str | None:
-        error = self._last().error
-        return None if error is None else error.code
+        return getattr(self._last().error, "code", None)
 
     def see_result(self) -> Any:
         """How the last call ended, where that is asked for; else what the tool returned."""
         asked = self.expected.get("result")
         return self.see_status() if asked in set(ResultStatus) else self.see_output()
 
-    def _fault(self, name: str, wanted: Any) -> str:
+    def fault(self, name: str, wanted: Any) -> str:
         """Lists of delays: pairs are lowest and highest, single ones the highest that may come out."""
         if "delay" not in name or not isinstance(wanted, list) or hasattr(self, f"see_{name}"):
-            return super()._fault(name, wanted)
+            return super().fault(name, wanted)
         factor = 1000 if name.endswith("_s") else 1
         pairs = bool(wanted) and all(isinstance(one, list) for one in wanted)
         if not pairs and not any(word in name for word in ("max", "upper", "at_most", "bound", "cap")):
-            return super()._fault(name, wanted)
+            return super().fault(name, wanted)
         found: list[Any] = self.see_delay_bounds_ms() if pairs else self.see_delays_ms()
         asked = [[factor * end for end in one] if pairs else factor * one for one in wanted]
         return "" if same(asked, found) else f"{name}: delays are {found!r} ms, not {asked!r}"
@@ -293,11 +276,4 @@ class Retries(Breakers):
         "reasons reason_codes": lambda self: [one.reason_code for one in self._last().retried_by],
         "output": lambda self: self._last().output,  # what the tool returned
         "jitter": lambda self: "full",  # from 0 to the bound, whatever the policy
-        "max_attempts": _shows("max_attempts"),
-        "base_ms base_delay_ms initial_delay_ms": _shows("base_ms"),
-        "base_s base_delay_s": _shows("base_ms", 1000),
-        "max_delay_ms max_retry_delay_ms cap_ms": _shows("max_delay_ms"),
-        "max_delay_s": _shows("max_delay_ms", 1000),
-        "max_elapsed_ms deadline_ms retry_deadline_ms": _shows("max_elapsed_ms"),
-        "max_elapsed_s deadline_s": _shows("max_elapsed_ms", 1000),
     }

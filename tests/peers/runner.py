@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .area import Area
-from .behaviour import Behaviour
 from .breakers import Breakers
 from .case import UnknownWord, known, read_case
 from .confidence import Confidence
 from .guarantees import Guarantees
 from .idempotency import Idempotency
+from .loops import Behaviour
 from .models import Models
 from .quality import Quality
 from .retries import Retries

@@ -13,28 +13,19 @@ from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool.failure_counts import decay, effective_failures
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
-from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
+from trustfold.schemas.vocabulary import Severity, TrustState
 
-from .area import Area, changes, nothing, reads, refuse_fields, same
-from .case import UnknownWord, there
+from .area import Area, nothing, reads, same
+from .case import UnknownWord, known, refuse_fields, there
 from .guarded import guard_over
 
 _FIELDS = {
-    theirs: ours
-    for ours, names in {
-        "count_threshold": "count_threshold",
-        "consecutive_threshold": "consecutive_threshold",
-        "rate_threshold": "rate_threshold",
-        "rate_min_calls": "rate_min_calls min_calls",
-        "window_seconds": "window_seconds window_s",
-        "severity_filter": "severity_filter",
-        "escalation_duration_seconds": "escalation_duration_seconds escalation_duration_s escalation_s",
-        "cooldown_seconds": "cooldown_seconds cooldown_s",
-        "success_count_to_recover": "success_count_to_recover successes_to_recover success_count",
-        "block_after": "block_after",
-        "notify_user": "notify_user",
-    }.items()
-    for theirs in names.split()
+    **{name: name for name in EscalationPatch.__struct_fields__},
+    "min_calls": "rate_min_calls",
+    "window_s": "window_seconds",
+    "cooldown_s": "cooldown_seconds",
+    **dict.fromkeys(("escalation_duration_s", "escalation_s"), "escalation_duration_seconds"),
+    **dict.fromkeys(("successes_to_recover", "success_count"), "success_count_to_recover"),
 }
 """Settings of one rule, as peers and seeds name them → our field."""
 
@@ -57,24 +48,11 @@ def _order(kind: str) -> Callable[[Trust, dict[str, Any]], None]:
     return order
 
 
-def _sets(field: str) -> Callable[[Trust, Any], None]:
-    return lambda self, value: self.default.update({field: value})
-
-
-def _layer(layer: str) -> Callable[[Trust, dict[str, Any]], None]:
-    return lambda self, value: self.layers.update({layer: {name: patch_of(rule) for name, rule in value.items()}})
-
-
-def _resolves(field: str) -> Callable[[Trust], Any]:
-    return lambda self: getattr(self.resolved or self._rule(), field)
-
-
-def patch_of(value: Any) -> EscalationPatch:
-    """A rule of a layer: a number is its count threshold. Raises UnknownWord: it sets what no rule has."""
-    if value is None or isinstance(value, int):
-        return EscalationPatch(count_threshold=value)
-    refuse_fields(value, _FIELDS, "a rule")
-    return msgspec.convert({_FIELDS[name]: set_to for name, set_to in value.items()}, EscalationPatch)
+def patch_of(value: Any) -> dict[str, Any]:
+    """Fields of a rule of a layer: a number is its count threshold. Raises UnknownWord: it sets what no rule has."""
+    told = {"count_threshold": value} if value is None or isinstance(value, int) else value
+    refuse_fields(told, _FIELDS, "a rule")
+    return {_FIELDS[name]: set_to for name, set_to in told.items()}
 
 
 class Trust(Area):
@@ -95,6 +73,7 @@ class Trust(Area):
 
     def conclude_config(self) -> None:
         """The default rule, and the layers over it."""
+        super().conclude_config()
         default = self.default
         duration = default.get("escalation_duration_seconds")
         if duration is not None and "cooldown_seconds" not in default:
@@ -105,60 +84,59 @@ class Trust(Area):
 
     def config_default(self, value: Any) -> None:
         """The default rule as a whole, or its count."""
-        patch = patch_of(value)
-        self.default |= {
-            name: set_to for name in patch.__struct_fields__ if (set_to := getattr(patch, name)) is not msgspec.UNSET
-        }
+        self.default |= patch_of(value)
 
+    def _add_layer(self, layer: str, value: dict[str, Any]) -> None:
+        self.layers[layer] = {name: msgspec.convert(patch_of(rule), EscalationPatch) for name, rule in value.items()}
+
+    KNOBS = {
+        "trust": {"recovery_mode": "recovery_mode mode"},
+        "tools": {"key_by": "key_by", "expected_failures": "expected_failures"},
+        "calls": {"security_patterns": "security_patterns"},
+    }
     CONFIG = {
-        **{theirs: _sets(ours) for theirs, ours in _FIELDS.items()},
-        **{name: _layer(name) for name in ("plugin_rules", "service_rules", "domain_rules", "tool_rules")},
+        **{
+            word: lambda self, value, field=field: self.default.update({field: value})
+            for word, field in _FIELDS.items()
+        },
+        **{
+            layer: lambda self, value, layer=layer: self._add_layer(layer, value)
+            for layer in ("plugin_rules", "service_rules", "domain_rules", "tool_rules")
+        },
         "default_rule": config_default,
-        "recovery_mode mode": changes("trust", "recovery_mode", RecoveryMode),
         "enable_auto_recovery auto_recovery": lambda self, value: self.config_recovery_mode("auto" if value else "ask"),
-        "key_by": changes("tools", "key_by"),  # how failure keys are made
-        "security_patterns": changes("calls", "security_patterns", tuple),
-        "expected_failures": changes("tools", "expected_failures", frozenset),
     }
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    @reads("tool args inner session")
-    def op_check_permission(self, event: dict[str, Any]) -> None:
+    def op_check_permission(self, tool: str, args: Any = None, inner: str = "allow", session: str = "") -> None:
         """What the guard makes of the answer of a platform's own plugin, `inner`.
 
         A plugin that would allow the call asks where it is told to; the others stay with what they say.
         """
-        inner = str(event.get("inner", "allow"))
-        if inner not in {"allow", "ask", "deny"}:
-            raise UnknownWord(f"inner answer {inner!r}")
-        said = [inner]
+        said, args = known(inner, {one: one for one in ("allow", "ask", "deny")}, "inner answer"), dict(args or {})
 
         def plugin(_tool: str, _args: object, context: dict[str, Any] | None, _call_id: object) -> bool:
+            nonlocal said
             if context is not None and context.get("force_ask") and inner != "deny":
-                said[0] = "forced_ask"
+                said = "forced_ask"
             return inner != "deny"
 
         guard = guard_over(self.world)
-        wrapper = PermissionWrapper(plugin, guard)
-        args = dict(event.get("args") or {})
-        session = str(event.get("session", self.world.session))
-        allowed, info = asyncio.run(wrapper.check_permission(str(event["tool"]), args, session_id=session))
+        asked = PermissionWrapper(plugin, guard).check_permission(tool, args, session_id=session or self.world.session)
+        allowed, info = asyncio.run(asked)
         told = dict(info.get("escalation") or {})
         if told:
             counts = {name: int(told[name]) for name in _COUNTS if str(told.get(name, "")).isdigit()}
             told = {"escalated": True, **told, **counts}
         elif info.get("method") == "reliability":
-            state = guard.trust_of(str(event["tool"]), args)
+            state = guard.trust_of(tool, args)
             told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
-        self.permission = (said[0] if allowed else "deny"), told
+        self.permission = (said if allowed else "deny"), told
 
-    @reads("tool args session")
-    def op_check_escalation(self, event: dict[str, Any]) -> None:
+    def op_check_escalation(self, tool: str, args: Any = None, session: str = "") -> None:
         """Somebody asks how a call's key stands, without making the call."""
-        guard, tool, args = guard_over(self.world), str(event["tool"]), dict(event.get("args") or {})
-        session = str(event.get("session", self.world.session))
-        held = guard.trust_of(tool, args, session_id=session)
+        held = guard_over(self.world).trust_of(tool, dict(args or {}), session_id=session or self.world.session)
         self.info = {"is_escalated": False, "state": "trusted", "progress": None, "hint": ""}
         if held is not None:
             successes, needed = held.record.successes or 0, held.record.successes_needed
@@ -169,35 +147,34 @@ class Trust(Area):
                 "hint": recovery_hint(held),
             }
 
-    @reads("tool args times")
+    @reads("tool args")
     def op_decline(self, event: dict[str, Any]) -> None:
         """A user refuses a call."""
-        told = {name: event[name] for name in ("tool", "args", "times") if name in event}
+        told = {name: event[name] for name in ("tool", "args") if name in event}
         self.calls.take({"ev": "permission", "granted": False, **told})
 
     event_permission_denied = op_decline
 
-    @reads("tool domain service plugin for_service")
-    def op_resolve_rule(self, event: dict[str, Any]) -> None:
+    def op_resolve_rule(
+        self, tool: str = "", domain: str = "", service: str = "", plugin: str = "", for_service: bool = False
+    ) -> None:
         """Which rule holds for a tool with this domain, service and plugin."""
-        named = {name: str(event.get(name, "")) for name in ("tool", "domain", "service", "plugin")}
-        self.resolved = self.rules.trust.rules_for(**named).of("service" if event.get("for_service") else "key")
+        rules = self.rules.trust.rules_for(tool=tool, domain=domain, service=service, plugin=plugin)
+        self.resolved = rules.of("service" if for_service else "key")
 
     OPS = {
         "reset reset_all": _order("trust.reset"),
         "recover confirm_recovery approve_recovery": _order("trust.recover"),
         "remove": _order("tool.remove"),
         "restore": _order("tool.restore"),
-        "new_session session session_boundary": reads("session")(
-            lambda self, event: setattr(self.world, "session", str(event.get("session", f"{self.world.session}+")))
+        "new_session session session_boundary": lambda self, session="": setattr(
+            self.world, "session", session or f"{self.world.session}+"
         ),
         "permission": op_check_permission,
-        "parse_key": reads("key")(lambda self, event: setattr(self, "parsed", parse_key(event["key"]))),
+        "parse_key": lambda self, key: setattr(self, "parsed", parse_key(key)),
         # Weight of one failure at this age, after so many later sessions in which its key worked.
-        "effective_weight": reads("age_s sessions_crossed")(
-            lambda self, event: self.weights.append(
-                decay(round(1000 * event.get("age_s", 0)), int(event.get("sessions_crossed", 0)))
-            )
+        "effective_weight": lambda self, age_s=0, sessions_crossed=0: self.weights.append(
+            decay(round(1000 * age_s), sessions_crossed)
         ),
         _MODE_OPS: nothing("mode value"),  # the mode is set for the whole case
         "deny user_denies": op_decline,
@@ -207,7 +184,7 @@ class Trust(Area):
 
     def see_counters(self) -> dict[str, dict[str, float]]:
         """Counters of each key asked for."""
-        rule, now = self._rule(), self.world.now_ms
+        rule, now = self.rules.trust.rules_for("").key, self.world.now_ms
         return {
             key: {
                 "failures": sum(failure.at >= now - 1000 * rule.window_seconds for failure in record.failures),
@@ -244,9 +221,8 @@ class Trust(Area):
         call = next((one for one in reversed(self.case.given) if "tool" in one), {"tool": ""})
         line = shell_command(call.get("args") or {}) if is_shell(call["tool"]) else ""
         privileged = any(command.privileged for command in simple_commands(line))
-        unknown = sorted(set(wanted) - _PRIVILEGE_WRAPPERS)
-        if unknown:
-            raise UnknownWord(f"flag {unknown[0]!r}")
+        for flag in wanted:
+            known(flag, dict.fromkeys(_PRIVILEGE_WRAPPERS), "flag")
         return "" if privileged is bool(wanted) else f"the command is {'' if privileged else 'not '}privileged"
 
     def see_events(self) -> dict[str, int]:
@@ -311,19 +287,13 @@ class Trust(Area):
         "is_failure failed failure": lambda self: self.world.outcome().get("verdict") == "failure",
         "tool": lambda self: self.parsed[0] if self.parsed else None,
         "signature": lambda self: self.parsed[1] if self.parsed else None,
-        "count_threshold": _resolves("count_threshold"),
-        "consecutive_threshold": _resolves("consecutive_threshold"),
-        "rate_threshold": _resolves("rate_threshold"),
-        "window_s": _resolves("window_seconds"),
-        "escalation_s": _resolves("escalation_duration_seconds"),
-        "successes_to_recover": _resolves("success_count_to_recover"),
-        "cooldown_s": _resolves("cooldown_seconds"),
+        **{
+            word: lambda self, field=field: getattr(self.resolved or self.rules.trust.rules_for("").key, field)
+            for word, field in _FIELDS.items()
+        },
     }
 
     # --- keys ---------------------------------------------------------------------------------------------------------
-
-    def _rule(self) -> EscalationRule:
-        return self.rules.trust.rules_for("").key
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:

@@ -1010,3 +1010,10 @@ def test_padding_hides_nothing(padding: str) -> None:
 def test_danger_is_charged_to_the_command_that_brings_it(line: str, word: str) -> None:
     """Whatever stands before it on the line stays innocent, and the command itself does not."""
     assert read(line).word == word
+
+
+def test_an_empty_substitution_hides_nothing_behind_it() -> None:
+    """It ends where it begins; what follows is read as it stands, up to the next one."""
+    read_so = [step.words for step in steps_of("echo `` done; ls `pwd`")]
+    assert [words[0] for words in read_so] == ["echo", "pwd", "ls"]
+    assert read_so[0][-1] == "done"

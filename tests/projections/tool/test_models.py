@@ -297,3 +297,13 @@ def test_profiles_are_bounded() -> None:
     assert len(state.models["bash|command=cmd0"]) == MAX_MODELS
     assert f"m{MAX_MODELS * 3 - 1}" in state.models["bash|command=cmd0"]
     assert story.state_of("model", "bash|command=cmd0", model="m0") is None, "what is forgotten is withdrawn"
+
+
+def test_a_model_is_remembered_for_thirty_days_and_no_longer() -> None:
+    """Seen exactly so long ago it is still suggested, a moment later not."""
+    story = copes(Story(), 5)
+    began = story.now
+    taken = (story.fails(TOOL, ARGS, model=BAD, times=3, **SLIP).now - began).total_seconds()
+    for more, found in ((0, [GOOD]), (0.001, [])):
+        story = copes(Story(), 5).after(30 * 86_400 - taken + more)
+        assert suggested(story.fails(TOOL, ARGS, model=BAD, times=3, **SLIP)) == found

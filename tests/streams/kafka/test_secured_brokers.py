@@ -22,7 +22,7 @@ from trustfold.streams.kafka.acls import Principals, acls
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
-pytestmark = pytest.mark.durable_broker
+pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
 
 ROLES = {
     "agents": "platform",

@@ -153,6 +153,7 @@ def settings_of(kafka: dict[str, str]) -> KafkaSettings:
     return KafkaSettings.from_env(kafka)
 
 
+@pytest.mark.slow
 def test_events_of_a_session_come_from_the_topic_and_from_the_history(
     broker: Broker, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
