@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> list[
 def test_every_command_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
     """Each command has help, and so has each of its options."""
     assert command.help, path
+    assert "\\" not in command.help, path
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, (path, parameter.name)
@@ -53,6 +55,14 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     for code in ExitCode:
         assert f" {code:d} " in shown
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    """In the first cell of a row of docs/commands.md."""
+    rows = (Path(__file__).parents[2] / "docs" / "commands.md").read_text().splitlines()
+    cells = [row.split(" | ")[0] for row in rows if row.startswith("| `trustfold ")]
+    assert any(re.search(rf"`(?:trustfold )?{name}\b", cell) for cell in cells), f"docs/commands.md: no row of {name}"
 
 
 def test_help_loads_nothing_heavy() -> None:

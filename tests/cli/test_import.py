@@ -10,6 +10,7 @@ import orjson
 import pytest
 from command_line import trustfold
 from recorded import rows
+from trustfold.cli.import_logs import FORMATS
 
 CHAT = {
     "messages": [
@@ -61,7 +62,7 @@ def test_a_directory_of_logs(tmp_path: Path) -> None:
     events = events_of(done.stdout)
     assert [event["time"] for event in events] == sorted(event["time"] for event in events)
     assert {event["session_id"] for event in events} == {"s-a", "s-b"}
-    assert b"settings.json: none of the formats openai, otel, claude-code, codex, gemini is recognised" in done.stderr
+    assert f"settings.json: none of the formats {', '.join(FORMATS)} is recognised" in done.stderr.decode()
     assert b"of 2 sessions" in done.stderr
 
 

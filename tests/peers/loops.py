@@ -17,8 +17,8 @@ import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
 from trustfold.projections.session import watch
-from trustfold.projections.session.records import Sighting
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
+from trustfold.projections.session.records import Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.decisions import NudgeIssued
