@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
-from trustfold.projections.session import watch
+from trustfold.projections.session import dispatch
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
 from trustfold.projections.session.records import Sighting
 from trustfold.rules.levels import Level
@@ -103,7 +103,7 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
     seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
-    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [found]))
+    dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
         world.topology._pass_on(output, world.outputs)
 
