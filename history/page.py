@@ -14,11 +14,11 @@ from typing import Any
 from ..security.untrusted import visible
 from .plots import Html, Picture, moment, number_text, share_text
 
-SHARES = frozenset(
-    "rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate change change_low "
-    "change_high".split()
-)
+SHARES = frozenset("rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate".split())
 """Columns with fractions, shown as percentages."""
+
+DIFFERENCES = frozenset({"change", "change_low", "change_high"})
+"""Columns with differences of fractions, shown as percentage points."""
 
 _NUMERIC = ' class="num"'
 
@@ -105,7 +105,9 @@ def _cell(name: str, value: Any, href: str) -> str:
 
 
 def shown_as(name: str, value: Any) -> str:
-    """A column's value as text: fractions as percentages."""
+    """A column's value as text: fractions as percentages, their differences as percentage points."""
+    if name in DIFFERENCES and isinstance(value, (int, float)):
+        return f"{value * 100:+.{0 if abs(value) >= 0.0995 else 1}f} points"
     if name in SHARES and isinstance(value, (int, float)):
         return share_text(value)
     return text(value)

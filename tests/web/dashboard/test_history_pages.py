@@ -26,7 +26,7 @@ from story import Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
 from trustfold.history.filters import Filters
-from trustfold.history.page import style
+from trustfold.history.page import shown_as, style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
@@ -367,6 +367,13 @@ def test_a_decision_that_the_store_has_deleted_is_found_in_the_history(tmp_path:
         later = client.get(f"/decisions/{decision}").text
     calls = re.compile(r'class="tl-who key"><a data-open href="([^"]+)"')
     assert len(calls.findall(later)) == len(calls.findall(known)) == 3
+
+
+def test_a_difference_of_rates_is_in_points() -> None:
+    """From 4 % to 32 % is 28 points more, and not 28 %."""
+    shown = [shown_as("change", value) for value in (0.28, -0.034, 0.0)]
+    assert shown == ["+28 points", "-3.4 points", "+0.0 points"]
+    assert shown_as("rate", 0.28) == "28 %"
 
 
 def test_names_stay_text(client: TestClient) -> None:
