@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trustfold.projections.calls.fingerprints import digest
-from trustfold.projections.session import watch
+from trustfold.projections.session import dispatch
 from trustfold.projections.session.records import Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
@@ -31,7 +31,7 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
     seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
-    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [found]))
+    dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
         world.topology._pass_on(output, world.outputs)
 
