@@ -174,7 +174,7 @@ def is_unknown_tool(tool_name: str, error_type: str, code: str, message: str) ->
     - "Unknown tool NAME, should be instead one of […]": smolagents; "Unknown tool name: 'NAME'": Pydantic AI.
     - "Tool NAME not found", "Tool "NAME" not found in registry", "Tool with name NAME not found", "Function NAME not
       found", "Action 'NAME' don't exist": OpenAI Agents SDK, openclaw, Gemini CLI, LlamaIndex, AutoGen, CrewAI. Here
-      the name of the called tool must stand between, so that a tool whose search found nothing is not taken for missing.
+      the name of the called tool must stand between, so that a tool whose search found nothing does not count.
 
     A shell's "command not found" is the shell's answer: the shell tool exists.
     """
