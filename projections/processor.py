@@ -354,7 +354,7 @@ def _fault(fault: Exception) -> EventRejected:
 
 
 class IdleKeys:
-    """Keys by the minute of their last record, or an earlier one; each key once.
+    """Index of keys by the minute of their last record, or an earlier one, to find idle ones without scanning all.
 
     Keys are not moved by later records; the caller of `take` checks the state and adds the key again.
     """

@@ -1,4 +1,7 @@
-"""Programs that run other commands: `ssh host …`, `watch …`, `docker run …`, `git -c alias.x=!…`.
+"""Programs that run other commands: `ssh host …`, `watch …`, `docker run …`, `git -c alias.x=!…`, `python -c …`.
+
+Of a program given on a command line no language is parsed: found are calls that run a command with the text that they
+are given, and calls that delete. Text that a program prints or hands to functions of its own is none of them.
 
 Read for safety alone: a call's key and class are those of the launcher.
 """

@@ -1,4 +1,7 @@
-"""State of a user's tool over all workspaces, or of a model over all sessions. Bounded; fields are only appended."""
+"""State of a user's tool over all workspaces, or of a model over all sessions, and the counts of its profile.
+
+Bounded; fields are only appended.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class UserTrust(msgspec.Struct, array_like=True):
 
 
 class ModelProfile(msgspec.Struct, array_like=True):
-    """Counts of a model's behaviour.
+    """Counts of a model's behaviour: sums, which do not depend on the order of sessions.
 
     Attributes:
         pattern_counts: streaks detected, by pattern.
@@ -86,7 +89,11 @@ class FleetState(KeyState):
 
 
 PART = 20
-"""A profile is published again when a count has grown by one part in this many."""
+"""A profile is published again when a count has grown by one part in this many.
+
+So it is published for each of the first forty changes, then whenever turns or the sum of the other counts have grown by
+a twentieth: a follower is never more than five per cent behind, and a million turns give some 250 records.
+"""
 
 
 def count_behaviour(profile: ModelProfile, behaved: ModelBehaved) -> None:

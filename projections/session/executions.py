@@ -1,4 +1,6 @@
-"""Limits on the cost, duration and recursion of an execution (docs/design/semantics.md#guarantees).
+"""Recursive executions: limits on their cost, duration and recursion, and results that need review.
+
+See docs/design/semantics.md#guarantees and docs/design/semantics.md#confidence.
 
 An execution begins with a session's first recursive call, or when the session is given limits, and ends with the
 session. Limits apply only to executions: a plain conversation may last for hours (docs/decisions/0008). A warning is
@@ -13,7 +15,6 @@ from typing import NamedTuple
 from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
 from ...schemas.decisions import ConfidenceLow, DegradationPlan, GuaranteeViolated, GuaranteeWarned
-from ...schemas.events import SynthesisCompleted
 from ..confidence import WEIGHTS, tool_success
 from ..emitter import MAX_CAUSES
 from .records import MAX_OVERRIDES, Context, GuaranteeRecord, SessionRecord
@@ -169,7 +170,7 @@ def _figure(number: int, value: float) -> str:
     return f"{value:g} s" if number == 1 else f"{value:g}"
 
 
-def synthesis_completed(event: SynthesisCompleted, ctx: Context) -> None:
+def synthesis_completed(event: ev.SynthesisCompleted, ctx: Context) -> None:
     """Flag a synthesis whose confidence, or that of a result in it, lies below the threshold."""
     state = ctx.state
     low = ctx.rules.confidence.low
@@ -197,7 +198,7 @@ def synthesis_completed(event: SynthesisCompleted, ctx: Context) -> None:
     )
 
 
-def _signals(state: SessionRecord, event: SynthesisCompleted) -> dict[str, float]:
+def _signals(state: SessionRecord, event: ev.SynthesisCompleted) -> dict[str, float]:
     """Signals given by the publisher; `tool_success` is computed from the session's calls if it is missing."""
     given = event.signals
     signals = {name: value for name in WEIGHTS if given is not None and (value := getattr(given, name)) is not None}

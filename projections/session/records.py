@@ -1,4 +1,4 @@
-"""State records of one session, apart from the detectors' counts. Their size is bounded.
+"""State records of one session, apart from the detectors' counts, and the context of a fold. Their size is bounded.
 
 New fields are only appended, so that older, shorter snapshots of the same version still load.
 """
