@@ -404,6 +404,7 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
         "recommended": found.chosen,
         "against_in_force": price,
         "price": "" if found.price_by is None else price_in_words(found),
+        "refuted": None if found.refuted is None else dict(found.refuted.values),
     }
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recorded import told
 from refolded import compared, lenient, searched
 from story import Story
+from trustfold.cli.whatif_view import choice_in_words, search_as_json
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
@@ -33,6 +34,7 @@ from trustfold.history.whatif.choice import (
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import _changed, toml_of
+from trustfold.history.whatif.search import Found, Judged, Wanted
 from trustfold.rules.rules import Ladder, Rules
 
 MINOR = "behaviour.repetitive_calls.minor"
@@ -344,6 +346,12 @@ def test_a_choice_that_sessions_held_out_refute_is_none() -> None:
     good = Trial({"x": 3}, False, 0, {}, dict.fromkeys(sorted(truth.stuck)[:150], 3))
     chosen = choose([present, lucky, good], parts, weigh)
     assert (chosen.trial, chosen.refuted, chosen.price) == (present, lucky, None)
+    known = Judged(truth, 0)
+    found = Found(
+        Alarm.PATTERN, [present, lucky], [Rules(), Rules()], known, parts, weigh, 0, None, None, chosen.refuted
+    )
+    assert "★ x=1: the rules in force; x=2 costs less" in choice_in_words(found)[0]
+    assert search_as_json(found, Wanted(["x=1,2"]))["refuted"] == {"x": 2}
     chosen = choose([present, good], parts, weigh)
     assert (chosen.trial, chosen.refuted) == (good, None)
     assert chosen.price is not None
