@@ -45,15 +45,15 @@ class Exports:
     """
 
     def __init__(self, workspace: str = "") -> None:
-        """Begin with nothing heard; `workspace`: of all events, in place of the `service.name` of their resource."""
+        """Create a converter; `workspace` is that of all events, by default the `service.name` of their resource."""
         self._workspace = workspace
         self._before = Before()
 
     def traces(self, document: Document) -> list[bytes]:
-        """Events of an export of spans, as OTLP's JSON has it.
+        """Convert an export of spans, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is none, or a span of a call cannot be read.
+            Unreadable: it is not an export of spans, or the span of a call cannot be read.
         """
         _check(document, "resourceSpans")
         defaults = self._defaults()
@@ -65,10 +65,10 @@ class Exports:
         return self._whole(list(log.events()), defaults)
 
     def logs(self, document: Document) -> list[bytes]:
-        """Events of an export of log records, as OTLP's JSON has it.
+        """Convert an export of log records, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is none, or a record of a call cannot be read.
+            Unreadable: it is not an export of log records, or the record of a call cannot be read.
         """
         _check(document, "resourceLogs")
         defaults = self._defaults()

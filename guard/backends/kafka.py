@@ -1,9 +1,9 @@
-"""The backend of a fleet: events to Kafka, state and nudges from it (extra `kafka`).
+"""Kafka backend for a fleet: publishes events, follows states and nudges (extra `kafka`).
 
-Three tasks. One follows `state` from its beginning, and `nudges` and `suggestions` from now on, without a consumer
-group: every guard reads everything. One delivers what is in the buffer, a batch at a time and in order; a batch that
-fails is sent again, which may repeat events, and repeated ids change nothing. One asks the broker every other second
-whether it is there, since a client that has lost its broker just goes quiet.
+It has three tasks. One follows `state` from its beginning, and `nudges` and `suggestions` from now on, without a
+consumer group: every guard reads everything. One delivers buffered events in order, a batch at a time; a failed batch
+is sent again, and repeated ids change nothing. One polls the broker every two seconds, since a client that has lost its
+broker reports nothing.
 """
 
 from __future__ import annotations
