@@ -84,11 +84,7 @@ def test_nudges_and_their_effect_are_counted() -> None:
     story.works(*READ, result="other")
     found = profile(story)
     judged = [one["effective"] for one in story.all("nudge.judged")]
-    assert (
-        (found["nudges_sent"], found["nudges_effective"])
-        == (len(story.nudges()), judged.count(True))
-        == (2, 1)
-    )
+    assert (found["nudges_sent"], found["nudges_effective"]) == (len(story.nudges()), judged.count(True)) == (2, 1)
     assert found["nudge_effectiveness"] == 0.5
 
 
