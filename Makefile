@@ -145,6 +145,10 @@ quality: $(VENV)/dev ## Measure: detection, interruptions and planted outages, o
 mutants: $(VENV)/dev ## Change folds and guard at random and count the changes that tests notice (ARGS="--count 60 guard/flow.py")
 	@$(BIN)/python tests/mutants $(ARGS)
 
+.PHONY: structure
+structure: $(VENV)/dev ## Measure: how much of the code a change touches, beside the targets (ARGS=--show lists what was counted)
+	@$(BIN)/python tests/structure $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## Send rubbish to every door: 120,000 inputs (ARGS="-k otlp" for one of them)
 	@TRUSTFOLD_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py --hypothesis-profile default --timeout 0 $(ARGS)
