@@ -19,12 +19,14 @@ from guard_kit import fails, works
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends.base import Decisions, EventBuffer
-from trustfold.guard.backends.engine import engine_over
+from trustfold.guard.backends.engine import _started, engine_over
 from trustfold.guard.backends.http import HttpBackend
+from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
-from trustfold.guard.testing import guard_for_tests
+from trustfold.guard.testing import MovableClock, guard_for_tests
 from trustfold.rules.rules import Rules, TrustRules
+from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
 
@@ -217,3 +219,26 @@ async def test_memory_is_bounded() -> None:
     assert live < 2500
     assert len(guard.memory.published) <= 2000
     assert orjson.loads(guard.memory.published[-1])["session_id"] == "s2999"
+
+
+def test_an_engine_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
+    """Nobody else would: the guard that started it goes on without."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with (tmp_path / "said").open("w+b") as said, pytest.raises(ConfigError, match=r"not ready within 0\.1 s"):
+        _started(process, tmp_path / "store.sqlite", said, 0.1)
+    assert process.poll() is not None
+    process.kill()
+
+
+def test_a_guard_in_memory_tells_what_falls_due() -> None:
+    """A circuit that was forced open for a minute closes when the clock is looked at, without a further event."""
+    clock = MovableClock()
+    backend = MemoryBackend(clock, Metrics())
+    order = BreakerForceOpen(
+        schema_version="1.0", id="o1", time=clock.after(0), workspace_id="w1", key="tool:t", duration_s=60
+    )
+    backend.publish(order)
+    told = len(backend.outputs)
+    clock.move(90)
+    backend.tick()
+    assert "breaker.changed" in {one.type for one in backend.outputs[told:]}

@@ -284,3 +284,10 @@ def test_a_confidence_out_of_range_is_a_dead_letter(bad: float) -> None:
     """Refused on arrival, with the path of the fault."""
     with pytest.raises(AssertionError, match=r"\$.confidence"):
         synthesized(bad)
+
+
+def test_of_several_doubtful_results_the_least_sure_is_told() -> None:
+    """The flag names the confidence that needs a look first."""
+    [flag] = synthesized(0.8, results=[{"confidence": 0.25}, {"confidence": 0.1}, {"confidence": 0.9}])
+    assert flag["confidence"] == 0.1
+    assert flag["message"].startswith("2 of 3 results")

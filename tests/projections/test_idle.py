@@ -331,3 +331,17 @@ def test_what_stands_is_never_forgotten(standing: str) -> None:
     for _ in range(4):
         assert [out for out in churn.pass_time(timedelta(days=900)) if out.topic == "state"] == []
     assert key_of("bash") in churn.kept.keys("tool")
+
+
+def test_a_state_that_was_dropped_is_not_kept_in_memory() -> None:
+    """A process that runs for months holds no more than it stores."""
+    topology = LocalTopology(SOON)
+    tools = topology.processors["tool"]
+    for number, tool in enumerate(("bash", "grep")):
+        story = Story(rules=Rules(), session=f"s{number}", workspace="w")
+        story.now, story._ids = story.now + number * 3 * HOUR, number * 1000
+        for topic, value in story.works(tool).records:
+            topology.feed(topic, (value,), timestamp=milliseconds(story.now))
+        tools.snapshot(milliseconds(story.now))
+    assert key_of("grep") in tools._live
+    assert key_of("bash") not in tools._live

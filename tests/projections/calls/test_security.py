@@ -1017,3 +1017,10 @@ def test_an_empty_substitution_hides_nothing_behind_it() -> None:
     read_so = [step.words for step in steps_of("echo `` done; ls `pwd`")]
     assert [words[0] for words in read_so] == ["echo", "pwd", "ls"]
     assert read_so[0][-1] == "done"
+
+
+@pytest.mark.parametrize(("name", "passes"), [("cat", True), ("true", False), ("cat notes.txt", False)])
+def test_only_cat_hands_its_input_through(name: str, passes: bool) -> None:
+    """What another command makes of its input, or cat of a file, the line does not say."""
+    commands = [step.words[0] for step in steps_of(f"sh -c \"$({name} <<< 'make all')\"")]
+    assert ("make" in commands) is passes

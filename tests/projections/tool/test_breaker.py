@@ -281,3 +281,12 @@ def test_a_circuit_that_never_closes_keeps_its_longest_opening() -> None:
         assert breaker.move_by_time(record, TOOL_POLICY, at)
         breaker.move(record, breaker.Move.PROBE_FAILED, TOOL_POLICY, at)
     assert record.open_until - record.opened_at == longest
+
+
+def test_a_circuit_forced_open_without_end_tells_no_time() -> None:
+    """Followers take the time away where there is none; one forced open for a while tells when it ends."""
+    story = Story()
+    story.command("breaker.force_open", KEY)
+    assert story.decided("state.updated", kind="breaker").get("open_until") is None
+    story.command("breaker.force_open", KEY, duration_s=60)
+    assert story.decided("state.updated", kind="breaker")["open_until"] is not None
