@@ -9,8 +9,9 @@ what it was made from counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -127,11 +128,23 @@ def install(
 
 
 def narrow(
-    connection: duckdb.DuckDBPyConnection, roots: Path | Sequence[Path], *, filters: Filters, rows: Rows | None = None
+    connection: duckdb.DuckDBPyConnection,
+    roots: Path | Sequence[Path],
+    *,
+    filters: Filters,
+    rows: Rows | None = None,
+    views: Collection[str] | None = None,
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
     The replaced views have no comments.
+
+    Args:
+        connection: connection to the catalogue.
+        roots: places of the histories.
+        filters: new filters.
+        rows: as in `install`.
+        views: the views to replace, as `filtered_views` names them; if one fails, none is replaced. [default: all]
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -139,11 +152,30 @@ def narrow(
     """
     try:
         with transaction(connection):
-            for statement in _narrowing(_found(roots), filters, rows):
-                if not statement.startswith("COMMENT"):
-                    connection.execute(statement)
+            for view, query, _ in _narrowing(_found(roots), filters, rows):
+                if views is None or view in views:
+                    connection.execute(f"CREATE OR REPLACE VIEW {view} AS {query}")
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
+
+
+@cache
+def filtered_views(sql: str) -> frozenset[str]:
+    """Names of the views with filters that a query reads, itself or through other views and macros; perhaps a few more."""
+    found: set[str] = set()
+    left = {sql}
+    while left:
+        words = set(re.findall(r"\w+", left.pop())) - found
+        found |= words
+        left |= {_definitions()[word] for word in words & _definitions().keys()}
+    return frozenset(word for word in found if word.startswith(("recorded_", "carried_")))
+
+
+@cache
+def _definitions() -> Mapping[str, str]:
+    """SQL of each view and macro over the filtered views, without its comments."""
+    parts = re.split(r"CREATE OR REPLACE (?:VIEW|MACRO) (\w+)", "\n".join(_sql_of("0")))
+    return {name: text.partition("COMMENT ON")[0] for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 @contextmanager
@@ -226,7 +258,9 @@ def statements(
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _sql_of("00")
-    yield from _narrowing(found, filters, rows)
+    for view, query, comment in _narrowing(found, filters, rows):
+        yield f"CREATE OR REPLACE VIEW {view} AS {query}"
+        yield f"COMMENT ON VIEW {view} IS '{comment}'"
     yield from _sql_of("0[1-9]")
 
 
@@ -242,8 +276,8 @@ def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Pl
     return [_Place(pattern_of(root, beside), *surveyed(root)) for root in _listed(roots)]
 
 
-def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[str]:
-    """SQL of the views of recorded topics, which apply the filters; all other views are built on them."""
+def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[tuple[str, str, str]]:
+    """Name, query and comment of the views of recorded topics, which apply the filters; all others are built on them."""
     every = (
         rows.of
         if rows
@@ -254,24 +288,21 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     )
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
-        view = f"recorded_{topic.replace('-', '_')}"
         conditions = filters.conditions(topic, own, causes)
         query = f"FROM ({own}) WHERE {' AND '.join(conditions)}" if conditions else own
-        yield f"CREATE OR REPLACE VIEW {view} AS {query}"
-        yield f"COMMENT ON VIEW {view} IS 'Records of {topic} as they were recorded, repeated ones too'"
+        comment = f"Records of {topic} as they were recorded, repeated ones too"
+        yield f"recorded_{topic.replace('-', '_')}", query, comment
     for topic in KEYED:
-        view = f"carried_{topic}"
-        yield f"CREATE OR REPLACE VIEW {view} AS {filters.carried(topic, every[topic], causes)}"
-        yield f"COMMENT ON VIEW {view} IS 'Last record of each key of {topic} before --since, which the other filters let pass'"
+        comment = f"Last record of each key of {topic} before --since, which the other filters let pass"
+        yield f"carried_{topic}", filters.carried(topic, every[topic], causes), comment
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
-    yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
-    yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
+    yield "recorded_since", f"SELECT {start} AS since", "Where the filtered time begins; NULL: with the first record"
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
-    yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
-    yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
+    first = f"SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
+    yield "recorded_first", first, "Time of the first recorded event, whatever is filtered"
     until = timestamp(filters.until) if filters.until else _latest(times)
-    yield f"CREATE OR REPLACE VIEW recorded_until AS SELECT {until} AS until"
-    yield "COMMENT ON VIEW recorded_until IS 'Where the present is: at --until, else at the last recorded event, whatever is filtered'"
+    comment = "Where the present is: at --until, else at the last recorded event, whatever is filtered"
+    yield "recorded_until", f"SELECT {until} AS until", comment
 
 
 def _listed(roots: Path | Sequence[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import cached_property
 from itertools import count, groupby
 from pathlib import Path
 from threading import Lock
@@ -97,6 +98,8 @@ class Memory:
         self._told_too_long = False
         self.ready = False
         """True if all records of the last refresh are loaded."""
+        self.records = 0
+        """Number of records loaded by the last refresh."""
         self._own = duckdb.connect()
         for setting, value in (("threads", threads), ("memory_limit", LIMIT), ("enable_progress_bar", False)):
             self._own.execute(f"SET {setting} = '{value}'")
@@ -108,7 +111,7 @@ class Memory:
                 self._own.execute(f"CREATE TABLE kept.{table} ({columns})")
         self._own.execute("CREATE TABLE kept.causes (id VARCHAR, tool_name VARCHAR, model VARCHAR, session_id VARCHAR)")
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         """Queries of all rows, for the catalogue."""
         every = {topic: f"SELECT {_columns(topic, _named(topic))} FROM kept.{_named(topic)}" for topic in KINDS}  # noqa: S608 - our own names
@@ -190,6 +193,7 @@ class Memory:
         if gone or missing:
             self._name_causes()
         self._loaded = set(files)
+        self.records = sum(map(_size, files))
         self.ready = bool(files)
 
     def _missing(self, files: Iterable[DataFile]) -> list[DataFile]:

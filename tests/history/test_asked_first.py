@@ -98,6 +98,48 @@ def test_nudges_that_were_delivered_count(lived: Lived) -> None:
     assert lived.ask("SELECT bool_and(delivered) FROM patterns") == [(True,)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path) -> None:
+    """Decided at once, a minute later, later than that, or after days; a nudge has the tools of its causes."""
+    chance, story, delays = Random(seed), Story(), dict[str, int]()
+    for number in range(24):
+        story.moved(session=f"s{number}")
+        story.model = chance.choice(MODELS)
+        delays[story.session] = chance.choice((0, 60_000, 60_001, 3 * 86_400_000))
+        story.user_says()
+        for _ in range(chance.randrange(1, 3)):
+            tool = chance.choice(("bash", "write", "fetch"))
+            story.fails(tool, {"n": number}, message="no such thing", times=chance.randrange(2, 7))
+            if chance.random() < 0.6:
+                story.works(chance.choice(("bash", "write", "fetch")), {"other": number})
+    record(
+        tmp_path, story.records, live=True, delay_ms=lambda value: delays.get(orjson.loads(value).get("session_id"), 0)
+    )
+    causes = {body["id"]: body for body in (orjson.loads(value) for _, value in story.records)}
+    decisions = [orjson.loads(one.value or b"") for one in replayed(story.records) if one.topic == "nudges"]
+    judged = {one["nudge_id"]: one["effective"] for one in decisions if one["type"] == "nudge.judged"}
+    expected: defaultdict[Filters, Counter[str]] = defaultdict(Counter)
+    for one in (one for one in decisions if one["type"] == "nudge.issued"):
+        of = [causes[cause] for cause in one["caused_by"]]
+        for filters in {EVERYTHING, *(Filters(models=(body["model"],)) for body in of),
+                        *(Filters(tools=(body["tool_name"],)) for body in of if "tool_name" in body)}:  # fmt: skip
+            delivered = delays[one["session_id"]] <= 60_000
+            known = delivered and one["id"] in judged
+            expected[filters] += Counter(
+                issued=1, delivered=delivered, judged=known, effective=known and judged[one["id"]]
+            )
+    assert {filters.tools for filters in expected} >= {("bash",), ("write",), ("fetch",)}
+    query = "SELECT sum(issued), sum(delivered), sum(judged), sum(effective) FROM nudge_effectiveness"
+    memory = Memory(tmp_path)
+    assert memory.refresh()
+    for filters, counts in expected.items():
+        with connect(tmp_path, filters=filters) as files, memory.connection(filters) as kept:
+            for connection in (files, kept):
+                wanted = tuple(counts[name] for name in ("issued", "delivered", "judged", "effective"))
+                assert connection.execute(query).fetchall() == [wanted], filters
+    memory.close()
+
+
 def test_what_was_computed_over_a_recording_was_delivered_to_nobody(tmp_path: Path) -> None:
     """A log that is folded days later could tell the agent nothing."""
     story = Story().fails("deploy", {"to": "x"}, message="no", times=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -71,17 +71,19 @@ def record(
     decisions: bool = True,
     arrived_ms: int = -1,
     live: bool = False,
+    delay_ms: Callable[[bytes], int] = lambda _: 0,
 ) -> None:
-    """Record inputs and what they cause, as the embedded engine's log and outputs would be; `live`: as it happened."""
+    """Record inputs and what they cause, as the embedded engine would; `live`: `delay_ms` after each happened."""
     recorder = Recorder(root)
     for topic in ("events", "commands", "escalations", "breakers", "nudges", "suggestions", "state", "dead-letters"):
         recorder.own(topic, 0)
     kept = list(records)
     for offset, (topic, value) in enumerate(kept):
-        recorder.add(topic, 0, offset, _happened_ms(value) if live else arrived_ms, None, value)
+        recorder.add(topic, 0, offset, _happened_ms(value) + delay_ms(value) if live else arrived_ms, None, value)
     outputs = (output for output in replayed(kept) if output.topic not in NOT_RECORDED) if decisions else ()
     for offset, output in enumerate(outputs):
-        recorder.add(output.topic, 0, offset, output.time_ms if live else arrived_ms, output.key.encode(), output.value)
+        arrived = output.time_ms + delay_ms(output.value or b"{}") if live else arrived_ms
+        recorder.add(output.topic, 0, offset, arrived, output.key.encode(), output.value)
     recorder.flush()
     recorder.close()
 

@@ -105,6 +105,12 @@ def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
 
 
+def question_asked(name: str, asked: Asked) -> tuple[Question, Filters, int]:
+    """Question, filters and maximum number of rows of a question's page."""
+    question, filters = meant(name, asked.narrowing)
+    return question, filters, asked.page * asked.rows if paged(question) else 400
+
+
 def shown(found: Found, asked: Asked) -> Shown:
     """Requested page of an answer; empty if beyond the last."""
     answer, total = found.answer, len(found.answer.rows) + found.answer.left_out
@@ -240,8 +246,7 @@ def history_routes(site: Site) -> Sequence[Route]:
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",
             )  # fmt: skip
         asked = Asked.of(request.query_params, site.clock())
-        one, filters = meant(name, asked.narrowing)
-        limit = asked.page * asked.rows if paged(one) else 400
+        one, filters, limit = question_asked(name, asked)
         try:
             found = await archive.ask(one, filters, limit)
             before = asked.narrowing.before if asked.compare and comparable(one) else None

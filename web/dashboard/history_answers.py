@@ -3,9 +3,10 @@
 Theory of operation. A query over the files of a long history takes longer than a page may. So the columns that
 questions need are kept in memory (`history.memory`); while they are loaded for the first time, and where a history is
 too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
-older than the recorder's own delay it is found anew in the background, and the page says as of when it is. Queries run
-two at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has
-its catalogues; filters stand in their lowest views, which are made anew for others.
+older than the recorder's own delay it is found anew in the background, and the page says as of when it is. While
+somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries run two
+at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has its
+catalogues; filters stand in their lowest views, of which a question replaces those it reads if they have others.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock, Timer, local
@@ -61,6 +62,13 @@ LITTLE = 200_000
 """Maximum records loaded while a request waits, about a second; more are loaded in the background."""
 
 
+AHEAD_S = 300.0
+"""Age in seconds at which an answer found ahead is found anew; less than `STALE_S`."""
+
+WATCHED_S = 3600.0
+"""Seconds after the last question for which answers are found ahead."""
+
+
 class Unanswered(TrustfoldError):
     """The question cannot be answered now: nothing is recorded, or it took too long; the message says what to do.
 
@@ -81,11 +89,13 @@ class Found(NamedTuple):
     at: datetime
 
 
-class _Key(NamedTuple):
+class Wanted(NamedTuple):
+    """A question with its filters, the maximum number of rows, and the values of further parameters of its query."""
+
     filters: Filters
     question: Question
     limit: int
-    arguments: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass
@@ -94,13 +104,13 @@ class _Catalogue:
 
     Attributes:
         connection: with all views.
-        filters: that stand in its views; None while they are made.
-        topics: names of the directories that they read.
+        topics: names of the directories that its views read.
+        filters: filters by name of the view they stand in; without views that no question has read yet.
     """
 
     connection: duckdb.DuckDBPyConnection
-    filters: Filters | None
     topics: frozenset[str]
+    filters: dict[str, Filters] = field(default_factory=dict)
 
 
 class _Catalogues(local):
@@ -134,8 +144,8 @@ class Archive:
         self._limit_s = limit_s
         self._clock = clock
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="trustfold-history")
-        self._kept: OrderedDict[_Key, tuple[Found, float]] = OrderedDict()
-        self._asked: dict[_Key, asyncio.Task[Found]] = {}
+        self._kept: OrderedDict[Wanted, tuple[Found, float]] = OrderedDict()
+        self._asked: dict[Wanted, asyncio.Task[Found]] = {}
         self._memory: Memory | None = None
         self._looked = float("-inf")
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-history-memory")
@@ -144,6 +154,13 @@ class Archive:
         self._made: list[duckdb.DuckDBPyConnection] = []
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
+        self._usual: Callable[[], Iterable[Wanted]] = tuple
+        self._ahead: asyncio.Task[None] | None = None
+        self._last_asked = float("-inf")
+
+    def find_ahead(self, usual: Callable[[], Iterable[Wanted]]) -> None:
+        """Set what is asked most, so that nobody waits for it; it is found ahead for long histories in memory."""
+        self._usual = usual
 
     async def ask(self, question: Question, filters: Filters = EVERYTHING, limit: int = 50, **arguments: Any) -> Found:
         """Answer a question, from the cache if possible.
@@ -162,7 +179,10 @@ class Archive:
             raise Unanswered("this server has no history", recorded=False)
         if refused := self._refusal():
             raise Unanswered(refused, recorded=False)
-        key = _Key(filters, question, limit, tuple(sorted(arguments.items())))
+        self._last_asked = self._clock()
+        if self._ahead is None or self._ahead.done():
+            self._ahead = asyncio.get_running_loop().create_task(self._find_ahead())
+        key = Wanted(filters, question, limit, tuple(sorted(arguments.items())))
         kept = self._kept.get(key)
         age = self._clock() - kept[1] if kept is not None else STALE_S
         if kept is not None and age < FRESH_S:
@@ -174,9 +194,7 @@ class Archive:
             if len(self._asked) >= WAITING and kept is None:
                 raise Unanswered("too many questions wait for an answer; try again in a moment")
             if len(self._asked) < WAITING:
-                task = asyncio.get_running_loop().create_task(self._find(key))
-                task.add_done_callback(_heard)
-                self._asked[key] = task
+                task = self._started(key)
         if kept is not None:
             return kept[0]
         assert task is not None  # noqa: S101 - refused above otherwise
@@ -184,6 +202,8 @@ class Archive:
 
     def close(self) -> None:
         """Cancel running queries and close the catalogues; call it once when the server stops."""
+        if self._ahead is not None and not self._ahead.done():
+            self._ahead.cancel()
         with self._lock:
             for connection in self._running:
                 connection.interrupt()
@@ -197,7 +217,27 @@ class Archive:
         if self._memory is not None:
             self._memory.close()
 
-    async def _find(self, key: _Key) -> Found:
+    async def _find_ahead(self) -> None:
+        """Find the usual answers one at a time, and again when they are old, while somebody asks now and then."""
+        while self._clock() - self._last_asked < WATCHED_S:
+            await asyncio.sleep(LOOK_S)
+            if self._memory is None or not self._memory.ready or self._memory.records <= LITTLE:
+                continue
+            for wanted in self._usual():
+                if wanted not in self._kept or self._clock() - self._kept[wanted][1] >= AHEAD_S:
+                    while self._asked:
+                        await asyncio.wait(self._asked.values())  # whoever waits comes first
+                    with suppress(TrustfoldError):
+                        await self._started(wanted)
+
+    def _started(self, key: Wanted) -> asyncio.Task[Found]:
+        """Task that finds an answer, for all who ask for it."""
+        task = asyncio.get_running_loop().create_task(self._find(key))
+        task.add_done_callback(_heard)
+        self._asked[key] = task
+        return task
+
+    async def _find(self, key: Wanted) -> Found:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._query, key)
         finally:
@@ -211,7 +251,7 @@ class Archive:
             rows -= len(dropped.answer.rows)
         return found
 
-    def _query(self, key: _Key) -> Answer:
+    def _query(self, key: Wanted) -> Answer:
         """Run the query in a thread."""
         try:
             from ...history.queries import ask  # noqa: PLC0415 - the history is an extra
@@ -219,7 +259,7 @@ class Archive:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
             ) from missing
-        connection = self._narrowed(key.filters)
+        connection = self._narrowed(key)
         with self._lock:
             self._running.add(connection)
         try:
@@ -254,36 +294,40 @@ class Archive:
         except TrustfoldError as error:
             log.warning("the history is read from its files: %s", error)
 
-    def _narrowed(self, filters: Filters) -> duckdb.DuckDBPyConnection:
-        """Catalogue of this thread, with the filters applied in its views.
+    def _narrowed(self, key: Wanted) -> duckdb.DuckDBPyConnection:
+        """Catalogue of this thread, with the filters applied in the views that the question reads.
 
         Raises:
             Unanswered: nothing is recorded.
             HistoryError: the files cannot be read.
         """
-        from ...history.catalogue import connect, narrow  # noqa: PLC0415 - the history is an extra
+        from ...history.catalogue import connect, filtered_views, narrow  # noqa: PLC0415 - the history is an extra
 
         assert self.root is not None  # noqa: S101 - refused before
         try:
             topics = frozenset(one.name for one in self.root.iterdir()) if self.root.is_dir() else frozenset()
             memory = self._up_to_date()
             own = self._catalogues.of_files if memory is None else self._catalogues.of_memory
+            read = filtered_views(key.question.sql)
             if own is None:
                 if memory is not None:
-                    made = memory.connection(filters)
+                    made = memory.connection(key.filters)
                 else:
-                    made = connect(self.root, filters=filters, threads=2, keep_metadata=True)
+                    made = connect(self.root, filters=key.filters, threads=2, keep_metadata=True)
                     made.execute(f"SET memory_limit = '{MEMORY}'")
-                own = _Catalogue(made, filters, topics)
+                own = _Catalogue(made, topics, dict.fromkeys(read, key.filters))
                 self._made.append(made)
                 if memory is None:
                     self._catalogues.of_files = own
                 else:
                     self._catalogues.of_memory = own
-            elif (filters, topics) != (own.filters, own.topics):
-                own.filters = None  # until all views are replaced: an error may leave old ones
-                narrow(own.connection, self.root, filters=filters, rows=memory.rows if memory is not None else None)
-                own.filters, own.topics = filters, topics
+            if topics != own.topics:
+                own.topics, own.filters = topics, {}
+            views = {view for view in read if own.filters.get(view) != key.filters}
+            if views:
+                rows = memory.rows if memory is not None else None
+                narrow(own.connection, self.root, filters=key.filters, rows=rows, views=views)
+                own.filters |= dict.fromkeys(views, key.filters)
         except ConfigError as nothing:
             raise Unanswered(str(nothing), recorded=False) from nothing
         except OSError as error:

@@ -17,6 +17,7 @@ from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
 from ...projections.tool.models import Z_95, wilson_bounds
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
+from .history_answers import Wanted
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
@@ -146,6 +147,12 @@ _ORDER: dict[str, Any] = {
 }
 
 
+def models_asked(narrowing: Narrowing) -> list[Wanted]:
+    """What the page asks."""
+    pictures = [Wanted(narrowing.filters, BY_NAME[name], 400) for name in ("models", "patterns", "nudges")]
+    return [Wanted(narrowing.filters, _MODELS, MOST_MODELS), *pictures]
+
+
 def model_routes(site: Site) -> Sequence[Route]:
     """Route of this page."""
     archive = site.archive
@@ -159,8 +166,7 @@ def model_routes(site: Site) -> Sequence[Route]:
             if wanted := request.query_params.get("download"):
                 return await downloaded(archive, wanted, [_MODELS], narrowing.filters)
             every, cells, stuck, nudges = await asyncio.gather(
-                archive.ask(_MODELS, narrowing.filters, MOST_MODELS),
-                *(archive.ask(BY_NAME[name], narrowing.filters, 400) for name in ("models", "patterns", "nudges")),
+                *(archive.ask(one.question, one.filters, one.limit) for one in models_asked(narrowing))
             )
         except TrustfoldError as error:
             return unanswered(site, request, "Models", narrowing, error)

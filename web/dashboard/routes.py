@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 
 import orjson
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, request_response
 
 from ...errors import ConfigError, TrustfoldError
+from ...history.reports import BY_NAME
 from ...streams.embedded.roles import API
 from . import decision, history, models, now, orders, session, sessions, sign_in, tool
+from .history_answers import Wanted
+from .history_filters import DEFAULT_SPAN, EVERYTHING
 from .live import live
 from .render import HEADERS, Guarded, Site, static_file
 
@@ -26,6 +31,7 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
 
     `Access` (streams/embedded/roles.py) must run before them: it sets `request.state.role`.
     """
+    site.archive.find_ahead(lambda: _asked_most(site.clock()))
     pages: list[Route] = [
         *now.now_routes(site),
         *sessions.sessions_routes(site),
@@ -43,6 +49,17 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
     for other in others:
         other.app = Guarded(other.app)
     return [*pages, *others]
+
+
+def _asked_most(now: datetime) -> Iterator[Wanted]:
+    """What pages of the history ask without filters, over the default time and over everything."""
+    for since in (DEFAULT_SPAN, EVERYTHING):
+        asked = history.Asked.of(QueryParams(since=since), now)
+        yield tool.tools_asked(asked.narrowing)
+        yield from models.models_asked(asked.narrowing)
+        for name in BY_NAME:
+            question, filters, limit = history.question_asked(name, asked)
+            yield Wanted(filters, question, limit)
 
 
 def _with_errors(answer: Answer, site: Site) -> Answer:

@@ -26,7 +26,7 @@ from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnsw
 from ...schemas.public_state import DecisionBase
 from .current_state import Board
 from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
-from .history_answers import Archive
+from .history_answers import Archive, Wanted
 from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
@@ -35,6 +35,8 @@ from .render import Site, link, page_within, positive, segment
 PAGE_ROWS = 50
 MOST_TOOLS = 2_000
 MOST_SIGNATURES = 10_000
+MOST_STEPS = 1000
+MOST_SPANS = 2000
 SHOWN = 15
 """Rows of a table of this page; its question has them all."""
 
@@ -43,9 +45,12 @@ ESCALATING = 0.3
 
 SORTS = ("worst", "calls", "rate", "p95")
 
-_JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-       count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
+_COUNTS = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+       count(*) FILTER (verdict <> 'neutral') AS judged"""
+_RATE = """failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
+_JUDGED = f"{_COUNTS}, {_RATE}"
+_RATED = ("calls", "failures", "judged", "rate", "rate_low", "rate_high")
 _QUANTILES = (
     "quantile_cont(duration_ms, [0.5, 0.95])[1] AS p50_ms, quantile_cont(duration_ms, [0.5, 0.95])[2] AS p95_ms"
 )
@@ -211,14 +216,59 @@ class Subject(NamedTuple):
             Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
         )
 
-    def questions(self) -> tuple[Question, ...]:
-        """Questions of the pictures and tables of its page, in their order."""
-        by = (
+    def every_by(self) -> tuple[Question, ...]:
+        """Questions of its calls by model, agent and session."""
+        return (
             self.by("model", "Which models does it fail?"),
             self.by("agent_id", "Which agents does it fail?"),
             self.by("session_id", "Which sessions does it fail?"),
         )
-        return (self.over_time(), self.failures(), self.spans(), *by)
+
+    def grouped(self) -> Question:
+        """Question of `numbers`, `over_time` and the first `$shown` rows of `every_by`, at a third of their cost."""
+        return Question(
+            "grouped",
+            "How does it do, over time, by model, agent and session?",
+            f"""WITH own AS MATERIALIZED (
+                SELECT time_bucket($step_ms * INTERVAL 1 MILLISECOND, time) AS began, coalesce(model, 'unknown') AS model,
+                       coalesce(agent_id, 'unknown') AS agent_id, session_id, time, verdict, expected, duration_ms
+                FROM tool_calls WHERE {self.calls}
+            ), counted AS MATERIALIZED (
+                SELECT model, agent_id, session_id, {_COUNTS}, max(time) AS last_call FROM own GROUP BY ALL
+            ), parts AS (
+                SELECT CASE GROUPING(began) WHEN 0 THEN 'over-time' ELSE 'numbers' END AS part, began, NULL AS name, {_COUNTS},
+                       {_QUANTILES}, min(time) AS first_call, max(time) AS last_call FROM own GROUP BY GROUPING SETS ((), (began))
+                UNION ALL
+                SELECT CASE WHEN GROUPING(model) = 0 THEN 'by-model' WHEN GROUPING(agent_id) = 0 THEN 'by-agent_id' ELSE 'by-session_id' END,
+                       NULL, coalesce(model, agent_id, session_id), sum(calls)::BIGINT, sum(failures)::BIGINT, sum(judged)::BIGINT,
+                       NULL, NULL, NULL, max(last_call) FROM counted GROUP BY GROUPING SETS ((model), (agent_id), (session_id))
+            )
+            SELECT *, {_RATE}, count(*) OVER (PARTITION BY part) AS rows FROM parts
+            QUALIFY part = 'over-time' OR row_number() OVER (PARTITION BY part ORDER BY failures DESC, calls DESC, name) <= $shown
+            ORDER BY part, began, failures DESC, calls DESC, name LIMIT $limit""",  # noqa: S608 - no values
+        )
+
+    def taken_apart(self, answer: Answer) -> tuple[dict[str, Any], Answer, list[Answer]]:
+        """Of an answer to `grouped`: the numbers, and the answers to `over_time` and `every_by`."""
+        parts: dict[str, list[Mapping[str, Any]]] = {}
+        for row in objects(answer):
+            parts.setdefault(row["part"], []).append(row)
+
+        def part(question: Question, columns: Sequence[str], name: str) -> Answer:
+            rows = parts.get(question.name, [])
+            left_out = rows[0]["rows"] - len(rows) if rows else 0
+            named = [name if column == "name" else column for column in columns]
+            return Answer(question, named, [tuple(row[column] for column in columns) for row in rows], left_out)
+
+        (numbers,) = parts["numbers"]
+        sessions = parts["by-session_id"][0]["rows"] if "by-session_id" in parts else 0
+        over = part(self.over_time(), ("began", *_RATED, "p50_ms", "p95_ms"), "")
+        by = [part(one, ("name", *_RATED, "last_call"), one.name.removeprefix("by-")) for one in self.every_by()]
+        return {**numbers, "sessions": sessions}, over, by
+
+    def questions(self) -> tuple[Question, ...]:
+        """Questions of the pictures and tables of its page, in their order."""
+        return (self.over_time(), self.failures(), self.spans(), *self.every_by())
 
 
 class Signature(NamedTuple):
@@ -356,6 +406,11 @@ def decided_of(board: Board, key: str) -> list[FeedLine]:
     return found[:SHOWN]
 
 
+def tools_asked(narrowing: Narrowing) -> Wanted:
+    """What the list asks."""
+    return Wanted(narrowing.filters, _TOOLS, MOST_TOOLS)
+
+
 def tool_routes(site: Site) -> Sequence[Route]:
     """Routes of these pages."""
     archive = site.archive
@@ -369,7 +424,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         try:
             if wanted := query.get("download"):
                 return await downloaded(archive, wanted, [_TOOLS], narrowing.filters)
-            answer = (await archive.ask(_TOOLS, narrowing.filters, MOST_TOOLS)).answer
+            asked = tools_asked(narrowing)
+            answer = (await archive.ask(asked.question, asked.filters, asked.limit)).answer
         except TrustfoldError as error:
             why = str(error)
         lines = tool_lines(answer, site.source.board, narrowing, sort, text, now)
@@ -392,31 +448,26 @@ def tool_routes(site: Site) -> Sequence[Route]:
         try:
             if wanted := request.query_params.get("download"):
                 return await _downloaded(archive, subject, narrowing, wanted)
-            numbers = await _numbers(archive, subject, narrowing)
-            if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
-                return _unknown(site, request, subject.key)
             parts = await _parts(archive, subject, narrowing)
+            if not parts["numbers"]["calls"] and not states and not await _ever(archive, subject):
+                return _unknown(site, request, subject.key)
         except TrustfoldError as error:
             if not states and not decided and not getattr(error, "recorded", True):
                 return _unknown(site, request, subject.key)
             return unanswered(site, request, subject.key, narrowing, error, **known)
         return site.render(
-            request, "tool.html", narrowing=narrowing, presets=PRESETS, names=NAMES, four=four_numbers(*numbers),
-            numbers=numbers[0], **known, **parts,
+            request, "tool.html", narrowing=narrowing, presets=PRESETS, names=NAMES, **known, **parts,
         )  # fmt: skip
 
     return [Route("/tools", tools), Route("/tools/{key:path}", tool)]
 
 
-async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> list[Any]:
-    """Numbers of the period, and of the one before where there is one with calls."""
-    question = subject.numbers()
-    found = await archive.ask(question, narrowing.filters, name=subject.name)
-    before = None
-    if narrowing.before is not None:
-        (before,) = objects((await archive.ask(question, narrowing.before, name=subject.name)).answer)
-    (now,) = objects(found.answer)
-    return [now, before if before and before["calls"] else None]
+async def _numbers_before(archive: Archive, subject: Subject, narrowing: Narrowing) -> Mapping[str, Any] | None:
+    """Numbers of the period before; None where there is none with calls."""
+    if narrowing.before is None:
+        return None
+    (before,) = objects((await archive.ask(subject.numbers(), narrowing.before, name=subject.name)).answer)
+    return before if before["calls"] else None
 
 
 async def _downloaded(archive: Archive, subject: Subject, narrowing: Narrowing, wanted: str) -> Response:
@@ -450,16 +501,17 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
     """Pictures and tables of the page."""
     window = await window_of(archive, narrowing)
     step = _step(window, narrowing)
-    filters, name = narrowing.filters, subject.name
-    limits = {"over-time": 1000, "states": 2000}
-    questions = subject.questions()
-    over, failed, spans, *by = await asyncio.gather(
-        *(archive.ask(one, filters, limits.get(one.name, SHOWN), **_used(one, name, step)) for one in questions)
+    filters, name, failures = narrowing.filters, subject.name, subject.failures()
+    grouped, failed, spans, was, before = await asyncio.gather(
+        archive.ask(subject.grouped(), filters, MOST_STEPS, **_used(subject.grouped(), name, step), shown=SHOWN),
+        archive.ask(failures, filters, SHOWN, **_used(failures, name, step)),
+        archive.ask(subject.spans(), filters, MOST_SPANS, name=name),
+        _numbers_before(archive, subject, narrowing),
+        _before(archive, subject, narrowing),
     )
-    before = await _before(archive, subject, narrowing)
+    numbers, over, by = subject.taken_apart(grouped.answer)
     points = [
-        Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"])
-        for row in objects(over.answer)
+        Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"]) for row in objects(over)
     ]
     worst = max((point for point in points if point.calls), key=lambda point: point.failures, default=None)
     caption = (
@@ -468,8 +520,10 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         else "No call failed."
     )
     columns = ["began", "calls", "failures", "rate", "rate_low", "rate_high", "p50_ms", "p95_ms"]
-    rows = [[row[column] for column in columns] for row in objects(over.answer)]
+    rows = [[row[column] for column in columns] for row in objects(over)]
     return {
+        "numbers": numbers,
+        "four": four_numbers(numbers, was),
         "rate_figure": Markup(  # noqa: S704 - all parts are escaped
             figure(rates(points, step, window), "Failure rate over time", caption, table(columns, rows, title="Failures and latency over time"))
         ),
@@ -478,12 +532,12 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         "signatures_left": failed.answer.left_out,
         "step": _span(step),
         "by": [
-            (one.answer.question, shown_figure(one.answer, narrowing))
+            (one.question, shown_figure(one, narrowing))
             for one in by
-            if one.answer.question.name != "by-agent_id" or any(row[0] != "unknown" for row in one.answer.rows)
+            if one.question.name != "by-agent_id" or any(row[0] != "unknown" for row in one.rows)
         ],
-        "sql": {one.name: copied_sql(one, MOST_ROWS, **_used(one, name, step)) for one in questions},
-        "found_at": over.at,
+        "sql": {one.name: copied_sql(one, MOST_ROWS, **_used(one, name, step)) for one in subject.questions()},
+        "found_at": grouped.at,
     }  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from html import unescape
@@ -25,13 +26,16 @@ from starlette.testclient import TestClient
 from story import Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
-from trustfold.history.filters import Filters
+from trustfold.history.charts import objects
+from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.page import shown_as, style
+from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
+from trustfold.web.dashboard import history_answers
 from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
-from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered
+from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered, Wanted
 from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.render import static_files
@@ -219,6 +223,54 @@ async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path:
         assert await archive.ask(BY_NAME["overview"]) is newer
         clock[0] = 6000
         assert await archive.ask(BY_NAME["overview"]) is not newer
+    finally:
+        archive.close()
+
+
+async def test_filters_that_change_between_questions_are_those_of_each_question(tmp_path: Path) -> None:
+    """A question replaces filters only in the views that it reads: each answer is that of a new catalogue."""
+    record(tmp_path, [*two_days()], live=True)
+    archive = Archive(tmp_path)
+    middle = datetime(2026, 1, 6, tzinfo=UTC)
+    every = [EVERYTHING, Filters(since=middle), Filters(until=middle, models=("small-3",)), Filters(tools=("bash",))]
+    try:
+        for turn in range(len(every)):
+            for number, question in enumerate(QUESTIONS):
+                filters = every[(turn + number) % len(every)]
+                with connect(archive.root or tmp_path, filters=filters, threads=2) as fresh:
+                    expected = ask(fresh, question, 50)
+                found = (await archive.ask(question, filters)).answer
+                assert (found.rows, found.left_out) == (expected.rows, expected.left_out), (question.name, filters)
+    finally:
+        archive.close()
+
+
+async def until(found: Callable[[], bool]) -> None:
+    """Wait for what happens in the background."""
+    while not found():  # noqa: ASYNC110 - nothing tells it
+        await asyncio.sleep(0.01)
+
+
+async def test_usual_answers_of_a_long_history_are_found_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first question, from memory, and again when they are old; until nobody asks any more."""
+    monkeypatch.setattr(history_answers, "LITTLE", 10)
+    monkeypatch.setattr(history_answers, "LOOK_S", 0)
+    record(tmp_path, [*two_days()][:200], live=True)
+    clock = [0.0]
+    archive = Archive(tmp_path, clock=lambda: clock[0])
+    usual = [Wanted(EVERYTHING, BY_NAME[name], 50) for name in ("tools", "asks")]
+    archive.find_ahead(lambda: usual)
+    try:
+        await archive.ask(BY_NAME["overview"])
+        await until(lambda: all(wanted in archive._kept for wanted in usual))
+        old, _ = archive._kept[usual[0]]
+        clock[0] = 301
+        await until(lambda: archive._kept[usual[0]][0] is not old)
+        clock[0] = 5000
+        assert archive._ahead is not None
+        await archive._ahead
+        assert (await archive.ask(BY_NAME["tools"])).answer.rows == old.answer.rows
+        assert not archive._ahead.done()
     finally:
         archive.close()
 
@@ -479,6 +531,23 @@ async def test_a_damaged_file_is_named_and_its_mending_noticed(tmp_path: Path) -
         assert (await archive.ask(BY_NAME["overview"])).answer.rows[0][0] == first.rows[0][0] + 100
     finally:
         archive.close()
+
+
+@pytest.mark.parametrize("key", ["bash", "service:search.example.com", "bash|command=pytest", "never-called"])
+def test_what_the_page_of_a_tool_asks_at_once_is_what_its_questions_answer(key: str, tmp_path: Path) -> None:
+    """Numbers, points in time, and the first rows by model, agent and session, with the number of further rows."""
+    record(tmp_path, [*two_days()], live=True, decisions=False)
+    subject, used = Subject.of(key), {"step_ms": 3_600_000}
+    name = {"name": subject.name}
+    with connect(tmp_path, threads=2) as connection:
+        answer = ask(connection, subject.grouped(), 1000, {**name, **used, "shown": 5})
+        numbers, over, by = subject.taken_apart(answer)
+        assert answer.left_out == 0
+        (expected,) = objects(ask(connection, subject.numbers(), 1, name))
+        assert {column: numbers[column] for column in expected} == expected
+        assert over == ask(connection, subject.over_time(), 1000, {**name, **used})
+        assert by == [ask(connection, one, 5, name) for one in subject.every_by()]
+    assert bool(numbers["calls"]) == (key != "never-called")
 
 
 def test_a_failure_is_new_back_or_escalating(tmp_path: Path) -> None:

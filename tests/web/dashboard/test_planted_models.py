@@ -44,9 +44,9 @@ def test_an_answer_after_a_failure_has_its_own_filters(tmp_path: Path, monkeypat
     told(tmp_path, Story().works("bash").works("grep"))
     made = catalogue._narrowing
 
-    def broken(*arguments: Any) -> Iterator[str]:
+    def broken(*arguments: Any) -> Iterator[tuple[str, str, str]]:
         yield next(made(*arguments))
-        yield "SELECT no_such_column"
+        yield "recorded_events", "SELECT no_such_column", ""
 
     async def asked() -> list[int]:
         archive, found = Archive(tmp_path), []
