@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..history.whatif.compare import Compared, Seen, Told
     from ..history.whatif.decisions import Difference
 
+LONG_S = 600
+"""Estimated seconds from which on it is said what shortens them."""
+
 EVENTS_A_SECOND = 20_000
 """Approximate inputs per second that one core folds under one set of rules; used to estimate the duration."""
 
@@ -208,8 +211,10 @@ def _seen_json(seen: Seen | None) -> dict[str, Any] | None:
 
 
 def lasts(inputs: int, folds: int, cores: int = 1) -> str:
-    """Estimated duration of folding as text; empty if short."""
+    """Estimated duration of folding as text, with what shortens it if it is long; empty if short."""
     seconds = inputs * folds / EVENTS_A_SECOND / cores
+    if seconds >= LONG_S:
+        return f", about {seconds / 60:.0f} min on an idle machine; --since 7d folds the last week alone"
     return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
 
 

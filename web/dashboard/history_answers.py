@@ -219,14 +219,18 @@ class Archive:
 
     async def _find_ahead(self) -> None:
         """Find the usual answers one at a time, and again when they are old, while somebody asks now and then."""
+        tried: dict[Wanted, float] = {}  # also of answers that cannot be found
         while self._clock() - self._last_asked < WATCHED_S:
             await asyncio.sleep(LOOK_S)
             if self._memory is None or not self._memory.ready or self._memory.records <= LITTLE:
                 continue
-            for wanted in self._usual():
-                if wanted not in self._kept or self._clock() - self._kept[wanted][1] >= AHEAD_S:
+            tried = {wanted: tried.get(wanted, float("-inf")) for wanted in self._usual()}
+            for wanted, last in tried.items():
+                kept = self._kept.get(wanted)
+                if self._clock() - max(last, kept[1] if kept else last) >= AHEAD_S:
                     while self._asked:
                         await asyncio.wait(self._asked.values())  # whoever waits comes first
+                    tried[wanted] = self._clock()
                     with suppress(TrustfoldError):
                         await self._started(wanted)
 

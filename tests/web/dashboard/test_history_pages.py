@@ -259,10 +259,15 @@ async def test_usual_answers_of_a_long_history_are_found_ahead(tmp_path: Path, m
     clock = [0.0]
     archive = Archive(tmp_path, clock=lambda: clock[0])
     usual = [Wanted(EVERYTHING, BY_NAME[name], 50) for name in ("tools", "asks")]
-    archive.find_ahead(lambda: usual)
+    broken = Wanted(EVERYTHING, Question("broken", "?", "SELECT no_such_column LIMIT $limit"), 50)
+    archive.find_ahead(lambda: [broken, *usual])
+    started, tried = archive._started, Counter[Wanted]()
+    monkeypatch.setattr(archive, "_started", lambda wanted: (tried.update([wanted]), started(wanted))[1])
     try:
         await archive.ask(BY_NAME["overview"])
         await until(lambda: all(wanted in archive._kept for wanted in usual))
+        await asyncio.sleep(0.1)
+        assert {tried[wanted] for wanted in (broken, *usual)} == {1}
         old, _ = archive._kept[usual[0]]
         clock[0] = 301
         await until(lambda: archive._kept[usual[0]][0] is not old)
