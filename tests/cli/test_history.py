@@ -15,6 +15,7 @@ from recorded import ARRIVED, rows, small_event
 from scenarios import ALL
 from story import Story
 from trustfold.history.errors import HistoryFull
+from trustfold.history.files import claim, store_source
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
 from trustfold.rules.rules import Rules
@@ -259,6 +260,15 @@ def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:
     for arguments in (("history",), ("report",), ("sql", "SELECT 1"), ("whatif", "--rules", "r.toml")):
         done = trustfold(*arguments, cwd=tmp_path)
         assert (done.returncode, b"`trustfold record` makes one" in done.stderr) == (2, True), arguments
+
+
+def test_a_history_without_files_yet_says_when_they_appear(tmp_path: Path) -> None:
+    """A recorder names the source of a directory before it writes the first file."""
+    (tmp_path / "begun").mkdir()
+    claim(tmp_path / "begun", store_source("", tmp_path / "trustfold.db"))
+    done = trustfold("history", "--history", "begun", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"has written no file yet" in done.stderr
 
 
 def test_up_records_beside_itself(tmp_path: Path) -> None:
