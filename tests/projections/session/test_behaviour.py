@@ -6,7 +6,7 @@ import msgspec
 import orjson
 import pytest
 from story import Story
-from trustfold.projections.session.announcing import announces
+from trustfold.projections.session import announcing
 from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
@@ -508,6 +508,6 @@ def test_a_publisher_that_keeps_texts_private_says_what_announces() -> None:
 
 def test_phrases_of_the_rules_announce_too() -> None:
     """In any case, at the beginning of a word; without them the same text announces nothing."""
-    assert announces("Alsdann folgt die Datei.", ("ALSDANN",))
-    assert not announces("Alsdann folgt die Datei.")
-    assert not announces("Dannalsdann folgt die Datei.", ("alsdann",))
+    assert announcing.announces("Alsdann folgt die Datei.", ("ALSDANN",))
+    assert not announcing.announces("Alsdann folgt die Datei.")
+    assert not announcing.announces("Dannalsdann folgt die Datei.", ("alsdann",))
