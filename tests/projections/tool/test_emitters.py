@@ -68,3 +68,10 @@ def test_a_hint_counts_the_successes_that_are_missing() -> None:
     assert said == "2 more successful calls restore trust"
     record.pending = True
     assert emitters.recovery_hint(record, EscalationRule(), "deploy").startswith("ready: `trustfold recover")
+
+
+def test_only_an_escalation_that_ends_by_itself_tells_when() -> None:
+    """Trust that an operator has given back has no end."""
+    story = Story().fails("deploy", times=3)
+    story.command("trust.reset", "deploy")
+    assert ["expires_at" in change for change in story.all("trust.changed", key="deploy")] == [True, False]
