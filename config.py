@@ -15,7 +15,7 @@ from typing import Any, Self
 from .errors import ConfigError
 from .rules.levels import Level, layered
 from .rules.older_shapes import Misfit
-from .rules.parser import Document, fitted
+from .rules.parser import Document, overlaid
 from .rules.rules import Rules
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
@@ -113,7 +113,7 @@ class Settings:
         chosen = {name: value for name, value in default_rule.items() if value is not None}
         rules: dict[str, Any] = {"trust": {"default_rule": chosen}} if chosen else {}
         try:
-            fitted(Rules(), rules)
+            overlaid(Rules(), rules)
         except Misfit as misfit:
             raise ConfigError(f"TRUSTFOLD_THRESHOLD or TRUSTFOLD_WINDOW is out of range: {misfit.what}") from misfit
         if not self.enabled:

@@ -1,6 +1,7 @@
 """The error tree: whose fault it is, and what to do next.
 
-`EventRejected` is the publisher's fault, `ConfigError` the operator's, `StateIncompatible` the deployment's.
+`EventRejected` is the publisher's fault, `ConfigError` the operator's, `StateIncompatible` the deployment's;
+`Unreachable` and `TookTooLong` are those of a server or of the way to it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,14 @@ class EventRejected(TrustfoldError):
 
 class ConfigError(TrustfoldError):
     """An invalid setting or rule; the message names it and the accepted values."""
+
+
+class Unreachable(TrustfoldError):
+    """Kafka or a running `up` does not answer at its address; the message names it."""
+
+
+class TookTooLong(TrustfoldError):
+    """No answer came in time; the message says who was asked and how long."""
 
 
 class StateIncompatible(TrustfoldError):

@@ -1,23 +1,27 @@
-"""`trustfold config` and `policies`: show and check the files of rules and prerequisites."""
+"""`trustfold config`, `policies`, `schemas`: show and check rules and prerequisites; export the schemas."""
 
 from __future__ import annotations
 
 import json
 import os
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ..config import ENVIRONMENT, Settings, load_rules, read_document
 from ..errors import ConfigError
+from ..rules.base import leaves, plain
 from ..rules.levels import table
-from ..rules.overlay import leaves, plain
 from ..rules.parser import as_toml
 from ..rules.rules import Rules
 from ..schemas.decision_text import counted
-from .clients.selection import rules_options, target_of, target_options
+from .clients.base import Target
+from .options import json_option, rules_options, with_target
 from .render import console, echo, note, write_json
 from .settings import place_of, policy_deviations, policy_text, scope_options
+from .terminal import lined_table
 
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
@@ -30,7 +34,7 @@ def config() -> None:
 @config.command()
 @rules_options
 @click.option("--all", "everything", is_flag=True, help="Include rules with their default value.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document with every rule.")
+@json_option("One JSON document with every rule.")
 def show(*, rules_file: str | None, policies_file: str | None, everything: bool, as_json: bool) -> None:
     """Print the rules that files and environment give a command here, as TOML that can be used as a rules file.
 
@@ -39,11 +43,11 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
     settings = Settings.from_env()
     rules = settings.rules(rules_file, policies_file)
     environment = {name: _shown(name) for name in ENVIRONMENT if os.environ.get(name)}
-    files = [str(path) for path in settings.rule_files(rules_file, policies_file).paths]
+    named = [str(path) for path in settings.rule_files(rules_file, policies_file).paths]
     if as_json:
-        write_json({"files": files, "environment": environment, "rules": plain(rules)})
+        write_json({"files": named, "environment": environment, "rules": plain(rules)})
         return
-    for line in (*[f"file {name}" for name in files], *[f"{name}={value}" for name, value in environment.items()]):
+    for line in (*[f"file {name}" for name in named], *[f"{name}={value}" for name, value in environment.items()]):
         echo(f"# {json.dumps(line, ensure_ascii=False)[1:-1] if not line.isprintable() else line}")
     text = as_toml(rules, everything=everything)
     echo(text, nl=False)
@@ -53,7 +57,7 @@ def show(*, rules_file: str | None, policies_file: str | None, everything: bool,
 
 @config.command()
 @click.argument("file", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def check(*, file: str, as_json: bool) -> None:
     """Check a rules file, TOML or JSON; a fault is reported with its line and the accepted values."""
     load_rules(file)
@@ -71,7 +75,7 @@ def policies() -> None:
 
 @policies.command("list")
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def list_(*, as_json: bool, **where: str | None) -> None:
     """Show every prerequisite in effect and the level it comes from."""
     place = place_of(**where)
@@ -94,7 +98,7 @@ def list_(*, as_json: bool, **where: str | None) -> None:
 
 @policies.command()
 @click.argument("file", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def validate(*, file: str, as_json: bool) -> None:
     """Check a policies file, TOML or JSON; a fault is reported with its line and the accepted values."""
     found = read_document(file).only_policies().over(Rules()).policies
@@ -107,11 +111,11 @@ def validate(*, file: str, as_json: bool) -> None:
 
 
 @policies.command()
-@target_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json: bool) -> None:
+@with_target
+@json_option()
+def reload(*, target: Target, as_json: bool) -> None:
     """Make a running `up` read its rules and policies now instead of about a second after a change."""
-    done = target_of(store, url, bootstrap).reload()
+    done = target.reload()
     if as_json:
         write_json(done._asdict())
     if done.fault is not None:
@@ -121,13 +125,9 @@ def reload(*, store: str | None, url: str | None, bootstrap: str | None, as_json
 
 
 def _show_policies(found: list[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
     own = any(policy_deviations(one) for one in found)
-    for name in ("Policy", "Requires", "Before", "Within turns", *(["Its own"] if own else []), "Applied", "Source"):
-        shown.add_column(name, overflow="fold")
+    names = ("Policy", "Requires", "Before", "Within turns", *(["Its own"] if own else []), "Applied", "Source")
+    shown = lined_table(*names)
     for one in found:
         within = str(one["within_turns"] or "the session")
         applied = "yes" if one["enabled"] else "no"
@@ -140,3 +140,25 @@ def _show_policies(found: list[dict[str, Any]]) -> None:
 
 def _shown(name: str) -> str:
     return "***" if name in _SECRETS else os.environ[name]
+
+
+@click.group()
+def schemas() -> None:
+    """Export the JSON Schemas of all events and the AsyncAPI document."""
+
+
+@schemas.command()
+@click.argument("directory", type=click.Path(file_okay=False))
+def export(*, directory: str) -> None:
+    """Write the schema files into DIRECTORY, which is created if missing."""
+    target = Path(directory)
+    generated = files("trustfold.schemas").joinpath("generated")
+    found = sorted((one for one in generated.iterdir() if one.is_file()), key=lambda one: one.name)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for one in found:
+            (target / one.name).write_bytes(one.read_bytes())
+            click.echo(target / one.name)
+    except OSError as error:
+        raise ConfigError(f"{directory}: cannot be written ({error.strerror}); choose another directory") from error
+    note(f"{len(found)} files written")

@@ -154,7 +154,7 @@ class Connections:
                 _backup(file).replace(file)
             else:
                 left = disconnected(agent, text)
-                if left.strip() and (record.get("existed", True) or not _says_nothing(left)):
+                if left.strip() and (record.get("existed", True) or not _is_empty_settings(left)):
                     replace_file(file, left, file.stat().st_mode & 0o777)
                 else:
                     file.unlink()
@@ -203,10 +203,10 @@ def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
         return "`hooks = false` in config.toml switches hooks off"
     if off := switched_off(agent, text):
         return f"`{off}` switches hooks off"
-    return next((astray for one in handlers(text) if (astray := _astray(one, endpoint))), "")
+    return next((reason for one in handlers(text) if (reason := _outdated(one, endpoint))), "")
 
 
-def _astray(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
+def _outdated(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
     """Why a hook of trustfold does not reach the server: its address, token or installation is outdated."""
     url = handler.get("url")
     if url:
@@ -233,7 +233,7 @@ def _is_connected(agent: str, text: str) -> bool:
         return False
 
 
-def _says_nothing(text: str) -> bool:
+def _is_empty_settings(text: str) -> bool:
     try:
         return json.loads(text) in ({}, {"version": 1})
     except ValueError:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import click
 import orjson
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ..errors import ConfigError
 from ..schemas.decision_text import counted
-from .clients.base import Letter, LetterState, Republished
-from .clients.selection import target_of, target_options
+from .clients.base import Letter, LetterState, Republished, Target
+from .operator import ask
+from .options import json_option, with_target
 from .render import ExitCode, console, data, note
-from .terminal import BAD, QUIET
+from .terminal import BAD, QUIET, lined_table
 
 EXCERPT = 60
 """Characters of a record shown in the list; --json has all of it."""
@@ -33,26 +32,17 @@ _limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maxi
 
 
 @dead_letters.command("list")
-@target_options
+@with_target
 @_reason
 @_limit
 @click.option("--all", "everything", is_flag=True, help="Include those already republished.")
-@click.option("--json", "as_json", is_flag=True, help="One dead letter a line, with `ref` and `state`.")
-def list_letters(
-    *,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    reason: str | None,
-    limit: int | None,
-    everything: bool,
-    as_json: bool,
-) -> None:
+@json_option("One dead letter a line, with `ref` and `state`.")
+def list_letters(*, target: Target, reason: str | None, limit: int | None, everything: bool, as_json: bool) -> None:
     """List dead letters, oldest first: the fault, its place, and what to do about it.
 
     Those already republished are left out unless --all is given.
     """
-    letters = _of_reason(target_of(store, url, bootstrap).dead_letters(everything=everything), reason)
+    letters = _of_reason(target.dead_letters(everything=everything), reason)
     shown = letters[:limit]
     if as_json:
         for letter in shown:
@@ -71,7 +61,7 @@ def list_letters(
 
 @dead_letters.command()
 @click.argument("refs", nargs=-1, metavar="[REF]...")
-@target_options
+@with_target
 @click.option("--all", "everything", is_flag=True, help="Every dead letter not republished yet.")
 @click.option("--reason", metavar="CODE", help="Every one with this reason code.")
 @_limit
@@ -79,9 +69,7 @@ def list_letters(
 def republish(
     *,
     refs: tuple[str, ...],
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
+    target: Target,
     everything: bool,
     reason: str | None,
     limit: int | None,
@@ -94,7 +82,6 @@ def republish(
     """
     if not (refs or everything or reason):
         raise ConfigError("name dead letters (REF), or --reason CODE, or --all")
-    target = target_of(store, url, bootstrap)
     letters = _of_reason(target.dead_letters(everything=bool(refs)), reason)
     if refs:
         letters = _named(letters, refs)
@@ -104,17 +91,14 @@ def republish(
     if not chosen:
         note("no dead letters to republish" + (f"; {before:,} were already republished" if before else ""))
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise ConfigError(f"this republishes {len(chosen)} records; add --yes to skip the question")
-        click.confirm(f"Republish {len(chosen)} records at {target.name}?", abort=True, err=True)
+    ask(f"Republish {len(chosen)} records at {target.name}?", yes=yes, why=f"this republishes {len(chosen)} records")
     done = target.republish(chosen)
-    note(", ".join(_told(done._replace(before=done.before + before))))
+    note(", ".join(_summary(done._replace(before=done.before + before))))
     if done.failed:
         click.get_current_context().exit(ExitCode.FAILED)
 
 
-def _told(done: Republished) -> Iterator[str]:
+def _summary(done: Republished) -> Iterator[str]:
     yield f"{done.sent:,} published again"
     if done.failed:
         yield f"{done.failed:,} failed again"
@@ -137,7 +121,7 @@ def _named(letters: Sequence[Letter], refs: Sequence[str]) -> list[Letter]:
 
 
 def _table(letters: Sequence[Letter], *, with_state: bool) -> Table:
-    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
+    table = lined_table()
     table.add_column("Ref", no_wrap=True)
     if with_state:
         table.add_column("State", no_wrap=True)

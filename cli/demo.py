@@ -1,30 +1,44 @@
-"""`trustfold demo`: folds one agent's recorded bad day with the embedded engine and prints each decision."""
+"""`trustfold demo`: folds one agent's scripted day with the embedded engine and prints each decision."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import msgspec
 import orjson
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
+from rich.table import Table
 from rich.text import Text
 
 from ..projections.topology import DECISION_TOPICS
 from ..rules.rules import Rules
+from ..schemas.codec import decode_decision, decode_event, encode
+from ..schemas.decision_text import circuit_reason, plain, times
+from ..schemas.decisions import (
+    BreakerChanged,
+    Decision,
+    NudgeIssued,
+    NudgeJudged,
+    PatternCleared,
+    PatternDetected,
+    TrustChanged,
+)
+from ..schemas.events import Event, ModelText, ToolCallFinished, ToolCallStarted, TurnEnded, UserMessage
+from ..schemas.vocabulary import BreakerState, Status, TrustState
 from ..streams.embedded.engine import EmbeddedEngine
+from .clients.base import Overview, state_records
+from .options import json_option
 from .render import console, data
-from .scenarios.bad_day import CHAPTERS, events
 from .status import overview_table
-from .story import Memory, blocks, boxed, later, row, told
-from .terminal import QUIET
-
-Record = dict[str, Any]
+from .terminal import BAD, CLOCK_WIDTH, GOOD, QUIET, WARN, timed
 
 WIDEST = 100
 """Width in columns; longer lines are hard to read."""
@@ -32,11 +46,13 @@ WIDEST = 100
 LONG = timedelta(minutes=5)
 """Shortest pause that is printed."""
 
+NAME_WIDTH = 9
+"""Width in characters of the labels before each fact: `why`, `platform`."""
+
 INTRO = (
-    "trustfold reads the events of an agent's tool calls and answers live: is this tool healthy, may it run "
-    "without asking, is this model stuck? Here are {events} recorded events, folded one after another by the real "
-    "engine. After the time stands what the agent does; behind the bar what trustfold decides, why, and what the "
-    "platform does."
+    "trustfold folds the events of an agent's tool calls into decisions: is this tool healthy, may it run without "
+    "asking, is this model stuck? The embedded engine folds {events} scripted events, one after another. Beside each "
+    "time is an event of the agent; behind each bar is a decision, its reason, and what the platform should do."
 )
 
 NEXT = (
@@ -46,8 +62,67 @@ NEXT = (
 )
 
 
+EVENTS = "demo.ndjson"
+"""File of the scripted events; `tests/support/demo_script.py` writes it."""
+
+
+class Chapter(NamedTuple):
+    """Part of the day, with a session of its own.
+
+    Attributes:
+        session: its session id.
+        title: heading.
+        intro: text before its events.
+        result: text after its events: what trustfold did, and why.
+    """
+
+    session: str
+    title: str
+    intro: str
+    result: str
+
+
+CHAPTERS = (
+    Chapter(
+        "morning-report",
+        "An API starts to fail",
+        "The agent collects figures page by page, and the server answers 503.",
+        "One outage gives one notification, which names the service. Trust asks the user; the circuit stops the calls.",
+    ),
+    Chapter(
+        "tidy-up",
+        "A dangerous command",
+        "Two commands are refused. The third one is dangerous.",
+        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
+    ),
+    Chapter(
+        "tickets",
+        "One server fails, another one works",
+        "Two tools of one MCP server time out. Another server answers.",
+        "Calls of all its tools count for the service, so an outage is detected after two of them.",
+    ),
+    Chapter(
+        "research",
+        "The same call again and again",
+        "Every call succeeds, but the agent makes no progress: same arguments, same result.",
+        "The same call with the same result is a loop. Its nudges become stronger until the session is paused.",
+    ),
+    Chapter(
+        "restore",
+        "Announcements without actions",
+        "In four turns the model announces work, lists its tools once, and announces again.",
+        "Turns without an action are counted across the session: a hint, guidance, then a pause.",
+    ),
+)
+
+
+def events() -> list[bytes]:
+    """The scripted events, in order."""
+    return files(__package__).joinpath(EVENTS).read_bytes().splitlines()
+
+
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print decisions as JSON, one per line, exactly as published.")
+@json_option("Print decisions as JSON, one per line, exactly as published.")
 def demo(*, as_json: bool) -> None:
     """Replay a scripted agent whose tools fail, and show each decision.
 
@@ -63,26 +138,25 @@ def demo(*, as_json: bool) -> None:
                 if output.topic in DECISION_TOPICS and output.value is not None:
                     data().write(output.value + b"\n")
             return
-        _tell(engine, console())
+        _print_day(engine, console())
 
 
-def _tell(engine: EmbeddedEngine, out: Console) -> None:
+def _print_day(engine: EmbeddedEngine, out: Console) -> None:
     out.width = min(out.width, WIDEST)
-    day = [orjson.loads(event) for event in events()]
+    day = [decode_event(event) for event in events()]
     out.print()
-    out.print(Text("A bad day of one agent", "bold"))
+    out.print(Text("One day of an agent whose tools fail", "bold"))
     out.print(Text(INTRO.format(events=len(day)), QUIET))
     for number, chapter in enumerate(CHAPTERS, 1):
         _heading(out, f"{number}  {chapter.title}")
         out.print(Text(f"{chapter.intro}\n"))
-        _chapter(engine, out, [event for event in day if event["session_id"] == chapter.session])
-        out.print(Text(chapter.moral, f"{QUIET} italic"))
-    _heading(out, "In the evening")
-    out.print(Text("What `trustfold status` shows: what recovered is gone from it, the rest is still there.\n"))
-    states = [orjson.loads(value) for value in engine.states().values()]
-    now = datetime.fromisoformat(day[-1]["time"])
+        _print_chapter(engine, out, [event for event in day if event.session_id == chapter.session])
+        out.print(Text(chapter.result, f"{QUIET} italic"))
+    _heading(out, "At the end of the day")
+    out.print(Text("`trustfold status` lists what has not recovered:\n"))
+    states = Overview(state_records(orjson.loads(value) for value in engine.states().values()), None).states
     mode = str(engine.rules.trust.recovery_mode)
-    out.print(Padding(overview_table(states, mode, now, everything=False), (0, 0, 1, 1)))
+    out.print(Padding(overview_table(states, mode, day[-1].time, everything=False), (0, 0, 1, 1)))
     out.print(Text("Next", "bold"))
     for command, what in NEXT:
         out.print(Text.assemble(f" {command:<23} ", (what, QUIET)))
@@ -93,31 +167,193 @@ def _heading(out: Console, title: str) -> None:
     out.print(Rule(Text(f" {title} ", "bold"), align="left", style=QUIET, characters="─"))
 
 
-def _chapter(engine: EmbeddedEngine, out: Console, day: Sequence[Record]) -> None:
+def _print_chapter(engine: EmbeddedEngine, out: Console, day: Sequence[Event]) -> None:
     """Fold one session, event by event, and print the decisions of each."""
-    calls: dict[str, Record] = {}
-    memory = Memory()
-    before = datetime.fromisoformat(day[0]["time"])
+    calls: dict[str, ToolCallStarted] = {}
+    printed: set[tuple[str, ...]] = set()
+    before = day[0].time
     spaced = False
     for event in day:
-        outputs = engine.ingest([orjson.dumps(event)])
-        decided = blocks(
-            [orjson.loads(one.value) for one in outputs if one.topic in DECISION_TOPICS and one.value is not None]
-        )
-        now = datetime.fromisoformat(event["time"])
-        if event["type"] == "tool_call.started":
-            calls[event["call_id"]] = event
-            if now - before > LONG:
-                out.print(later(int((now - before).total_seconds() / 60)))
-        before = now
-        line = told(event, calls.get(event.get("call_id", "")))
-        if line is not None and (decided or event["type"] != "turn.ended"):
-            out.print(row(event["time"][11:19], line))
+        outputs = engine.ingest([encode(event)])
+        found = blocks([decode_decision(one.value) for one in outputs if one.topic in DECISION_TOPICS])
+        if isinstance(event, ToolCallStarted):
+            calls[event.call_id] = event
+            if event.time - before > LONG:
+                minutes = int((event.time - before).total_seconds() / 60)
+                out.print(Padding(Text(f"… {minutes} minutes later", QUIET), (0, 0, 0, 1)))
+        before = event.time
+        line = _line(event, calls)
+        if line is not None and (found or not isinstance(event, TurnEnded)):
+            out.print(timed(f"{event.time:%H:%M:%S}", line))
             spaced = False
-        for block in decided:
-            out.print(boxed(memory.shortened(block)))
-        if decided:
+        for block in found:
+            out.print(_boxed(block, _subjects(block, printed)))
+        if found:
             out.print()
             spaced = True
     if not spaced:
         out.print()
+
+
+_TRUST = {
+    TrustState.ESCALATED: (WARN, "asks the user before each such call"),
+    TrustState.RECOVERING: (WARN, "still asks; {needed} successes in all restore trust"),
+    TrustState.TRUSTED: (GOOD, "runs it without asking again"),
+    TrustState.BLOCKED: (BAD, "refuses such calls until a person resets it"),
+    TrustState.REMOVED: (BAD, "offers the tool no more"),
+}
+_CIRCUIT = {
+    BreakerState.OPEN: (BAD, "sends no calls for {seconds} s, fails them at once"),
+    BreakerState.HALF_OPEN: (WARN, "lets one call through, as a probe"),
+    BreakerState.CLOSED: (GOOD, "sends calls again"),
+    BreakerState.FORCED_OPEN: (BAD, "sends no calls until an operator closes it"),
+}
+_NUDGE = {
+    "gentle": (WARN, "adds it to the context as a hint"),
+    "direct": (WARN, "adds it to the context as guidance"),
+    "interrupt": (BAD, "pauses the session and calls the user"),
+}
+
+
+class Block(NamedTuple):
+    """One decision, or several of the same kind at the same time.
+
+    Attributes:
+        title: the decision, in a word or two.
+        style: style of the title and the bar.
+        subjects: keys it applies to.
+        facts: label and text of each further line.
+    """
+
+    title: str
+    style: str
+    subjects: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def _line(event: Event, calls: dict[str, ToolCallStarted]) -> Text | None:
+    """One line of text about an event; None for events that are not shown by themselves.
+
+    `calls` are the started calls by id.
+    """
+    match event:
+        case ToolCallFinished():
+            return _call(event, calls.get(event.call_id))
+        case ModelText():
+            return Text.assemble(("model  ", QUIET), (f"“{event.text}”", "italic"))
+        case UserMessage():
+            return Text("message of the user", QUIET)
+        case TurnEnded():
+            return Text(f"end of turn {(event.turn_index or 0) + 1}", QUIET)
+    return None
+
+
+def _call(event: ToolCallFinished, call: ToolCallStarted | None) -> Text:
+    succeeded = event.status is Status.SUCCESS
+    fault = event.error and (event.error.http_status or event.error.message)
+    args: dict[str, Any] = msgspec.json.decode(call.args) if call is not None and call.args else {}
+    return Text.assemble(
+        (event.tool_name, "bold"),
+        f"  {', '.join(map(str, args.values()))}",
+        ("  →  ", QUIET),
+        ("ok", GOOD) if succeeded else (str(fault or event.status), "red"),
+    )
+
+
+def blocks(decisions: Sequence[Decision]) -> list[Block]:
+    """Decisions at one time as blocks, equal ones grouped."""
+    made: list[Block] = []
+    for decision in decisions:
+        block = _block(decision, decisions)
+        if block is None:
+            continue
+        twin = next((one for one in made if one.title == block.title and one.facts == block.facts), None)
+        if twin is not None:
+            made[made.index(twin)] = twin._replace(subjects=tuple(dict.fromkeys((*twin.subjects, *block.subjects))))
+        else:
+            made.append(block)
+    return made
+
+
+def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
+    match decision:
+        case TrustChanged():
+            style, todo = _TRUST[decision.to]
+            todo = todo.format(needed=decision.successes_needed)
+            if decision.to is TrustState.ESCALATED and decision.expires_at:
+                todo += f", at least until {_clock(decision.expires_at)}"
+            title = "trusted again" if decision.to is TrustState.TRUSTED else str(decision.to)
+            subject = decision.key + (" (part of it, silent)" if decision.part_of else "")
+            return Block(title, style, (subject,), (("why", decision.reason), ("platform", todo)))
+        case BreakerChanged():
+            style, todo = _CIRCUIT[decision.to]
+            todo = todo.format(seconds=_seconds(decision))
+            why = circuit_reason(msgspec.to_builtins(decision))
+            if decision.to is BreakerState.HALF_OPEN:
+                why = f"it expired at {_clock(decision.time)}"
+            title = f"circuit {plain(decision.to)}"
+            return Block(title, style, (decision.breaker_key,), (("why", why), ("platform", todo)))
+        case NudgeIssued():
+            style, todo = _NUDGE[decision.nudge_type]
+            facts = (*_reasons(together), ("message", decision.message), ("platform", todo))
+            return Block(f"{decision.nudge_type} nudge", style, (), facts)
+        case PatternCleared():
+            return Block("over", GOOD, (plain(decision.pattern),), ())
+    return None
+
+
+def _reasons(together: Sequence[Decision]) -> Iterable[tuple[str, str]]:
+    """Label and text of each pattern detected at the same time."""
+    ignored = any(isinstance(one, NudgeJudged) and not one.effective for one in together)
+    for one in together:
+        if isinstance(one, PatternDetected):
+            after = ", and the last nudge was ignored" if ignored else ""
+            yield "why", f"{plain(one.pattern)}, {times(one.repetitions)}: {one.severity}{after}"
+
+
+def _subjects(block: Block, printed: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Keys of a block; a group of keys that was printed before is abbreviated to its first key."""
+    group = block.subjects
+    if len(group) < 2 or group not in printed:
+        printed.add(group)
+        return group
+    others = "the other" if len(group) == 2 else f"the {len(group) - 1} others"
+    return (f"{group[0]} and {others} above",)
+
+
+def _boxed(block: Block, subjects: Sequence[str]) -> RenderableType:
+    """A decision, marked by a bar in its colour."""
+    body = Table.grid(padding=(0, 2, 0, 0))
+    body.add_column(min_width=NAME_WIDTH, no_wrap=True, style=QUIET)
+    body.add_column(overflow="fold")
+    if subjects:
+        body.add_row("what", Text("\n".join(subjects), "bold"))
+    for fact, words in block.facts:
+        body.add_row(fact, Text(words))
+    bar = _Barred(Group(Text(block.title.upper(), block.style), body), block.style)
+    return Padding(bar, (0, 0, 0, CLOCK_WIDTH + 3))
+
+
+class _Barred:
+    """Rich renderable with a coloured bar on its left side."""
+
+    def __init__(self, inner: RenderableType, style: str) -> None:
+        self._inner = inner
+        self._style = style
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
+        for line in console.render_lines(self._inner, options.update_width(options.max_width - 2), pad=False):
+            yield Text("▌ ", self._style, end="")
+            yield from line
+            yield Text()
+
+
+def _clock(time: str) -> str:
+    return time[11:19]
+
+
+def _seconds(decision: BreakerChanged) -> int:
+    """Seconds that an open circuit stays open; 0 for others."""
+    if not decision.open_until:
+        return 0
+    return round((datetime.fromisoformat(decision.open_until) - datetime.fromisoformat(decision.time)).total_seconds())

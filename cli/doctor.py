@@ -14,12 +14,13 @@ from ..errors import ConfigError
 from ..schemas.decision_text import counted
 from ..schemas.topics import Role
 from .doctor_machine import KNOWN_VARIABLES, Finding, Status, disk, examine_installation, examine_machine, is_for_kafka
+from .options import bootstrap_option, json_option
 from .render import ExitCode, console, note, write_json
 from .terminal import BAD, GOOD, QUIET, WARN
 
 
 @click.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; without: no Kafka]")
+@bootstrap_option("without: no Kafka")
 @click.option(
     "--role",
     type=click.Choice([str(role) for role in Role]),
@@ -27,7 +28,7 @@ from .terminal import BAD, GOOD, QUIET, WARN
     show_default=True,
     help="Role whose rights on topics are checked.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
     """Check everything that trustfold needs here; each line is ok or says what to do.
 
@@ -43,7 +44,7 @@ def doctor(*, bootstrap: str | None, role: str, as_json: bool) -> None:
     if as_json:
         write_json({"ok": not wrong, "checks": [asdict(one) for one in findings]})
     else:
-        note(f"{counted(wrong, 'problem')} to fix" if wrong else "nothing to mend")
+        note(f"{counted(wrong, 'problem')} to fix" if wrong else "no problems found")
     if wrong:
         click.get_current_context().exit(ExitCode.FAILED)
 

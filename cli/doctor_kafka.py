@@ -76,7 +76,7 @@ async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
         for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
-        found.append(Finding("kafka", Status.FIX, _told(error), WANTS_SASL))
+        found.append(Finding("kafka", Status.FIX, _message(error), WANTS_SASL))
     finally:
         await admin.close()
     return found
@@ -128,8 +128,8 @@ def _spoken(check: str, connection: Any) -> Finding:
     if certificate and "notAfter" in certificate:
         left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
         if left < EXPIRES_SOON_S:
-            told = f"its certificate ends on {certificate['notAfter']}"
-            return Finding(check, Status.NOTE, told, "renew it before clients are refused")
+            found = f"its certificate ends on {certificate['notAfter']}"
+            return Finding(check, Status.NOTE, found, "renew it before clients are refused")
     return Finding(check, Status.OK, f"answers; {spoken}")
 
 
@@ -143,13 +143,13 @@ def _address(server: str) -> tuple[str, int]:
 async def _cluster(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
     cluster = await admin.describe_cluster()
     brokers = cluster["brokers"]
-    told = f"{len(brokers)} broker{'s' * (len(brokers) != 1)}, cluster {cluster.get('cluster_id')}"
+    found = f"{len(brokers)} broker{'s' * (len(brokers) != 1)}, cluster {cluster.get('cluster_id')}"
     copies = settings.replication or 3
     if len(brokers) < copies:
         advice = "fine for a trial; three brokers survive the loss of one"
-        yield Finding("cluster", Status.NOTE, f"{told}: topics have no {copies} copies", advice)
+        yield Finding("cluster", Status.NOTE, f"{found}: topics have no {copies} copies", advice)
     else:
-        yield Finding("cluster", Status.OK, told)
+        yield Finding("cluster", Status.OK, found)
 
 
 async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
@@ -160,13 +160,13 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     missing = [one for one in differences if one.what == "missing"]
     if missing:
         some = ", ".join(one.topic for one in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
-        told = f"{len(missing)} of {len(planned)} do not exist: {some}"
+        found = f"{len(missing)} of {len(planned)} do not exist: {some}"
         advice = "run `trustfold topics create`, or correct TRUSTFOLD_TOPIC_PREFIX or TRUSTFOLD_APP_ID"
-        yield Finding("topics", Status.FIX, told, advice)
+        yield Finding("topics", Status.FIX, found, advice)
     for one in differences:
         if one.what != "missing":
-            told = f"{one.topic}: {one.what} is {one.found or 'unknown'}, should be {one.wanted}"
-            yield Finding("topics", Status.NOTE if one.chosen else Status.FIX, told, one.advice)
+            found = f"{one.topic}: {one.what} is {one.found or 'unknown'}, should be {one.wanted}"
+            yield Finding("topics", Status.NOTE if one.chosen else Status.FIX, found, one.advice)
     parts = [(topic["topic"], part) for topic in described for part in topic["partitions"]]
     for what, bad, advice in (
         ("without a leader", [p for p in parts if p[1]["leader"] < 0], "start the broker that has them"),
@@ -183,8 +183,8 @@ async def _topics(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
     else:
         yield Finding("partitions", Status.OK, f"{len(parts):,} of {len(described)} topics, each with a leader")
     if not [one for one in differences if not one.chosen]:
-        told = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} visible ones"
-        yield Finding("topics", Status.OK, f"{told} fit")
+        found = f"all {len(planned)}" if len(described) == len(planned) else f"the {len(described)} visible ones"
+        yield Finding("topics", Status.OK, f"{found} fit")
 
 
 def _wanted_rights(settings: KafkaSettings, role: Role) -> dict[str, set[str]]:
@@ -211,16 +211,16 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
             unseen = await hidden(client, [name for name in wanted if name not in existing])
             rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
     except (*_REFUSED, NotImplementedError) as error:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not report it: {_told(error)}")
+        yield Finding(check, Status.SKIPPED, f"the brokers do not report it: {_message(error)}")
         return
-    untold = [name for name, have in rights.items() if have is None]
+    unreported = [name for name, have in rights.items() if have is None]
     lacking = {
         name: sorted(wanted[name] - have) for name, have in rights.items() if have is not None and wanted[name] - have
     }
     for name, needs in lacking.items():
         yield Finding(check, Status.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
-    if untold:
-        yield Finding(check, Status.SKIPPED, f"the brokers do not report rights on {len(untold)} topics")
+    if unreported:
+        yield Finding(check, Status.SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
     elif not lacking and rights:
         yield Finding(check, Status.OK, f"all that is needed on {len(rights)} topics")
     elif not rights:
@@ -238,15 +238,17 @@ async def _clock(_settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIter
         async with asyncio.timeout(PATIENCE_S):
             clock = await clock_of(admin)
     except (*_REFUSED, NotImplementedError, IncompatibleBrokerVersion) as error:
-        reason = f"the brokers do not report their time ({_told(error)}); it needs Describe on the cluster, and KRaft"
+        reason = (
+            f"the brokers do not report their time ({_message(error)}); it needs Describe on the cluster, and KRaft"
+        )
         yield Finding("clock", Status.SKIPPED, reason)
         return
     side = "ahead of" if clock.ahead_s > 0 else "behind"
-    told = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
+    found = f"the controller's is {abs(clock.ahead_s):.2f} s {side} ours, give or take {clock.uncertain_s:.2f}"
     if abs(clock.ahead_s) - clock.uncertain_s > MAX_SKEW_S:
-        yield Finding("clock", Status.FIX, told, "synchronise both clocks (NTP): windows and deadlines depend on them")
+        yield Finding("clock", Status.FIX, found, "synchronise both clocks (NTP): windows and deadlines depend on them")
     else:
-        yield Finding("clock", Status.OK, told)
+        yield Finding("clock", Status.OK, found)
 
 
 async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncIterator[Finding]:
@@ -260,7 +262,7 @@ async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
         except (*_REFUSED, NotImplementedError) as error:
             status = Status.FIX if needs_read else Status.SKIPPED
             advice = "this user needs Describe on the group, the workers' own needs Read"
-            yield Finding(check, status, f"cannot be seen: {_told(error)}", advice)
+            yield Finding(check, status, f"cannot be seen: {_message(error)}", advice)
             continue
         if needs_read and group.rights is not None and "Read" not in group.rights:
             user = settings.security.username or "…"
@@ -278,23 +280,23 @@ async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterat
     try:
         groups = await group_lags(settings)
     except _REFUSED as error:
-        yield Finding("lag", Status.SKIPPED, _told(error))
+        yield Finding("lag", Status.SKIPPED, _message(error))
         return
     for group in groups:
         lost = sum(one.deleted for one in group.partitions)
-        told = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
+        found = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
-            yield Finding("lag", Status.FIX, f"{told}; {lost:,} were deleted before they were read", advice)
+            yield Finding("lag", Status.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
         else:
-            yield Finding("lag", Status.OK, told)
+            yield Finding("lag", Status.OK, found)
 
 
 async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
     try:
         records, _ = await read(settings, settings.topic(RULES_TOPIC))
     except _REFUSED as error:
-        yield Finding(_RULES, Status.SKIPPED, f"it is not known which rules are used: {_told(error)}")
+        yield Finding(_RULES, Status.SKIPPED, f"it is not known which rules are used: {_message(error)}")
         return
     yield rules_finding(records)
 
@@ -307,18 +309,18 @@ def rules_finding(records: Iterable[Stored]) -> Finding:
     try:
         names = {place: fingerprint(rules_in_force(value)) for place, value in latest.items()}
     except msgspec.ValidationError as error:
-        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_told(error)}")
+        return Finding(_RULES, Status.SKIPPED, f"another version wrote them: {_message(error)}")
     by_name: dict[str, list[str]] = {}
     for place, name in sorted(names.items()):
         by_name.setdefault(name, []).append(place)
     if len(by_name) == 1:
         return Finding(_RULES, Status.OK, f"all {len(names)} partitions are folded by the same rules ({names[place]})")
-    told = "; ".join(
+    found = "; ".join(
         f"{name}: {', '.join(places[:SHOWN])}{', …' if len(places) > SHOWN else ''}" for name, places in by_name.items()
     )
     advice = "give every worker the same files and TRUSTFOLD_* variables, and restart those with other ones"
-    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({told})", advice)
+    return Finding(_RULES, Status.FIX, f"partitions are folded by {len(by_name)} different rules ({found})", advice)
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

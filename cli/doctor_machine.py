@@ -164,8 +164,8 @@ def _history(path: Path) -> Finding:
     except ConfigError as fault:
         return Finding("history", Status.FIX, str(fault), "name a directory or a store (TRUSTFOLD_HISTORY)")
     if address is not None:
-        told = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
-        return Finding("history", Status.NOTE, told, "`record`, `up` and `web` need a local directory")
+        found = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
+        return Finding("history", Status.NOTE, found, "`record`, `up` and `web` need a local directory")
     if not path.exists():
         return Finding("history", Status.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
     if not path.is_dir():
@@ -193,16 +193,16 @@ def _hooks() -> Iterator[Finding]:
         yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
     found = service.running()
-    heard: dict[str, dict[str, object]] = {}
+    reporting: dict[str, dict[str, object]] = {}
     if found is None:
         yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
-            heard = HttpTarget(found[1], service.token).hooks()["agents"]
+            reporting = HttpTarget(found[1], service.token).hooks()["agents"]
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
     for agent, file, fault in connections:
-        count = heard.get(agent, {}).get("hooks", 0)
+        count = reporting.get(agent, {}).get("hooks", 0)
         if fault:
             yield Finding(
                 "agent hooks", Status.FIX, f"{agent}: {file}: {fault}", f"correct it; trustfold connect {agent}"
@@ -223,10 +223,10 @@ def disk(check: str, path: Path) -> Finding:
         if not os.access(one, os.W_OK):
             return Finding(check, Status.FIX, f"{one} cannot be written", f"give this user the right, or move {check}")
     total, _, free = shutil.disk_usage(directory)
-    told = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
+    found = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
     if free < LOW_BYTES or free < total * LOW_PART:
-        return Finding(check, Status.FIX, told, "free some space: a full disk stops all writing")
-    return Finding(check, Status.OK, told)
+        return Finding(check, Status.FIX, found, "free some space: a full disk stops all writing")
+    return Finding(check, Status.OK, found)
 
 
 def _known() -> frozenset[str]:

@@ -13,6 +13,7 @@ import click
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
+from .options import json_option
 from .render import console, note, write_json
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
 @history_options
 @click.option("--with", "span", metavar="SPAN", help=f"For `compare`: how long each period is. [default: {COMPARED}]")
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), default=20, show_default=True, help="Rows.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows as objects.")
+@json_option("One JSON document: the rows as objects.")
 def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_json: bool) -> None:
     """Answer a QUESTION about the recorded past; without one, show the latest decisions.
 

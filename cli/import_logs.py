@@ -16,9 +16,8 @@ import click
 
 from ..errors import ConfigError, TrustfoldError
 from ..schemas.decision_text import counted
-from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, open_lines
-from .render import data, note
+from .render import data, note, output_file
 from .replay import check_files
 
 if TYPE_CHECKING:
@@ -47,23 +46,20 @@ def import_logs(
     Events are in time order; importing twice gives the same ids. Unreadable lines are reported and skipped.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
-    from ..guard.redaction import redact, secrets_in
+    from ..guard.privacy import secrets_in
     from ..history.importers import Defaults, InOrderOfTime, Run
-    from ..security.redaction import redact_record
+    from ..security.redaction import redact, redact_record
 
     files = log_files(names)
     run = Run() if keep_secrets else Run(redact=redact, secrets_in=secrets_in)
     sessions: set[bytes] = set()
     damages: list[str] = []
     with ExitStack() as stack:
-        sink = data()
+        sink: IO[bytes] = data()
         if output:
             if any(file.name != STDIN and Path(output).exists() and Path(output).samefile(file.name) for file in files):
                 raise ConfigError(f"{output}: is one of the logs to import; name another output file")
-            try:
-                sink = stack.enter_context(open_private(output))
-            except OSError as error:
-                raise ConfigError(f"{output}: cannot be written ({error.strerror})") from error
+            sink = stack.enter_context(output_file(output))
         events = InOrderOfTime()
         stack.callback(events.close)
         for file in files:
@@ -79,7 +75,7 @@ def import_logs(
             sink.write((event if keep_secrets else redact_record(event)) + b"\n")
         sink.flush()
         total = len(events)
-    _tell(run.skipped)
+    _note_skipped(run.skipped)
     note(f"{counted(total, 'event')} of {counted(len(sessions), 'session')}")
     if damages:
         raise TrustfoldError(f"{'; '.join(damages)}; everything before that has been imported")
@@ -113,7 +109,7 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
         yield from IMPORTERS[origin](lines, defaults)
 
 
-def _tell(skipped: Skipped) -> None:
+def _note_skipped(skipped: Skipped) -> None:
     """Print the skipped lines on standard error."""
     for text in skipped.first:
         note(f"left out: {text}")

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from rich import box
 from rich.table import Table
 
 from ..history.parquet import RECORDED_TOPICS
 from ..schemas.topics import TOPICS
 from .clients.kafka_log import KafkaSettings, run
+from .options import bootstrap_option, json_option
 from .render import ExitCode, console, note, write_json
-from .terminal import BAD, QUIET
+from .terminal import BAD, QUIET, lined_table
 
 if TYPE_CHECKING:
     from ..streams.kafka.lag import Lag
@@ -45,11 +45,11 @@ class GroupLag(NamedTuple):
 
 
 @click.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+@bootstrap_option("default: localhost:9092")
 @click.option("--recorder", metavar="GROUP", help="Group of the recorders. [default: APP_ID-history, if there is one]")
 @click.option("--max-records", type=click.IntRange(0), metavar="N", help="Exit code 1 if a group is further behind.")
 @click.option("--max-seconds", type=click.FloatRange(0), metavar="S", help="Exit code 1 if a group is further behind.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def lag(
     *, bootstrap: str | None, recorder: str | None, max_records: int | None, max_seconds: float | None, as_json: bool
 ) -> None:
@@ -123,9 +123,7 @@ def _summary(group: GroupLag) -> str:
 
 
 def _table(groups: Sequence[GroupLag]) -> Table:
-    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    for name in ("Group", "Topic"):
-        table.add_column(name, overflow="fold")
+    table = lined_table("Group", "Topic")
     for name in ("Partition", "Committed", "End", "Lag", "Age"):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:

@@ -15,7 +15,7 @@ import click
 
 from .. import __version__
 from ..errors import TrustfoldError
-from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, stdout_is_gone
+from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, ignore_closed_stdout
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
     "tail": ("tail:tail", "Follow session logs of coding agents and publish their events."),
     "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
-    "schemas": ("schemas:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+    "schemas": ("config:schemas", "Export the JSON Schemas and the AsyncAPI document."),
 }
 """By command name: its module and function in this package, and its line in the list."""
 
@@ -115,7 +115,7 @@ class Cli(LazyGroup):
             error_line("nothing was done")
             ctx.exit(ExitCode.FAILED)
         except BrokenPipeError:
-            stdout_is_gone()
+            ignore_closed_stdout()
             ctx.exit(ExitCode.OK)
         else:
             return result

@@ -33,7 +33,7 @@ from .service import UserService
 def mcp_proxy(
     *, command: tuple[str, ...], server: str | None, headers: tuple[str, ...], url: str | None, **options: Any
 ) -> None:
-    r"""Run an MCP server behind a guard: put `trustfold mcp-proxy --` in front of its COMMAND.
+    """Run an MCP server behind a guard: put `trustfold mcp-proxy --` in front of its COMMAND.
 
     Everything is forwarded unchanged. Calls of tools are published, refused while their circuit is open or their key
     blocked, and need approval while their key is escalated. Nudges are added as another block of text to a call's
@@ -43,7 +43,7 @@ def mcp_proxy(
 
     \b
         "command": "trustfold", "args": ["mcp-proxy", "--", "npx", "-y", "SERVER"]
-    """
+    """  # noqa: D301 - click reads a backspace
     from ..integrations.mcp_upstream import NotStarted, child, environment_headers
 
     if bool(command) == bool(server):

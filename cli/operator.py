@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import getpass
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import click
@@ -34,74 +35,101 @@ from ..schemas.commands import (
 )
 from ..schemas.decision_text import line_of
 from ..schemas.outcomes import DEFAULT_WORKSPACE
-from .clients.base import F, Record, Target
-from .clients.selection import keys_for_completion, stuck_keys_for_completion, target_of, target_options
+from ..schemas.public_state import BreakerUpdated, TrustUpdated
+from ..schemas.vocabulary import TrustState
+from .clients.base import Target
+from .clients.selection import keys_for_completion, stuck_keys_for_completion
+from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json
 from .terminal import ELLIPSIS
 
 
+class Order(NamedTuple):
+    """Options that all orders share.
+
+    Attributes:
+        target: client that sends the order.
+        workspace: workspace of the key; None if neither the option nor the environment names one.
+        reason: reason, recorded in the history.
+        as_json: print the resulting decisions as JSON.
+    """
+
+    target: Target
+    workspace: str | None
+    reason: str | None
+    as_json: bool
+
+    def fields(self, key: str, workspace: str | None) -> dict[str, Any]:
+        """Fields of a command about a key."""
+        return envelope(self.reason) | {"key": key, "workspace_id": workspace}
+
+    def trust_fields(self, states: Sequence[TrustUpdated | BreakerUpdated], key: str) -> list[dict[str, Any]]:
+        """Fields of each command about the trust of states."""
+        return [self.fields(name, workspace) for workspace, name in trust_subjects(states, key)]
+
+    def send(self, commands: Sequence[Command], *, otherwise: str = "no state changed") -> None:
+        """Send commands and print the resulting decisions, or `otherwise` if there are none."""
+        decisions = self.target.order(commands)
+        if self.as_json:
+            write_json({"sent": len(commands), "decisions": decisions})
+            return
+        if decisions is None:
+            note(f"sent to {self.target.name}; the workers apply it as they read it, `trustfold status` shows it")
+            return
+        for decision in decisions:
+            line = line_of(decision)
+            echo(f"{line.mark} {line.what}: {line.why}")
+        if not decisions:
+            note(otherwise)
+
+
+def _order_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: adds the options that all orders share; the command gets them as `order`."""
+
+    @with_target
+    @workspace_option()
+    @reason_option
+    @json_option("Print the resulting decisions as JSON.")
+    @wraps(command)
+    def ordering(*, target: Target, workspace: str | None, reason: str | None, as_json: bool, **rest: Any) -> None:
+        command(order=Order(target, workspace or Settings.from_env().workspace or None, reason, as_json), **rest)
+
+    return ordering
+
+
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
-@target_options
-@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
+@_order_options
 @click.option("--yes", is_flag=True, help="Reset everything without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
-def reset(
-    *,
-    key: str,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    workspace: str | None,
-    reason: str | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def reset(*, key: str, order: Order, yes: bool) -> None:
     """Restore KEY to trusted, even if blocked, and close its circuit; `all` resets every key.
 
     The name of a tool selects the tool and all its keys. Earlier failures no longer count.
     """
-    target = target_of(store, url, bootstrap)
-    states = _chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None)
+    states = _affected(order, key)
     if key == EVERYTHING:
         if not states:
             note("nothing to reset: every tool is trusted, every circuit closed")
             return
-        ask(f"Reset {len(states)} keys and circuits at {target.name}?", yes=yes)
-    circuits = [state for state in states if state["kind"] == "breaker"]
+        ask(f"Reset {len(states)} keys and circuits at {order.target.name}?", yes=yes)
     commands: list[Command] = [
-        *(TrustReset(**order) for order in _trust_orders(states, key, reason)),
-        *(BreakerClose(**_envelope(state, reason)) for state in circuits),
+        *(TrustReset(**fields) for fields in order.trust_fields(states, key)),
+        *(BreakerClose(**order.fields(one.key, one.workspace_id)) for one in states if isinstance(one, BreakerUpdated)),
     ]
-    tell(target, commands, as_json=as_json, otherwise="no state changed; earlier failures no longer count")
+    order.send(commands, otherwise="no state changed; earlier failures no longer count")
 
 
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
-@target_options
-@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
-@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
-def recover(
-    *,
-    key: str,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    workspace: str | None,
-    reason: str | None,
-    as_json: bool,
-) -> None:
+@_order_options
+def recover(*, key: str, order: Order) -> None:
     """Restore the trust of an escalated or recovering KEY. A blocked one needs `reset`."""
-    target = target_of(store, url, bootstrap)
-    states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
-    tell(target, [TrustRecover(**order) for order in _trust_orders(states, key, reason)], as_json=as_json)
+    states = _escalated(_affected(order, key))
+    order.send([TrustRecover(**fields) for fields in order.trust_fields(states, key)])
 
 
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
-@target_options
 @click.option("--once", is_flag=True, required=True, expose_value=False, help="Let one call pass.")
 @click.option(
     "--for",
@@ -112,63 +140,61 @@ def recover(
     metavar="SECONDS",
     help="How long the approval waits for that call.",
 )
-@click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]")
-@click.option("--reason", metavar="TEXT", help="Reason, recorded in the history.")
-@click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON.")
-def approve(
-    *,
-    key: str,
-    expires_in_s: float,
-    workspace: str | None,
-    reason: str | None,
-    as_json: bool,
-    **where: Any,
-) -> None:
+@_order_options
+def approve(*, key: str, expires_in_s: float, order: Order) -> None:
     """Approve one call of an escalated or recovering KEY in advance. Its trust does not change."""
-    target = target_of(**where)
-    states = _asking(_chosen(target.overview().states, key, workspace or Settings.from_env().workspace or None))
-    orders = _trust_orders(states, key, reason)
-    commands = [TrustApprove(**order, expires_in_s=expires_in_s) for order in orders]
-    tell(target, commands, as_json=as_json, otherwise="one call is approved, unless another key or circuit stops it")
+    states = _escalated(_affected(order, key))
+    commands = [TrustApprove(**fields, expires_in_s=expires_in_s) for fields in order.trust_fields(states, key)]
+    order.send(commands, otherwise="one call is approved, unless another key or circuit stops it")
 
 
-def _asking(states: Sequence[Record]) -> list[Record]:
-    """Trust states that an order about a key applies to.
+def _escalated(states: Sequence[TrustUpdated | BreakerUpdated]) -> list[TrustUpdated]:
+    """Trust states among those of a key that `recover` and `approve` apply to.
 
     Raises:
         TrustfoldError: every key that is not trusted is blocked or removed.
     """
-    trust = [one for one in states if one["kind"] == "trust"]
-    away = [one for one in trust if one["state"] != "trusted"]
-    stuck = [one for one in away if one["state"] in {"blocked", "removed"}]
+    trust = [one for one in states if isinstance(one, TrustUpdated)]
+    away = [one for one in trust if one.state is not TrustState.TRUSTED]
+    stuck = [one for one in away if one.state in {TrustState.BLOCKED, TrustState.REMOVED}]
     if stuck and len(stuck) == len(away):
-        name, word = stuck[0]["key"], stuck[0]["state"]
+        name, word = stuck[0].key, stuck[0].state
         way = f"`trustfold reset {in_quotes(name)}` unblocks it" if word == "blocked" else "restore it first"
         raise TrustfoldError(f"{name} is {word}; {way}")
     return trust
 
 
-def _chosen(states: Sequence[Record], key: str, workspace: str | None) -> list[Record]:
-    """States that an order applies to.
+def _affected(order: Order, key: str) -> list[TrustUpdated | BreakerUpdated]:
+    """States that an order about a key applies to.
 
     Raises:
         ConfigError: the key is unknown, or several workspaces have it.
     """
-    here = held(states, workspace)
+    workspace = order.workspace
+    here = held(order.target.overview().states, workspace)
     if key == EVERYTHING:
         return here
-    known = sorted({str(one["key"]) for one in here})
+    known = sorted({one.key for one in here})
     meant = _whole(key, known)
-    found = [one for one in here if is_meant(str(one["key"]), meant)]
+    found = [one for one in here if is_meant(one.key, meant)]
     if not found:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists the known keys"
         where = f" in workspace {workspace}" if workspace else ""
         raise ConfigError(f"{key!r}{where} has no state to change; {hint}")
-    places = sorted({str(one.get("workspace_id", "")) for one in found})
-    if len(places) > 1:
-        raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
+    _only_one(key, {one.workspace_id or "" for one in found})
     return found
+
+
+def _only_one(key: str, workspaces: set[str]) -> str:
+    """The only one of the workspaces that have a key; empty if there are none.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(workspaces) > 1:
+        raise ConfigError(f"{key!r} is known in {', '.join(sorted(workspaces))}; choose with --workspace")
+    return next(iter(workspaces), "")
 
 
 def _whole(key: str, known: Sequence[str]) -> str:
@@ -180,17 +206,6 @@ def _whole(key: str, known: Sequence[str]) -> str:
     return fitting[0] if len(fitting) == 1 else key
 
 
-def _trust_orders(states: Sequence[Record], key: str, reason: str | None) -> list[dict[str, Any]]:
-    """Commands about the trust of states."""
-    return [
-        envelope(reason) | {"key": name, "workspace_id": workspace} for workspace, name in trust_subjects(states, key)
-    ]
-
-
-def _envelope(state: Record, reason: str | None) -> dict[str, Any]:
-    return envelope(reason) | {"key": str(state["key"]), "workspace_id": state.get("workspace_id")}
-
-
 def envelope(reason: str | None = None) -> dict[str, Any]:
     """Fields common to all commands and changes of settings."""
     return {
@@ -200,22 +215,6 @@ def envelope(reason: str | None = None) -> dict[str, Any]:
         "issued_by": operator_name(),
         "reason": reason,
     }
-
-
-def tell(target: Target, commands: Sequence[Command], *, as_json: bool, otherwise: str = "no state changed") -> None:
-    """Send orders and print the resulting decisions, or `otherwise` if there are none."""
-    decisions = target.order(commands)
-    if as_json:
-        write_json({"sent": len(commands), "decisions": decisions})
-        return
-    if decisions is None:
-        note(f"sent to {target.name}; the workers apply it as they read it, `trustfold status` shows it")
-        return
-    for decision in decisions:
-        line = line_of(decision)
-        echo(f"{line.mark} {line.what}: {line.why}")
-    if not decisions:
-        note(otherwise)
 
 
 def ask(question: str, *, yes: bool, why: str = "this changes more than one key") -> None:
@@ -240,16 +239,6 @@ def operator_name() -> str | None:
         return None
 
 
-def _order_options(command: F) -> F:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the resulting decisions as JSON."),
-        click.option("--reason", metavar="TEXT", help="Reason, recorded in the history."),
-        click.option("--workspace", metavar="ID", help="Workspace of the key. [env: TRUSTFOLD_WORKSPACE]"),
-    ):
-        command = option(command)
-    return target_options(command)
-
-
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -257,17 +246,17 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("tool", shell_complete=keys_for_completion)
 @_order_options
 @_yes
-def remove(*, tool: str, yes: bool, **options: Any) -> None:
+def remove(*, tool: str, order: Order, yes: bool) -> None:
     """Refuse all calls of TOOL until it is restored."""
-    _give(ToolRemove, tool, options, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
+    _send(order, ToolRemove, tool, question=f"Take {tool} away from every agent of workspace {{}}?", yes=yes)
 
 
 @click.command()
 @click.argument("tool", shell_complete=keys_for_completion)
 @_order_options
-def restore(*, tool: str, **options: Any) -> None:
+def restore(*, tool: str, order: Order) -> None:
     """Allow calls of a removed TOOL again, trusted and with its earlier failures cleared."""
-    _give(ToolRestore, tool, options)
+    _send(order, ToolRestore, tool)
 
 
 @click.group()
@@ -286,59 +275,54 @@ def breaker() -> None:
     help="Close it after this time.",
 )
 @_yes
-def open_(*, key: str, seconds: float | None, yes: bool, **options: Any) -> None:
+def open_(*, key: str, order: Order, seconds: float | None, yes: bool) -> None:
     """Stop all calls through a circuit until it is closed or the time is over."""
     question = f"Stop all calls through {key} in workspace {{}}?"
-    _give(BreakerForceOpen, key, options, question=question, yes=yes, duration_s=seconds)
+    _send(order, BreakerForceOpen, key, question=question, yes=yes, duration_s=seconds)
 
 
 @breaker.command()
 @click.argument("key", shell_complete=keys_for_completion)
 @_order_options
 @_yes
-def close(*, key: str, yes: bool, **options: Any) -> None:
+def close(*, key: str, order: Order, yes: bool) -> None:
     """Close a circuit with clean windows, and enforce it again after `disable` or `observe`."""
     del yes  # accepted so that scripts can pass it to every order; this one never asks
-    _give(BreakerClose, key, options)
+    _send(order, BreakerClose, key)
 
 
 @breaker.command()
 @click.argument("key", shell_complete=keys_for_completion)
 @_order_options
 @_yes
-def disable(*, key: str, yes: bool, **options: Any) -> None:
+def disable(*, key: str, order: Order, yes: bool) -> None:
     """Disable a circuit: nothing is counted or refused until `breaker close`."""
-    _give(
-        BreakerDisable,
-        key,
-        options,
-        question=f"Let every call through {key} in workspace {{}}, whatever happens?",
-        yes=yes,
-    )
+    question = f"Let every call through {key} in workspace {{}}, whatever happens?"
+    _send(order, BreakerDisable, key, question=question, yes=yes)
 
 
 @breaker.command()
 @click.argument("key", shell_complete=keys_for_completion)
 @_order_options
 @_yes
-def observe(*, key: str, yes: bool, **options: Any) -> None:
+def observe(*, key: str, order: Order, yes: bool) -> None:
     """Let a circuit count and report but never refuse, until `breaker close`."""
     del yes
-    _give(BreakerObserve, key, options)
+    _send(order, BreakerObserve, key)
 
 
-def _give(
-    kind: type[KeyCommand], key: str, options: dict[str, Any], *, question: str = "", yes: bool = True, **fields: Any
+def _send(
+    order: Order, kind: type[KeyCommand], key: str, *, question: str = "", yes: bool = True, **fields: Any
 ) -> None:
+    """Send one command about a key; `question` is asked first, with the workspace in the place of `{}`."""
     if not key.strip():
         raise ConfigError("the name is empty; give a tool or circuit as `trustfold status` shows it")
-    target = target_of(options["store"], options["url"], options["bootstrap"])
-    workspace = _workspace(target, key, options["workspace"])
+    workspace = order.workspace or _workspace_of(order.target, key)
     if question:
         ask(question.format(workspace), yes=yes, why=f"this affects every agent of workspace {workspace}")
     about = key if has_scope(key) else f"tool:{key}" if issubclass(kind, _OF_CIRCUITS) else key
-    command: Any = kind(**envelope(options["reason"]), key=about, workspace_id=workspace, **fields)
-    tell(target, [command], as_json=options["as_json"], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
+    command: Any = kind(**order.fields(about, workspace), **fields)
+    order.send([command], otherwise=f"{about} in workspace {workspace}: {_UNMOVED[kind]}")
 
 
 _UNMOVED: dict[type[KeyCommand], str] = {
@@ -354,17 +338,12 @@ _UNMOVED: dict[type[KeyCommand], str] = {
 _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 
 
-def _workspace(target: Target, key: str, named: str | None) -> str:
-    """The given workspace, else the only one that has the key, else the default.
+def _workspace_of(target: Target, key: str) -> str:
+    """The only workspace that has a key; the default one if none has.
 
     Raises:
         ConfigError: several have it.
     """
-    chosen = named or Settings.from_env().workspace
-    if chosen:
-        return chosen
     states = target.overview().states
-    places = sorted({str(one["workspace_id"]) for one in states if one.get("key") in {key, f"tool:{key}"}} - {"None"})
-    if len(places) > 1:
-        raise ConfigError(f"{key!r} is known in {', '.join(places)}; choose with --workspace")
-    return places[0] if places else DEFAULT_WORKSPACE
+    found = {one.workspace_id for one in states if one.key in {key, f"tool:{key}"} and one.workspace_id}
+    return _only_one(key, found) or DEFAULT_WORKSPACE

@@ -11,6 +11,7 @@ from ..config import Settings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
 from .clients.http import HttpTarget
+from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
 from .replay import check_files, damaged
 
@@ -22,19 +23,16 @@ BYTES_PER_REQUEST = 8 * 1024 * 1024
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL]")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@bootstrap_option()
 @click.option(
     "--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
+@json_option("Print the totals as JSON.")
 def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
     """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged."""
     check_files(files)
     settings = Settings.from_env()
-    if url and bootstrap:
-        raise ConfigError("--url and --bootstrap name different places; give one of them")
-    if not url and not bootstrap:
-        url, bootstrap = settings.url, None if settings.url else settings.broker
+    url, bootstrap = destination(url, bootstrap, settings)
     if not url and not bootstrap:
         raise ConfigError(
             "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"
@@ -50,6 +48,19 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
     note(f"{sent:,} published to {url or bootstrap}" + (f", {refused:,} refused" if refused else ""))
     if refused:
         click.get_current_context().exit(ExitCode.FAILED)
+
+
+def destination(url: str | None, bootstrap: str | None, settings: Settings) -> tuple[str, str]:
+    """Address of a server or of a broker, by the options, else by the environment; both empty if neither names one.
+
+    Raises:
+        ConfigError: the options name both.
+    """
+    if url and bootstrap:
+        raise ConfigError("--url and --bootstrap name different places; give one of them")
+    if url or bootstrap:
+        return url or "", bootstrap or ""
+    return settings.url, "" if settings.url else settings.broker
 
 
 def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
@@ -86,7 +97,7 @@ def bodies(lines: list[bytes]) -> Iterator[bytes]:
     yield b"\n".join(body)
 
 
-def _to_kafka(bootstrap: str | None, files: tuple[str, ...], topic: str) -> tuple[int, int]:
+def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str) -> tuple[int, int]:
     from .clients.kafka import KafkaTarget
     from .clients.kafka_log import run
 

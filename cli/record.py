@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
+from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, TrustfoldError
-from .render import ExitCode, error_line, note, side_console
-from .replay import Progress, check_files, damaged
+from .options import bootstrap_option, store_option
+from .render import ExitCode, error_line, note
+from .replay import check_files, damaged, reading
 
 if TYPE_CHECKING:
     from ..history.recorder import Recorder
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help=f"Directory of the files; created if missing. [env: TRUSTFOLD_HISTORY; default: {DEFAULT_HISTORY}]",
 )
-@click.option(
-    "--store", metavar="FILE", help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]"
-)
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@store_option
+@bootstrap_option()
 @click.option("--group", default="", help="Kafka: consumer group. [default: APP_ID-history of the deployment]")
 @click.option("--rules", "rules_file", metavar="FILE", help="Rules for FILEs. [env: TRUSTFOLD_RULES]")
 @click.option("--once", is_flag=True, help="Record everything present, then exit.")
@@ -81,7 +80,7 @@ def record(  # noqa: PLR0913 - options of a command
         if files:
             from ..recording.files import record_files
 
-            with damaged(), Progress(side_console(), files) as progress:
+            with damaged(), reading(files) as progress:
                 record_files(recorder, files, settings.rules(rules_file), progress.advance)
         elif broker:
             _from_kafka(recorder, broker, group, keep_days, once=once)

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
+from ..security.private_files import open_private
 from ..security.untrusted import visible
 
 if TYPE_CHECKING:
@@ -30,14 +32,6 @@ EXIT_CODES_HELP = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 Kafka or the server cannot be reached, "
     "4 no answer in time, 130 interrupted."
 )
-
-
-class Unreachable(TrustfoldError):
-    """Kafka or a running `up` does not answer at its address."""
-
-
-class TookTooLong(TrustfoldError):
-    """No answer came in time."""
 
 
 def exit_code_of(error: TrustfoldError) -> ExitCode:
@@ -71,7 +65,7 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
     from rich.console import Console
     from rich.segment import Segment
 
-    class Ours(Console):
+    class SafeConsole(Console):
         def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else segment._replace(text=visible(segment.text))
@@ -79,7 +73,7 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # `Cli.invoke` ends the command; rich would exit with an error
 
-    return Ours(stderr=stderr, highlight=False, soft_wrap=False, width=width)
+    return SafeConsole(stderr=stderr, highlight=False, soft_wrap=False, width=width)
 
 
 def rendered(shown: Any, width: int) -> str:
@@ -125,6 +119,36 @@ def write_json(value: Any) -> None:
     data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def stdout_is_gone() -> None:
-    """Handle a closed standard output (`| head`): no error message at exit."""
+def output_file(name: str | Path) -> IO[bytes]:
+    """Open a file for writing, readable by the user alone.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        return open_private(name)
+    except OSError as error:
+        raise cannot_write(name, error) from error
+
+
+def write_output(name: str | Path, text: str) -> None:
+    """Write a file, readable by the user alone.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        with output_file(name) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise cannot_write(name, error) from error
+
+
+def cannot_write(name: str | Path, error: OSError) -> ConfigError:
+    """Error about a file that cannot be written."""
+    return ConfigError(f"{name}: cannot be written ({error.strerror})")
+
+
+def ignore_closed_stdout() -> None:
+    """Redirect a closed standard output (`| head`) to nowhere, so that exit prints no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,14 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import click
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
@@ -27,12 +24,11 @@ from ..projections.local_topology import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
 from ..schemas.decision_text import counted, line_of
-from ..security.private_files import open_private
 from ..streams.embedded.replay import STDIN, Replay, open_lines
 from .checks import CHECKS, Checker, Verdict, check_of, summary
-from .clients.selection import rules_options
-from .render import console, data, note, note_any, side_console
-from .terminal import STYLES
+from .options import json_option, rules_options
+from .render import console, data, note, note_any, output_file
+from .terminal import STYLES, Progress
 
 DEAD_LETTERS = "dead-letters"
 TOPICS = (*DECISION_TOPICS, "state", "outcomes", "standings", "events", DEAD_LETTERS)
@@ -58,7 +54,7 @@ class _WithOptionalSpeed(click.Command):
 
 @click.command(cls=_WithOptionalSpeed)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="One decision per line, exactly as published.")
+@json_option("One decision per line, exactly as published.")
 @click.option("--topics", default="", metavar="A,B|all", help="Topics to print. [default: all decision topics]")
 @rules_options
 @click.option(
@@ -102,7 +98,7 @@ def replay(
     at_most = (None if as_json else SHOWN) if limit is None else (limit or None)
     with ExitStack() as stack:
         letters = _open_letters(stack, dead_letters_file)
-        progress = stack.enter_context(Progress(side_console(), files, quiet=sys.stdout.isatty()))
+        progress = stack.enter_context(reading(files, quiet=sys.stdout.isatty()))
         show: Any = _print_json(flush=STDIN in files or realtime is not None) if as_json else RowPrinter(console())
         counts = _Counts()
         feed = Checker(folding.topology).feed if checks else None
@@ -180,10 +176,7 @@ def _open_letters(stack: ExitStack, name: str | None) -> IO[bytes] | None:
         return None
     if name == STDIN:
         raise ConfigError("--dead-letters needs a file: standard output is for decisions")
-    try:
-        return stack.enter_context(open_private(name))
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot be written ({error.strerror})") from error
+    return stack.enter_context(output_file(name))
 
 
 @contextmanager
@@ -277,9 +270,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-STEP = 500
-"""Number of lines between two updates of the progress bar."""
-
 SESSION_WIDTH = 12
 """Characters shown of a session's id."""
 
@@ -318,40 +308,12 @@ def _short(name: str) -> str:
     return name if len(name) <= SESSION_WIDTH else f"{name[:4]}…{name[5 - SESSION_WIDTH :]}"
 
 
-class Progress:
-    """Progress bar on standard error if that is a terminal; else nothing.
+def reading(files: tuple[str, ...], *, quiet: bool = False) -> Progress:
+    """Progress bar of reading files: bytes of plain files; only lines for compressed files and standard input.
 
-    Shows the fraction read of plain files; for compressed files and standard input only the number of lines.
+    `quiet` shows none, for when rows are printed instead.
     """
-
-    def __init__(self, console: Console, files: tuple[str, ...], *, quiet: bool = False) -> None:
-        """Prepare the bar; `quiet` shows none, for when rows are printed instead."""
-        self._bar: Bar | None = None
-        self._lines = self._bytes = 0
-        if quiet or not console.is_terminal:
-            return
-        size = _size_of(files)
-        columns = (BarColumn(), TaskProgressColumn()) if size else (SpinnerColumn(),)
-        self._bar = Bar(*columns, TextColumn("{task.fields[lines]:,} events"), console=console, transient=True)
-        self._task = self._bar.add_task("", total=size, lines=0)
-
-    def advance(self, size: int) -> None:
-        """Count one line of `size` bytes."""
-        self._lines += 1
-        self._bytes += size
-        if self._bar is not None and self._lines % STEP == 0:
-            self._bar.update(self._task, completed=self._bytes, lines=self._lines)
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    return Progress(_size_of(files), "events", quiet=quiet)
 
 
 def _size_of(files: tuple[str, ...]) -> int | None:

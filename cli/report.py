@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ConfigError
-from ..security.private_files import open_private
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
-from .render import console, note, write_json
+from .options import json_option
+from .render import console, note, write_json, write_output
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -40,7 +39,7 @@ TITLE = "What the agents' tools did"
     "--open", "opened", is_flag=True, help="Show that page in a browser; without --html it is a temporary file."
 )
 @click.option("--limit", type=click.IntRange(1, MOST_ROWS), help=f"Rows of each table. [default: {ROWS}]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: the rows of every question.")
+@json_option("One JSON document: the rows of every question.")
 def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None, as_json: bool) -> None:
     """Report on tools that fail, their failures, recovery, stuck models, loops, nudges, false alarms.
 
@@ -68,11 +67,7 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
                 note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
     if page:
         file = html or _temporary()
-        try:
-            with open_private(file) as target:
-                target.write(page.encode())
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+        write_output(file, page)
         shown = opened and webbrowser.open(Path(file).absolute().as_uri())
         note(f"{file} written" + ("" if shown else "; open it in a browser"))
     if not as_json and not page:

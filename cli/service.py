@@ -140,23 +140,23 @@ class UserService:
         self.prepare(port)
         if self._systemd("show-environment"):
             self._write_unit()
-            if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._comes_up():
+            if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._started_in_time():
                 return "a systemd unit of this user; it restarts after a reboot"
             self._systemd("disable", "--now", UNIT)
         environ = {name: value for name, value in self._environ.items() if not name.startswith("TRUSTFOLD_")}
         log = self.home / "up.log"
         descriptor = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
-        with os.fdopen(descriptor, "wb") as said:
+        with os.fdopen(descriptor, "wb") as output:
             process = subprocess.Popen(  # noqa: S603 - runs trustfold itself
                 self._command(),
                 env=environ | self._secrets(),
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
-        if not self._comes_up(process):
+        if not self._started_in_time(process):
             raise ConfigError(f"it did not start; see {log}: {_last_line(log)}")
         return "a process in the background; start it again after a reboot with `trustfold up --detach`"
 
@@ -186,7 +186,7 @@ class UserService:
         own = [sys.executable, "-m", "trustfold", "up", "--store", str(self.store)]
         return [*own, "--host", host, "--port", port]
 
-    def _comes_up(self, process: subprocess.Popen[bytes] | None = None) -> bool:
+    def _started_in_time(self, process: subprocess.Popen[bytes] | None = None) -> bool:
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             if self.running() is not None:

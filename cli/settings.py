@@ -12,18 +12,21 @@ import orjson
 
 from ..config import Settings, read_document
 from ..errors import ConfigError
+from ..rules.base import plain
 from ..rules.levels import NAMES, Level, Setting, changed, check, set_by, table
 from ..rules.older_shapes import Misfit
-from ..rules.overlay import plain
 from ..schemas.events import SessionSettingsChanged
 from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.public_state import ModelUpdated
 from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
-from .clients.base import F, Known, Target, Who
-from .clients.selection import target_of, target_options
+from .clients.base import KnownSettings, SettingsOwner, Target
+from .clients.selection import target_of
 from .operator import ask, envelope, operator_name
+from .options import combined, json_option, target_options, workspace_option
 from .quality import models_table
 from .render import console, echo, note, write_json
+from .terminal import lined_table
 
 SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
 """Levels that commands can write, by name."""
@@ -39,10 +42,10 @@ class Place(NamedTuple):
     """
 
     target: Target
-    who: Who
+    who: SettingsOwner
     settings: Settings
 
-    def known(self) -> Known:
+    def known(self) -> KnownSettings:
         """Settings of each level."""
         return self.target.settings(self.who)
 
@@ -58,7 +61,7 @@ class Place(NamedTuple):
         return f"{level}:{found}"
 
     def write(
-        self, level: Level, changes: Mapping[str, Any], known: Known, reason: str | None = None
+        self, level: Level, changes: Mapping[str, Any], known: KnownSettings, reason: str | None = None
     ) -> SettingsOverrides:
         """Replace the given settings of a level; None unsets one. Returns all settings of the level afterwards.
 
@@ -79,12 +82,14 @@ class Place(NamedTuple):
                 note(f"all earlier settings of {scope} are replaced: {known.unknown}")
             fields = envelope()
             del fields["issued_by"], fields["reason"]
-            self.target.tell([SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)])
+            self.target.save_sessions(
+                [SessionSettingsChanged(**fields, session_id=self.who.session, settings=overrides)]
+            )
         else:
             self.target.save([SettingsChanged(**envelope(reason), scope=scope, overrides=overrides)])
         return overrides
 
-    def warn(self, names: Mapping[str, Any], level: Level, known: Known) -> None:
+    def warn(self, names: Mapping[str, Any], level: Level, known: KnownSettings) -> None:
         """Print a note if a higher level overrides the setting just written."""
         order = list(Level)
         for above in order[: order.index(level)]:
@@ -92,38 +97,24 @@ class Place(NamedTuple):
                 note(f"{name} of the {above} takes precedence while it is set there")
 
 
-def scope_options(command: F) -> F:
-    """Decorator: adds the options that select the target and the owner of the settings."""
-    for option in (
-        click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
-        click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
-        click.option(
-            "--workspace",
-            metavar="ID",
-            help=f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]",
-        ),
-    ):
-        command = option(command)
-    return target_options(command)
+scope_options = combined(
+    target_options,
+    workspace_option(f"Workspace to use. [env: TRUSTFOLD_WORKSPACE; default: {DEFAULT_WORKSPACE}]"),
+    click.option("--user", metavar="ID", help="User to use. [env: TRUSTFOLD_USER; default: your login name]"),
+    click.option("--session", metavar="ID", help="Session to use. [env: TRUSTFOLD_SESSION]"),
+)
+"""Decorator: adds the options that select the target and the owner of the settings."""
 
 
-def place_of(
-    *,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    workspace: str | None,
-    user: str | None,
-    session: str | None,
-) -> Place:
+def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> Place:
     """Place selected by the options of `scope_options`, else by the environment."""
     settings = Settings.from_env()
-    who = Who(
+    who = SettingsOwner(
         workspace or settings.workspace or DEFAULT_WORKSPACE,
         user or settings.user or operator_name() or "",
         session or settings.session,
     )
-    return Place(target_of(store, url, bootstrap, settings), who, settings)
+    return Place(target_of(**where, settings=settings), who, settings)
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:
@@ -150,7 +141,7 @@ _SHOWN = {Level.SESSION: "session (override)", Level.USER: "user (default)"}
 
 @click.group(invoke_without_command=True)
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 @click.pass_context
 def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -> None:
     """Show every setting in effect and its source.
@@ -189,7 +180,7 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
 @click.option("--policies", "policies_file", metavar="FILE", help="Policies file for this level.")
 @click.option("--reason", metavar="TEXT", help="Reason, kept with the record.")
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
+@json_option("Print the level's settings as one JSON document.")
 def save(
     *,
     level: str,
@@ -229,7 +220,7 @@ def save(
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
 @scope_options
 @click.option("--yes", is_flag=True, help="Clear all settings of a user or workspace without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the level's settings as one JSON document.")
+@json_option("Print the level's settings as one JSON document.")
 def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **where: str | None) -> None:
     """Unset all or the named settings of a level; it then inherits them."""
     place = place_of(**where)
@@ -250,19 +241,14 @@ def clear(*, level: str, names: tuple[str, ...], yes: bool, as_json: bool, **whe
 
 def show_table(rows: Sequence[Setting]) -> None:
     """Table of settings: value and source."""
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold", title="Reliability settings in effect")
-    for name in ("Setting", "Value", "Source"):
-        shown.add_column(name, overflow="fold")
+    shown = lined_table("Setting", "Value", "Source", title="Reliability settings in effect")
     for row in rows:
         value = policy_text(row.value) if row.name.startswith("policies.") else _text(row.value)
         shown.add_row(row.name, value, _SHOWN.get(row.level, str(row.level)))
     console().print(shown)
 
 
-def _changes(place: Place, known: Known, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
+def _changes(place: Place, known: KnownSettings, level: Level, pairs: Sequence[str], *, files: bool) -> dict[str, Any]:
     """Settings that `save` writes, from its arguments."""
     session = set_by(known.levels.get(Level.SESSION))
     if not pairs:
@@ -320,13 +306,13 @@ def _words_of(kind: type[StrEnum]) -> Callable[[click.Context, click.Parameter, 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[auto|ask] [save workspace|user]", shell_complete=_words_of(RecoveryMode))
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Choose whether trust is restored automatically (auto) or by `trustfold recover` (ask).
 
     Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
-    _prefer("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
+    _set_or_show("recovery_mode", RecoveryMode, words, as_json=as_json, place=place_of(**where))
 
 
 @click.command()
@@ -334,13 +320,13 @@ def recovery(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> N
     "words", nargs=-1, metavar="[off|gentle|direct|full] [save workspace|user]", shell_complete=_words_of(NudgeLevel)
 )
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set the strongest nudge that models get.
 
     Set for a session, or saved for a workspace or user. Without an argument: shows the value in effect.
     """
-    _prefer("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
+    _set_or_show("nudge_level", NudgeLevel, words, as_json=as_json, place=place_of(**where))
 
 
 @click.command()
@@ -351,7 +337,7 @@ def nudge(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
     shell_complete=_words_of(ModelSwitchStrategy),
 )
 @scope_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None:
     """Set what happens when another model does better with a tool.
 
@@ -360,17 +346,17 @@ def model(*, words: tuple[str, ...], as_json: bool, **where: str | None) -> None
     """
     place = place_of(**where)
     if words:
-        _prefer("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
+        _set_or_show("model_switch_strategy", ModelSwitchStrategy, words, as_json=as_json, place=place)
         return
-    states = place.target.overview().states
-    profiles = [one for one in states if one["kind"] == "model" and one.get("success_rate") is not None]
-    _show("model_switch_strategy", place.known(), as_json=as_json, **({"profiles": profiles} if as_json else {}))
-    if profiles and not as_json:
-        console().print(models_table(profiles))
+    models = [one for one in place.target.overview().of_kind(ModelUpdated) if one.state.success_rate is not None]
+    more = {"profiles": [one.record for one in models]} if as_json else {}
+    _show("model_switch_strategy", place.known(), as_json=as_json, **more)
+    if models and not as_json:
+        console().print(models_table([one.state for one in models]))
 
 
-def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
-    value, level = _understood(tuple(words), kind, place)
+def _set_or_show(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bool, place: Place) -> None:
+    value, level = _parsed(tuple(words), kind, place)
     known = place.known()
     if level is None:
         _show(name, known, as_json=as_json)
@@ -392,7 +378,7 @@ def _prefer(name: str, kind: type[StrEnum], words: Iterable[str], *, as_json: bo
     place.warn({name: value}, level, known)
 
 
-def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
+def _parsed(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tuple[str | None, Level | None]:
     """Value and level given by the arguments; no level means: show the value in effect.
 
     Raises:
@@ -409,7 +395,7 @@ def _understood(words: tuple[str, ...], kind: type[StrEnum], place: Place) -> tu
     raise ConfigError(f"{' '.join(words)!r} is not understood; use {'|'.join(kind)}, optionally save workspace|user")
 
 
-def _show(name: str, known: Known, *, as_json: bool, **more: Any) -> None:
+def _show(name: str, known: KnownSettings, *, as_json: bool, **more: Any) -> None:
     (row,) = [row for row in table(known.base, known.levels) if row.name == name]
     if as_json:
         write_json({"setting": name, "value": row.value, "source": row.level} | more)

@@ -11,6 +11,7 @@ import click
 
 from ..errors import ConfigError
 from .history import Chosen, history_options, open_history
+from .options import json_option
 from .render import data, note, note_any
 from .service import UserService
 from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, print_table, show, write_file
@@ -25,7 +26,7 @@ LINES = "sql_lines"
 @click.command()
 @click.argument("query", required=False)
 @history_options
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per row, one per line.")
+@json_option("Print a JSON object per row, one per line.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(
     "--output",

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any
 
 import click
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -22,87 +20,80 @@ from ..schemas.decision_text import (
     counted,
     failures_words,
     line_of,
+    measured_failures,
     place_of,
     plain,
     recovery_words,
 )
+from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
+from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
+from .behavior import is_profile
 from .clients.base import Record, Target
 from .clients.http import HttpTarget
-from .clients.selection import keys_for_completion, target_of, target_options
+from .clients.selection import keys_for_completion
+from .options import json_option, with_target
 from .quality import title_of
 from .render import console, echo, note, write_json
 from .service import UserService
-from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText
+from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table
 
 HISTORY = 20
 """Number of decisions shown with --include-history."""
 
-MAX_UNSAID = 10
+MAX_WITHHELD = 10
 """Maximum number of shown answers that were withheld in shadow mode."""
 
 
 @click.command()
 @click.argument("key", required=False, shell_complete=keys_for_completion)
-@target_options
+@with_target
 @click.option("--all", "everything", is_flag=True, help="Include trusted keys with recent failures.")
 @click.option("--include-history", is_flag=True, help=f"Include the last {HISTORY} decisions about the key.")
-@click.option("--json", "as_json", is_flag=True, help="Print the state records as one JSON document.")
-def status(
-    *,
-    key: str | None,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
-    everything: bool,
-    include_history: bool,
-    as_json: bool,
-) -> None:
+@json_option("Print the state records as one JSON document.")
+def status(*, key: str | None, target: Target, everything: bool, include_history: bool, as_json: bool) -> None:
     """Show keys that are not trusted, and open circuits; with KEY, all details of that key.
 
     A KEY as shown in the table: `bash|command=rm`, `bash`, `service:atlassian`; long keys are abbreviated on a
     narrow terminal, and complete in a pipe and with --json. Reads the store of a local `up`, its address, or Kafka.
     """
-    target = target_of(store, url, bootstrap)
-    states, mode, fault = target.overview()
-    near: list[str] = []
-    if key is not None:
-        near = get_close_matches(key, {str(state["key"]) for state in states}, n=1)
-        states = [state for state in states if _belongs(state, key)]
-    history = [one for one in target.history(1000) if _belongs(one, key)][-HISTORY:] if include_history else None
+    records, mode, fault = target.overview()
+    near = get_close_matches(key or "", {str(one.record.get("key")) for one in records}, n=1)
+    records = [one for one in records if key is None or _belongs(str(one.record.get("key")), key)]
+    history = None
+    if include_history:
+        history = [one for one in target.history(1000) if key is None or _belongs(_subject(one), key)][-HISTORY:]
     now = datetime.now(UTC)
-    unsaid = _unsaid(target)
+    withheld = _withheld(target)
     if as_json:
-        document: dict[str, Any] = {
+        document = {
             "source": target.name,
             "time": now.isoformat(timespec="milliseconds"),
-            "states": states,
+            "states": [one.record for one in records],
+            "recovery_mode": mode,
+            "rules_fault": fault,
+            "history": history,
+            "unsaid": withheld or None,
         }
-        if mode is not None:
-            document["recovery_mode"] = mode
-        if fault is not None:
-            document["rules_fault"] = fault
-        if history is not None:
-            document["history"] = history
-        if unsaid:
-            document["unsaid"] = unsaid
-        write_json(document)
+        write_json({name: value for name, value in document.items() if value is not None})
         return
-    states = [state for state in states if state.get("turns") is None]  # `trustfold behavior` shows those
+    states = [one.state for one in records if one.state is not None and not is_profile(one.state)]
+    out = console(wide_in_pipes=True)
     if key is None:
-        console(wide_in_pipes=True).print(overview_table(states, mode, now, everything=everything))
-        if history:
-            console(wide_in_pipes=True).print(details(None, [], history, now))
-    else:
-        console(wide_in_pipes=True).print(details(key, states, history or [], now))
-        if near and not states:
-            note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
-    for one in unsaid[-MAX_UNSAID:] if key is None else ():
+        out.print(overview_table(states, mode, now, everything=everything))
+    if key is not None or history:
+        out.print(details(key, states if key is not None else [], history or [], now))
+    if near and not records:
+        note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
+    for one in withheld[-MAX_WITHHELD:] if key is None else ():
         echo(f"in shadow mode, {one['agent']} would have received ({one['kind']}): {' '.join(one['text'].split())}")
+    if unreadable := sum(one.state is None for one in records):
+        verb = "is" if unreadable == 1 else "are"
+        note(f"{counted(unreadable, 'state')} of a later version {verb} not shown: update trustfold, or use --json")
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
 
 
-def _unsaid(target: Target) -> list[Record]:
+def _withheld(target: Target) -> list[Record]:
     """Answers withheld from agents connected in shadow mode, oldest first; only of the user's own server."""
     service = UserService()
     if target.name != str(service.store) or (found := service.running()) is None:
@@ -113,28 +104,32 @@ def _unsaid(target: Target) -> list[Record]:
         return []  # the table does not need it
 
 
-def _belongs(record: Record, key: str | None) -> bool:
-    """True if a record is about a key: the key itself, its finer keys, or the circuit of its tool."""
-    if key is None:
-        return True
-    name = str(record.get("key") or record.get("breaker_key"))
+def _subject(decision: Record) -> str:
+    """Key or circuit that a decision is about."""
+    return str(decision.get("key") or decision.get("breaker_key"))
+
+
+def _belongs(name: str, key: str) -> bool:
+    """True if a name is that of a key: the key itself, one of its finer keys, or the circuit of its tool."""
     return name == key or name.startswith(f"{key}|") or name == f"tool:{key}"
 
 
-_ORDER = ("blocked", "removed", "escalated", "recovering", "trusted")
+_ORDER = (TrustState.BLOCKED, TrustState.REMOVED, TrustState.ESCALATED, TrustState.RECOVERING, TrustState.TRUSTED)
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
 _KINDS = ("trust", "breaker", "quality", "model")
-_BY_HAND = (("disabled", "switched off"), ("observe", "only observed"))
+_BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only observed"))
 _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
 
-def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *, everything: bool) -> RenderableType:
+def overview_table(
+    states: Sequence[PublicState], mode: str | None, now: datetime, *, everything: bool
+) -> RenderableType:
     """Tables of keys that are not trusted and circuits that are not closed, and the totals."""
-    trust = [state for state in states if state["kind"] == "trust"]
-    circuits = [state for state in states if state["kind"] == "breaker"]
-    shown = [state for state in trust if everything or state["state"] != "trusted"]
+    trust = [state for state in states if isinstance(state, TrustUpdated)]
+    circuits = [state for state in states if isinstance(state, BreakerUpdated)]
+    shown = [state for state in trust if everything or state.state is not TrustState.TRUSTED]
     places = {place_of(state) for state in (*shown, *circuits)}
-    several = len(places) > 1 or any(state.get("scope") == "user" for state in shown)
+    several = len(places) > 1 or any(state.scope == "user" for state in shown)
     parts: list[RenderableType] = [Text("Reliability Status", "bold")]
     if shown:
         parts.append(_trust_table(shown, now, workspaces=several))
@@ -146,22 +141,23 @@ def overview_table(states: Sequence[Record], mode: str | None, now: datetime, *,
     return Group(*parts)
 
 
-def details(key: str | None, states: Sequence[Record], history: Sequence[Record], now: datetime) -> RenderableType:
+def details(key: str | None, states: Sequence[PublicState], history: Sequence[Record], now: datetime) -> RenderableType:
     """State of one key, and the decisions about it."""
     parts: list[RenderableType] = []
     if key is not None and not states:
         parts.append(Text(f"{key}: trusted, no recent failures", GOOD))
-    for state in sorted(states, key=_importance):
-        if state["kind"] not in {"trust", "breaker"}:
+    for state in sorted(states, key=lambda one: (_KINDS.index(one.kind), one.key)):
+        if not isinstance(state, TrustUpdated | BreakerUpdated):
             title, facts = title_of(state, now)
-            parts += [title, Padding(_fact_table(facts), (0, 0, 1, 2))]
-            continue
-        circuit = state["kind"] == "breaker"
-        word = circuit_word(state, now) if circuit else str(state["state"])
-        style = (_CIRCUITS if circuit else _STYLES).get(word, "")
-        title = Text(f"{state['key']}  ", "bold")
-        title.append(f"circuit {plain(word)}" if circuit else plain(word), style)
-        parts += [title, Padding(_facts(state, now), (0, 0, 1, 2))]
+        else:
+            facts = _facts(state, now)
+            title = Text(f"{state.key}  ", "bold")
+            if isinstance(state, BreakerUpdated):
+                word = circuit_word(state, now)
+                title.append(f"circuit {plain(word)}", _CIRCUITS.get(word, ""))
+            else:
+                title.append(plain(state.state), _STYLES[state.state])
+        parts += [title, Padding(fact_table(facts), (0, 0, 1, 2))]
     if history:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(no_wrap=True, style=QUIET)
@@ -170,44 +166,35 @@ def details(key: str | None, states: Sequence[Record], history: Sequence[Record]
         table.add_column(overflow="fold")
         for decision in history:
             line = line_of(decision)
-            when = str(decision["time"])[:19].replace("T", " ")
+            style = STYLES[line.tone]
             table.add_row(
-                when, Text(line.mark, STYLES[line.tone]), Text(line.what, STYLES[line.tone]), Text(line.why, QUIET)
+                _clock(decision["time"]), Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET)
             )
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
 
 
-def _importance(state: Record) -> tuple[int, str]:
-    """Sort key of states: trust, then circuits, then measurements; a key before its finer keys."""
-    return _KINDS.index(state["kind"]), str(state["key"])
-
-
-def _trust_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -> Table:
+def _trust_table(states: Sequence[TrustUpdated], now: datetime, *, workspaces: bool) -> Table:
     table = _table(("Tool/Parameters", "State", "Failures", "Recovery"), workspaces=workspaces)
-    for state in sorted(states, key=lambda one: (_ORDER.index(one["state"]), one["key"])):
-        word = str(state["state"])
-        failures = "-" if word in {"blocked", "removed"} else failures_words(state)
+    for state in sorted(states, key=lambda one: (_ORDER.index(one.state), one.key)):
         row: list[RenderableType] = [
-            KeyText(str(state["key"])),
-            Text(word.upper(), _STYLES[word]),
-            failures,
+            KeyText(state.key),
+            Text(state.state.upper(), _STYLES[state.state]),
+            "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state),
             recovery_words(state, now),
         ]
         table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
 
 
-def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool) -> Table:
+def _circuit_table(states: Sequence[BreakerUpdated], now: datetime, *, workspaces: bool) -> Table:
     table = _table(("Circuit", "State", "Failures", "Next"), workspaces=workspaces)
-    for state in sorted(states, key=lambda one: str(one["key"])):
+    for state in sorted(states, key=lambda one: one.key):
         word = circuit_word(state, now)
-        measured = state.get("measured") or 0
-        failures = f"{round((state.get('failure_rate') or 0) * measured)}/{measured}" if measured else "-"
         row: list[RenderableType] = [
-            KeyText(str(state["key"])),
+            KeyText(state.key),
             Text(plain(word).upper(), _CIRCUITS.get(word, "")),
-            failures,
+            measured_failures(state) or "-",
             circuit_next(state, now),
         ]
         table.add_row(*([place_of(state)] if workspaces else []), *row)
@@ -215,60 +202,57 @@ def _circuit_table(states: Sequence[Record], now: datetime, *, workspaces: bool)
 
 
 def _table(names: Sequence[str], *, workspaces: bool) -> Table:
-    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    if workspaces:
-        table.add_column("Workspace", overflow="fold")
+    table = lined_table(*(["Workspace"] if workspaces else []))
     first, state, failures, last = names
-    table.add_column(first, overflow="fold", ratio=None, min_width=16)
+    table.add_column(first, overflow="fold", min_width=16)
     table.add_column(state, no_wrap=True)
     table.add_column(failures, no_wrap=True, justify="right")
     table.add_column(last, overflow="fold")
     return table
 
 
-def _totals(trust: Sequence[Record], circuits: Sequence[Record], *, everything: bool) -> str:
-    counts = Counter(str(state["state"]) for state in trust)
-    words = [f"{counts[word]} {word}" for word in _ORDER if counts[word] and word != "trusted"]
-    stuck = sum(state["state"] != "closed" for state in circuits)
+def _totals(trust: Sequence[TrustUpdated], circuits: Sequence[BreakerUpdated], *, everything: bool) -> str:
+    counts = Counter(state.state for state in trust)
+    words = [f"{counts[word]} {word}" for word in _ORDER[:-1] if counts[word]]
+    stuck = sum(state.state is not BreakerState.CLOSED for state in circuits)
     words += [f"{counted(stuck, 'circuit')} not closed"] if stuck else []
-    by_hand = Counter(str(state.get("mode")) for state in circuits if state["state"] == "closed")
+    by_hand = Counter(state.mode for state in circuits if state.state is BreakerState.CLOSED)
     words += [f"{counted(by_hand[mode], 'circuit')} {word}" for mode, word in _BY_HAND if by_hand[mode]]
     if not words:
         words = ["every tool is trusted, every circuit closed"]
-    if counts["trusted"]:
-        hidden = "" if everything else " (--all shows them)"
-        words.append(f"{counts['trusted']} trusted with recent failures{hidden}")
+    if trusted := counts[TrustState.TRUSTED]:
+        words.append(f"{trusted} trusted with recent failures{'' if everything else ' (--all shows them)'}")
     return ", ".join(words)
 
 
-def _facts(state: Record, now: datetime) -> Table:
+def _facts(state: TrustUpdated | BreakerUpdated, now: datetime) -> list[tuple[str, str]]:
     """Names and texts of a state's fields that have a value."""
-    facts: list[tuple[str, str]] = []
-    if state.get("reason"):
-        facts.append(("because", plain(str(state["reason"])) if state["kind"] == "breaker" else str(state["reason"])))
-    if state["kind"] == "trust" and failures_words(state) != "-":
-        facts.append(("failures", failures_words(state)))
-    facts += [
-        (plain(name), str(state[name])[:19].replace("T", " ") + " UTC")
-        for name in ("escalated_at", "expires_at", "opened_at", "open_until")
-        if state.get(name)
-    ]
-    if state["kind"] == "trust" and recovery_words(state, now):
-        facts.append(("recovery", recovery_words(state, now)))
-    if state["kind"] == "breaker":
-        facts.append(("next", circuit_next(state, now)))
-        facts.append(("opened", f"{state.get('reopen_count') or 0} times"))
-    if state.get("denials"):
-        facts.append(("declined by users", f"{state['denials']} times"))
+    if isinstance(state, TrustUpdated):
+        facts = [
+            ("because", state.reason or ""),
+            ("failures", failures_words(state).removeprefix("-")),
+            ("escalated at", _moment(state.escalated_at)),
+            ("expires at", _moment(state.expires_at)),
+            ("recovery", recovery_words(state, now)),
+            ("declined by users", f"{state.denials} times" if state.denials else ""),
+        ]
+    else:
+        facts = [
+            ("because", plain(state.reason or "")),
+            ("opened at", _moment(state.opened_at)),
+            ("open until", _moment(state.open_until)),
+        ]
+    facts = [(name, value) for name, value in facts if value]
+    if isinstance(state, BreakerUpdated):
+        facts += [("next", circuit_next(state, now)), ("opened", f"{state.reopen_count or 0} times")]
     if place_of(state):
-        facts.append(("workspace" if state.get("workspace_id") else "where", place_of(state)))
-    return _fact_table(facts)
+        facts.append(("workspace" if state.workspace_id else "where", place_of(state)))
+    return facts
 
 
-def _fact_table(facts: Sequence[tuple[str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style=QUIET, no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, Text(value))
-    return table
+def _clock(time: str) -> str:
+    return time[:19].replace("T", " ")
+
+
+def _moment(time: str | None) -> str:
+    return f"{_clock(time)} UTC" if time else ""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..errors import ConfigError
-from ..schemas.decision_text import circuit_reason, counted, line_of, plain, times
+from ..schemas.decision_text import counted, line_of, plain
 from .clients.base import Record
-from .clients.selection import target_of, target_options
+from .clients.selection import target_of
+from .options import json_option, target_options
 from .render import console, write_json
-from .terminal import BAD, GOOD, QUIET, STYLES, WARN
+from .terminal import BAD, GOOD, QUIET, STYLES, WARN, timed
 
 SHOWN = 200
 """Default number of entries shown."""
@@ -32,28 +30,26 @@ SHOWN = 200
 @click.option(
     "--limit", type=click.IntRange(0), default=SHOWN, metavar="N", show_default=True, help="Latest N entries; 0: all."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def story(
     *,
     session: str,
-    store: str | None,
-    url: str | None,
-    bootstrap: str | None,
     history: str | None,
     errors: bool,
     limit: int,
     as_json: bool,
+    **where: str | None,
 ) -> None:
     """Show a session as a timeline: calls with their outcome, loops and their cost, nudges and their effect.
 
     Reads the store of a local `up`, its address, or a recorded history.
     """
     if history is not None:
-        if store or url or bootstrap:
+        if any(where.values()):
             raise ConfigError("--history names another place than --store, --url and --bootstrap; give one of them")
         found = _recorded(Path(history), session)
     else:
-        found = target_of(store, url, bootstrap).session(session)
+        found = target_of(**where, settings=None).session(session)
     if found is None:
         raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
     items = [one for one in found["items"] if one["failing"] or not errors]
@@ -62,7 +58,7 @@ def story(
         write_json(found | {"items": shown, "items_left_out": len(items) - len(shown)})
         return
     out = console()
-    for line in (*_head(found), Text(), *map(_told, shown)):
+    for line in (*_head(found), Text(), *map(_row, shown)):
         out.print(line)
     if left_out := len(items) - len(shown):
         out.print(Text(f"{counted(left_out, 'earlier entry', 'earlier entries')} left out; --limit 0 shows all", QUIET))
@@ -100,14 +96,14 @@ def _head(found: Record) -> Iterable[RenderableType]:
         yield Text.assemble(("pattern  ", WARN), f"{plain(one['pattern'])} {grown}{of}: {nudges}; {ended}")
 
 
-def _told(item: Record) -> RenderableType:
-    return row(item["time"][11:19], _line(item))
+def _row(item: Record) -> RenderableType:
+    return timed(item["time"][11:19], _line(item))
 
 
 def _line(item: dict[str, Any]) -> Text:
     if "who" in item:
-        said = f"“{item['text']}”" if item["text"] else "…"
-        return Text.assemble((f"{item['who']}  ", QUIET), (said, "italic"))
+        text = f"“{item['text']}”" if item["text"] else "…"
+        return Text.assemble((f"{item['who']}  ", QUIET), (text, "italic"))
     if "tool_name" in item and "verdict" in item:
         times = f"×{item['repeats']}, same arguments, same result  " if "repeats" in item else ""
         again = item["same_result"] or 0
@@ -127,193 +123,3 @@ def _line(item: dict[str, Any]) -> Text:
     return Text(
         f"{plain(event['type'].replace('.', ' '))} {event.get('reason') or event.get('tool_name') or ''}", QUIET
     )
-
-
-CLOCK_WIDTH = 8
-NAME_WIDTH = 9
-"""Width in characters of the labels before each fact: `why`, `platform`."""
-
-_TRUST = {
-    "escalated": (WARN, "asks the user before each such call"),
-    "recovering": (WARN, "still asks; {needed} successes in all restore trust"),
-    "trusted": (GOOD, "runs it without asking again"),
-    "blocked": (BAD, "refuses such calls until a person resets it"),
-    "removed": (BAD, "offers the tool no more"),
-}
-_CIRCUIT = {
-    "open": (BAD, "sends no calls for {seconds} s, fails them at once"),
-    "half_open": (WARN, "lets one call through, as a probe"),
-    "closed": (GOOD, "sends calls again"),
-    "forced_open": (BAD, "sends no calls until an operator says so"),
-}
-_NUDGE = {
-    "gentle": (WARN, "adds it to the context as a hint"),
-    "direct": (WARN, "says it to the model as guidance"),
-    "interrupt": (BAD, "pauses the session and calls the user"),
-}
-
-
-class Block(NamedTuple):
-    """One decision, or several of the same kind at the same time.
-
-    Attributes:
-        title: the decision, in a word or two.
-        subjects: keys it applies to.
-        facts: label and text of each further line.
-    """
-
-    title: str
-    style: str
-    subjects: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
-
-
-def told(event: Record, call: Record | None) -> Text | None:
-    """One line of text about an event; None for events that are not shown by themselves.
-
-    `call` is the `tool_call.started` of a finished call.
-    """
-    match event["type"]:
-        case "tool_call.finished":
-            return _call(event, (call or {}).get("args") or {})
-        case "model.text":
-            return Text.assemble(("the model says  ", QUIET), (f"“{event['text']}”", "italic"))
-        case "user.message":
-            return Text("the user writes", QUIET)
-        case "turn.ended":
-            return Text(f"end of turn {event['turn_index'] + 1}", QUIET)
-    return None
-
-
-def blocks(decisions: Sequence[Record]) -> list[Block]:
-    """Decisions at one time as blocks, equal ones grouped."""
-    made: list[Block] = []
-    for decision in decisions:
-        block = _block(decision, decisions)
-        if block is None:
-            continue
-        twin = next((one for one in made if one.title == block.title and one.facts == block.facts), None)
-        if twin is not None:
-            made[made.index(twin)] = twin._replace(subjects=tuple(dict.fromkeys((*twin.subjects, *block.subjects))))
-        else:
-            made.append(block)
-    return made
-
-
-def later(minutes: int) -> RenderableType:
-    """Line that marks a pause."""
-    return Padding(Text(f"… {minutes} minutes later", QUIET), (0, 0, 0, 1))
-
-
-def row(clock: str, what: RenderableType) -> RenderableType:
-    """Text after its time of day."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=CLOCK_WIDTH, no_wrap=True, style=QUIET)
-    table.add_column(overflow="fold")
-    table.add_row(clock, what)
-    return Padding(table, (0, 0, 0, 1))
-
-
-def boxed(block: Block) -> RenderableType:
-    """A decision, marked by a bar in its colour."""
-    body = Table.grid(padding=(0, 2, 0, 0))
-    body.add_column(min_width=NAME_WIDTH, no_wrap=True, style=QUIET)
-    body.add_column(overflow="fold")
-    if block.subjects:
-        body.add_row("what", Text("\n".join(block.subjects), "bold"))
-    for fact, words in block.facts:
-        body.add_row(fact, Text(words))
-    return Padding(
-        _Barred(Group(Text(block.title.upper(), block.style), body), block.style), (0, 0, 0, CLOCK_WIDTH + 3)
-    )
-
-
-class _Barred:
-    """Rich renderable with a coloured bar on its left side."""
-
-    def __init__(self, inner: RenderableType, style: str) -> None:
-        self._inner = inner
-        self._style = style
-
-    def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
-        for line in console.render_lines(self._inner, options.update_width(options.max_width - 2), pad=False):
-            yield Text("▌ ", self._style, end="")
-            yield from line
-            yield Text()
-
-
-def _call(event: Record, args: Record) -> Text:
-    status = event["status"]
-    error = event.get("error") or {}
-    outcome = "ok" if status == "success" else str(error.get("http_status") or error.get("message") or status)
-    made = Text.assemble((event["tool_name"], "bold"), "  ")
-    made.append(", ".join(str(value) for value in args.values()))
-    made.append("  →  ", QUIET)
-    made.append(outcome, GOOD if status == "success" else "red")
-    return made
-
-
-def _block(decision: Record, together: Sequence[Record]) -> Block | None:
-    match decision["type"]:
-        case "trust.changed":
-            style, todo = _TRUST[decision["to"]]
-            todo = todo.format(needed=decision.get("successes_needed"))
-            if decision["to"] == "escalated" and decision.get("expires_at"):
-                todo += f", at least until {_clock(decision['expires_at'])}"
-            title = "trusted again" if decision["to"] == "trusted" else str(decision["to"])
-            subject = decision["key"] + (" (part of it, silent)" if decision.get("part_of") else "")
-            return Block(title, style, (subject,), (("why", decision["reason"]), ("platform", todo)))
-        case "breaker.changed":
-            style, todo = _CIRCUIT[decision["to"]]
-            todo = todo.format(seconds=_seconds(decision))
-            why = circuit_reason(decision)
-            if decision["to"] == "half_open":
-                why = f"it expired at {_clock(decision['time'])}"
-            title = f"circuit {plain(decision['to'])}"
-            return Block(title, style, (decision["breaker_key"],), (("why", why), ("platform", todo)))
-        case "nudge.issued":
-            style, todo = _NUDGE[decision["nudge_type"]]
-            return Block(
-                f"{decision['nudge_type']} nudge",
-                style,
-                (),
-                (*_because(together), ("says", decision["message"]), ("platform", todo)),
-            )
-        case "pattern.cleared":
-            return Block("over", GOOD, (plain(decision["pattern"]),), ())
-    return None
-
-
-def _because(together: Sequence[Record]) -> Iterable[tuple[str, str]]:
-    for one in together:
-        if one["type"] == "pattern.detected":
-            ignored = any(other["type"] == "nudge.judged" and not other["effective"] for other in together)
-            after = ", and the last nudge was ignored" if ignored else ""
-            yield "why", f"{plain(one['pattern'])}, {times(one['repetitions'])}: {one['severity']}{after}"
-
-
-class Memory:
-    """Abbreviates groups of keys that were already shown in full."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, ...]] = set()
-
-    def shortened(self, block: Block) -> Block:
-        """The block, with a group of keys that was shown before abbreviated to its first key."""
-        group = block.subjects
-        if len(group) < 2 or group not in self._seen:
-            self._seen.add(group)
-            return block
-        others = "the other" if len(group) == 2 else f"the {len(group) - 1} others"
-        return block._replace(subjects=(f"{group[0]} and {others} above",))
-
-
-def _clock(time: str) -> str:
-    return time[11:19]
-
-
-def _seconds(decision: Record) -> int:
-    until = decision.get("open_until")
-    if not until:
-        return 0
-    return round((datetime.fromisoformat(until) - datetime.fromisoformat(decision["time"])).total_seconds())

@@ -15,13 +15,14 @@ import click
 import orjson
 
 from ..config import Settings
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
-from ..security.redaction import redact_record
+from ..security.redaction import redact, redact_record
 from .clients.http import HttpTarget
-from .publish import bodies
-from .render import ExitCode, TookTooLong, Unreachable, note
+from .options import bootstrap_option
+from .publish import bodies, destination
+from .render import ExitCode, note
 
 if TYPE_CHECKING:
     from ..history.importers.growing_files import Following
@@ -47,7 +48,7 @@ Publish = Callable[[Sequence[bytes]], Outcome]
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="PATH...")
 @click.option("--url", metavar="URL", help="A running `up`. [env: TRUSTFOLD_URL; default: this user's own]")
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]")
+@bootstrap_option()
 @click.option("--workspace", default="", metavar="ID", help="Workspace of all events. [default: what the log says]")
 @click.option("--from-start", is_flag=True, help="On the first run, also publish what the files already contain.")
 @click.option("--once", is_flag=True, help="Publish what the files contain, then exit.")
@@ -59,7 +60,7 @@ def tail(
     PATH is a log or a directory of logs (*.jsonl), watched for new ones: ~/.claude/projects, ~/.codex/sessions,
     ~/.gemini/tmp. Each event is published once, even after a restart or when a log is renamed, cut or rewritten.
     """
-    from ..guard.redaction import redact, secrets_in
+    from ..guard.privacy import secrets_in
     from ..history.importers import Run
     from ..history.importers.growing_files import Following
 
@@ -69,7 +70,7 @@ def tail(
     where, publish = _target(url, bootstrap)
     places = places_file(where, paths)
     run = Run(redact=redact, secrets_in=secrets_in)
-    with _alone(places):
+    with _exclusive(places):
         logs = Following(paths, places, run=run, workspace=workspace, from_start=from_start)
         try:
             sent, refused, left_out = _follow(logs, publish, where, once=once)
@@ -96,25 +97,25 @@ def places_file(where: str, paths: Sequence[Path]) -> Path:
 def _follow(logs: Following, publish: Publish, where: str, *, once: bool) -> tuple[int, int, int]:
     """Publish new events, once or forever; count those published, refused and left out."""
     sent = refused = left_out = 0
-    said = False
+    announced = False
     while True:
         for path, events in logs.news():
             hidden = [redact_record(event) for event in events]
-            became = publish(hidden) if once else _persist(publish, hidden, begun=sent > 0)
-            if became.left_out and not left_out and not once:
+            outcome = publish(hidden) if once else _publish_with_retries(publish, hidden, begun=sent > 0)
+            if outcome.left_out and not left_out and not once:
                 note(f"{path}: left out, as hooks already report its session")
-            sent += len(events) - sum(became)
-            refused, left_out = refused + became.refused, left_out + became.left_out
+            sent += len(events) - sum(outcome)
+            refused, left_out = refused + outcome.refused, left_out + outcome.left_out
             logs.published(path)
         if once:
             return sent, refused, left_out
-        if not said:
-            said = True
+        if not announced:
+            announced = True
             note(f"following for {where}; Ctrl-C stops it")
         time.sleep(LOOK_S)
 
 
-def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
+def _publish_with_retries(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outcome:
     """Publish with retries until the target answers.
 
     Raises:
@@ -136,10 +137,7 @@ def _persist(publish: Publish, events: Sequence[bytes], *, begun: bool) -> Outco
 def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
     """Target named by the options, else by the environment, else the server of this user."""
     settings = Settings.from_env()
-    if url and bootstrap:
-        raise ConfigError("--url and --bootstrap name different places; give one of them")
-    if not url and not bootstrap:
-        url, bootstrap = settings.url, None if settings.url else settings.broker
+    url, bootstrap = destination(url, bootstrap, settings)
     if bootstrap:
         return bootstrap, _to_kafka(bootstrap)
     token = settings.token
@@ -187,7 +185,7 @@ def _to_kafka(bootstrap: str) -> Publish:
 
 
 @contextmanager
-def _alone(places: Path) -> Iterator[None]:
+def _exclusive(places: Path) -> Iterator[None]:
     """Hold a lock: only one process may follow the same paths for the same target.
 
     Raises:

@@ -14,7 +14,7 @@ import click
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..errors import ConfigError
 from ..streams.embedded.engine import EmbeddedEngine
-from .clients.selection import rules_options
+from .options import listen_options, rules_options
 from .record import recording_beside
 from .render import ExitCode, note, note_any
 
@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help=f"Store file; created if missing. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
 )
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
-)
+@listen_options
 @click.option(
     "--allow-local-orders",
     is_flag=True,

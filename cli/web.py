@@ -10,25 +10,19 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError
+from .options import bootstrap_option, listen_options
 from .render import ExitCode, note
 
 
 @click.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]")
+@bootstrap_option("default: localhost:9092")
 @click.option(
     "--history",
     metavar="DIR",
     help="History that `trustfold record` writes for this Kafka. [env: TRUSTFOLD_HISTORY; default: "
     f"{DEFAULT_HISTORY}, if it exists]",
 )
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    help="Address to listen on; other machines need TRUSTFOLD_TOKEN. [env: TRUSTFOLD_HOST; default: 127.0.0.1]",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any. [env: TRUSTFOLD_PORT; default: 8321]"
-)
+@listen_options
 @click.option(
     "--allow-local-orders",
     is_flag=True,
@@ -60,7 +54,7 @@ def web(
         from ..streams.embedded.sign_in import Roles
         from ..streams.kafka.settings import KafkaSettings
         from ..web.dashboard.kafka_source import KafkaSource
-        from ..web.kafka_app import make_app
+        from ..web.routes import kafka_app
     except ImportError as missing:
         raise ConfigError(
             f"the dashboard over Kafka is not installed here ({missing}); "
@@ -75,7 +69,7 @@ def web(
     check_exposure(address, ours.token)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # the pages and the lines below report it
     source = KafkaSource(kafka, recorded if recorded.is_dir() else None, ours.rules(rules))
-    app = make_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
+    app = kafka_app(source, Roles(ours.token, ours.operator_token, allow_local_orders))
     listener = listen(address, ours.port if port is None else port)
     url = address_of(listener)
     stopped = serve(app, listener, lambda: note(f"the dashboard is at {url}, over {source.name}; Ctrl-C stops it"))

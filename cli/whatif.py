@@ -15,11 +15,13 @@ from ..config import RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..history.filters import Filters
 from ..schemas.decision_text import counted
-from ..security.private_files import open_private, replace_file
+from ..security.private_files import replace_file
 from .checks import Checker
 from .history import Chosen, history_options, open_history
-from .render import note, note_any, write_json
-from .whatif_view import Folding, lasts
+from .options import json_option
+from .render import cannot_write, note, note_any, write_json, write_output
+from .terminal import Progress
+from .whatif_view import lasts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ..history.inputs import Inputs
     from ..history.whatif.compare import Compared
     from ..history.whatif.replay import Material, Present
-    from ..history.whatif.search import Found, Judged, Wanted
+    from ..history.whatif.search import Found, Wanted
 
 WARM_UP = timedelta(days=1)
 """Time folded before `--since` to restore state shared by sessions: the longest default window is an hour,
@@ -41,6 +43,10 @@ ROWS = 20
 
 SEED = 0
 """Default seed of the selection of held-out sessions."""
+
+
+INTERRUPTED = "were folded; nothing is shown or written"
+"""End of the note after Ctrl-C."""
 
 
 class Past(NamedTuple):
@@ -102,7 +108,7 @@ class Past(NamedTuple):
 )
 @click.option("--force", is_flag=True, help="With --write: replace an existing file.")
 @click.option("--html", metavar="FILE", help="With --search: write an HTML page with the plot.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def whatif(
     *,
     chosen: Chosen,
@@ -122,7 +128,7 @@ def whatif(
     """
     if search == bool(rules_file):
         raise ConfigError("give either --rules FILE, or --search")
-    _refuse_unheeded(search=search, searching=searching, comparing={"examples": examples, "limit": limit})
+    _refuse_unused(search=search, searching=searching, comparing={"examples": examples, "limit": limit})
     if force and not searching["write"]:
         raise ConfigError("--force goes with --write FILE")
     if len(chosen.roots) > 1:
@@ -140,7 +146,7 @@ def whatif(
         from ..history.whatif.compare import compare, decisions_of
 
         note(f"folding {past.inputs.count:,} recorded inputs under both rules{lasts(past.inputs.count, 2)}")
-        with Folding(past.inputs.count, "inputs") as progress:
+        with Progress(past.inputs.count, "inputs", interrupted=INTERRUPTED) as progress:
             compared = compare(
                 past.material,
                 past.present,
@@ -149,17 +155,17 @@ def whatif(
                 examples=EXAMPLES if examples is None else examples,
                 advance=progress.advance,
             )
-        _told(compared, past.filters, ROWS if limit is None else limit, as_json=as_json)
+        _show_comparison(compared, past.filters, ROWS if limit is None else limit, as_json=as_json)
 
 
-def _refuse_unheeded(*, search: bool, searching: dict[str, Any], comparing: dict[str, Any]) -> None:
+def _refuse_unused(*, search: bool, searching: dict[str, Any], comparing: dict[str, Any]) -> None:
     """Refuse options that the chosen mode does not use.
 
     Raises:
         ConfigError: naming them.
     """
-    unheeded = comparing if search else searching
-    given = [f"--{name.replace('_', '-')}" for name, value in unheeded.items() if value not in (None, ())]
+    unused = comparing if search else searching
+    given = [f"--{name.replace('_', '-')}" for name, value in unused.items() if value not in (None, ())]
     if given:
         goes = "goes" if len(given) == 1 else "go"
         raise ConfigError(f"{' and '.join(given)} only {goes} with {'--rules' if search else '--search'}")
@@ -227,10 +233,10 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
         from ..history.whatif.labels import recorded_sessions
         from ..history.whatif.replay import Material, Present, recorded_rules
 
-        told = recorded_rules(everything) if against is None else []
-        versions = tuple(rules for place, rules in enumerate(told) if rules not in told[:place])
+        recorded = recorded_rules(everything) if against is None else []
+        versions = tuple(rules for place, rules in enumerate(recorded) if rules not in recorded[:place])
         note(_basis(versions, files))
-        if not told:
+        if not recorded:
             note_any(settings.switched_off)
         if not recorded_sessions(filtered):
             raise ConfigError(
@@ -240,7 +246,7 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
         if chosen.narrowed:
             note(f"only {filters.told()}; everything they depend on is folded")
         with lined_up(everything, filters.since, warm_up(filters.since)) as inputs:
-            present = Present(base if named or not told else told[-1], versions)
+            present = Present(base if named or not recorded else recorded[-1], versions)
             material = Material(everything, inputs, passing(everything, filters), settings.environment(), Checker)
             yield Past(material, filtered, filters, present)
 
@@ -263,7 +269,7 @@ def _basis(recorded: tuple[Any, ...], files: RuleFiles) -> str:
     return f"compared with {where}"
 
 
-def _told(compared: Compared, filters: Filters, limit: int, *, as_json: bool) -> None:
+def _show_comparison(compared: Compared, filters: Filters, limit: int, *, as_json: bool) -> None:
     from . import whatif_view as view
 
     if as_json:
@@ -322,27 +328,18 @@ def _search(
         f"folding {count:,} recorded inputs under {counted(tried, 'combination')}"
         f"{lasts(count, tried, 2 * processes_for(past.inputs, tried))}"
     )
-    with Folding(count * tried, f"inputs of {counted(tried, 'combination')}") as progress:
+    what = f"inputs of {counted(tried, 'combination')}"
+    with Progress(count * tried, what, interrupted=INTERRUPTED) as progress:
         found = search(past.material, past.present.rules, wanted, known, progress=progress.reached)
     if as_json:
         write_json(view.search_as_json(found, wanted))
     else:
         view.show_search(found, wanted)
     if html:
-        _write_page(found, known, wanted, html)
+        write_output(html, view.search_as_page(found, known, wanted))
+        note(f"{html} written")
     if write:
         _write_rules(found, past, wanted, labels, write)
-
-
-def _write_page(found: Found, known: Judged, wanted: Wanted, html: str) -> None:
-    from . import whatif_view as view
-
-    try:
-        with open_private(html) as file:
-            file.write(view.search_as_page(found, known, wanted).encode())
-    except OSError as error:
-        raise ConfigError(f"{html}: cannot be written ({error.strerror})") from error
-    note(f"{html} written")
 
 
 def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, file: Path) -> None:
@@ -361,9 +358,9 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
         raise TrustfoldError(f"{file} was not written: no other combination costs less than the rules in force")
     days = past.filtered.execute("SELECT min(time)::DATE, max(time)::DATE, count(*) FROM events").fetchone()
     first, last, events = days or (None, None, 0)
-    told = past.filters.told()
+    filters = past.filters.told()
     basis = [
-        f"From {events:,} events, {first} to {last}{f' ({told})' if told else ''}.",
+        f"From {events:,} events, {first} to {last}{f' ({filters})' if filters else ''}.",
         _sentence(view.judged_in_words(found.judged, found.alarm, labels)),
         _sentence(view.split_in_words(found, wanted)),
         _sentence(view.weights_in_words(found.weigh)),
@@ -371,7 +368,7 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
     try:
         replace_file(file, toml_of(found, basis))
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be written ({error.strerror})") from error
+        raise cannot_write(file, error) from error
     note(f"{file} written; `trustfold config check {file}`, `trustfold whatif --rules {file}`")
 
 

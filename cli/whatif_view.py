@@ -1,4 +1,4 @@
-"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a progress bar."""
+"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a ."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..schemas.codec import rfc3339
 from ..schemas.decision_text import counted
-from .render import console, echo, note, side_console
+from .render import console, echo, note
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from ..history.filters import Filters
     from ..history.whatif.compare import Compared, Seen, Told
     from ..history.whatif.decisions import Difference
@@ -27,52 +24,6 @@ HOWS = ("caught", "lost", "earlier", "later", "otherwise")
 """Possible differences of a streak or an incident under other rules."""
 
 STREAK = "streak"
-
-
-class Folding:
-    """Progress bar with the remaining time, on standard error if that is a terminal; else nothing."""
-
-    def __init__(self, total: int, what: str, *, step: int = 500) -> None:
-        """Prepare a bar for a total number of named items; it moves every `step` items."""
-        self._total, self._step, self._what = total, step, what
-        self._done = 0
-        self._bar: Progress | None = None
-
-    def advance(self) -> None:
-        """Count one more item as done."""
-        self._done += 1
-        if self._done % self._step == 0:
-            self._move()
-
-    def reached(self, done: int) -> None:
-        """Set the number of items done."""
-        self._done = done
-        self._move()
-
-    def _move(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        console = side_console()
-        if console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn(self._what), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console, transient=True)
-            self._task = self._bar.add_task("", total=self._total)
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the bar; after an interrupt print how many items were done."""
-        if self._bar is not None:
-            self._bar.stop()
-        if kind is KeyboardInterrupt:
-            note(f"{self._done:,} of {self._total:,} {self._what} were folded; nothing is shown or written")
 
 
 def show_comparison(compared: Compared, limit: int) -> None:
@@ -108,9 +59,9 @@ def _show_examples(difference: Difference) -> None:
     from .history_view import table_of
 
     for title, examples in (
-        ("Would have been caught", difference.added),
-        ("Would have been spared", difference.gone),
-        ("Would have been said otherwise", difference.changed),
+        ("Would have been decided", difference.added),
+        ("Would not have been decided", difference.gone),
+        ("Would have been worded differently", difference.changed),
     ):
         if examples:
             shown = [(e.what, e.time[:19], e.session, e.subject, e.after or e.before or e.reason) for e in examples]
@@ -130,12 +81,12 @@ def _show_shifts(
     if not shifts:
         return
     count = Counter[str](one.how for one in shifts)
-    told = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
+    totals = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
     ranked = sorted(shifts, key=_rank)
     if limit:
-        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {told}"))
+        console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {totals}"))
     else:
-        echo(f"{title}: {told}")
+        echo(f"{title}: {totals}")
     if len(ranked) > limit:
         note(f"... and {len(ranked) - limit:,} more; --limit shows more")
 
@@ -204,7 +155,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
         },
         "alike": compared.alike,
         "sessions": [{"session": name, **_hows(several)} for (name,), several in _grouped(streaks, "session")],
-        "streaks": [_told_json(one) for one in streaks[:limit]],
+        "streaks": [_shift_json(one) for one in streaks[:limit]],
         "streaks_left_out": max(0, len(streaks) - limit),
         "keys": [
             {
@@ -220,7 +171,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
             }
             for (kind, workspace, key), several in _grouped(keys, "kind", "workspace", "subject")
         ],
-        "incidents": [_told_json(one) for one in keys[:limit]],
+        "incidents": [_shift_json(one) for one in keys[:limit]],
         "incidents_left_out": max(0, len(keys) - limit),
         "held": {
             side: {went: count[went] for went in ("well", "broke", "neither")} for side, count in compared.held.items()
@@ -244,7 +195,7 @@ def _hows(shifts: Iterable[Told]) -> dict[str, int]:
     return {how: count[how] for how in HOWS}
 
 
-def _told_json(one: Told) -> dict[str, Any]:
+def _shift_json(one: Told) -> dict[str, Any]:
     return {**one._asdict(), "before": _seen_json(one.before), "after": _seen_json(one.after)}
 
 
@@ -372,7 +323,10 @@ def choice_in_words(found: Found) -> list[str]:
         few = f"{len(by.healthy)} healthy and {len(by.stuck)} stuck sessions are too few to choose by"
         return [f"no ★: {few}, {LEAST} of each are needed; record more, or --labels"]
     trial = found.trials[found.chosen]
-    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
+    values = _values(trial)
+    if found.refuted is not None:
+        cheap = f"{_values(found.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+        return [f"★ {values}: the rules in force; {cheap}"]
     if found.price_by is None:
         return [f"★ {values}: the rules in force cost least; nothing better was found"]
     lines = [
@@ -385,6 +339,10 @@ def choice_in_words(found: Found) -> list[str]:
         lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
     lines.append(f"its price: {price_in_words(found)}")
     return lines
+
+
+def _values(trial: Trial) -> str:
+    return ", ".join(f"{path}={value}" for path, value in trial.values.items())
 
 
 def price_in_words(found: Found) -> str:
@@ -446,6 +404,7 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
         "recommended": found.chosen,
         "against_in_force": price,
         "price": "" if found.price_by is None else price_in_words(found),
+        "refuted": None if found.refuted is None else dict(found.refuted.values),
     }
 
 
@@ -484,9 +443,9 @@ def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:
         f"{split_in_words(found, wanted)}; {weights_in_words(found.weigh)}",
         *choice_in_words(found),
     ]
-    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{escape(line)}</p>" for line in lines)
     finding = "The best of the tried thresholds are marked."
-    return document("Thresholds tried", told + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
+    return document("Thresholds tried", paragraphs + figure(plot, "Thresholds tried", finding, table(*rows_of(found))))
 
 
 def scatter(found: Found, *, width: int = 60, height: int = 12) -> str:

@@ -11,22 +11,21 @@ import click
 from ..config import Settings
 from ..errors import ConfigError
 from ..projections.rule_source import RuleSource
-from .clients.selection import rules_options
+from .options import bootstrap_option, json_option, rules_options
 from .render import console, note, note_any, write_json
 
 try:
     from ..streams.kafka.acls import Principals, acls
+    from ..streams.kafka.health import probe_port
     from ..streams.kafka.settings import KafkaSettings
     from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan, refuse_hidden
-    from ..streams.kafka.worker import run_worker
+    from ..streams.kafka.worker import Start, run_worker
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
     ) from missing
 
-_bootstrap = click.option(
-    "--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER; default: localhost:9092]"
-)
+_bootstrap = bootstrap_option("default: localhost:9092")
 
 
 @click.command()
@@ -43,8 +42,10 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
-    checked = _run(settings, check_topics(settings))
-    click.get_current_context().exit(run_worker(settings, source, files=files, checked=checked))
+    with probe_port(settings) as port:
+        start = Start(port, _run(settings, check_topics(settings)))
+        code = run_worker(settings, source, files=files, start=start)
+    click.get_current_context().exit(code)
 
 
 @click.group()
@@ -64,7 +65,7 @@ _partitions = click.option(
 @_bootstrap
 @_partitions
 @click.option("--dry-run", is_flag=True, help="Show what would be created.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@json_option()
 def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_json: bool) -> None:
     """Create the missing topics with their partitions and clean-up policy; do not change existing ones.
 
@@ -85,13 +86,13 @@ def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_j
     note(f"{len(created)} topics created at {settings.bootstrap}" if created else "all topics existed already")
     if partitions not in {None, KafkaSettings.from_env(bootstrap=bootstrap).partitions}:
         note(f"set TRUSTFOLD_PARTITIONS={partitions} for every worker, or it will not start on these topics")
-    _tell(differences)
+    _report(differences)
 
 
 @topics.command()
 @_bootstrap
 @_partitions
-@click.option("--json", "as_json", is_flag=True, help="Print all differences as one JSON document.")
+@json_option("Print all differences as one JSON document.")
 def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
     """Compare the topics with trustfold's requirements; list all differences.
 
@@ -104,7 +105,7 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
         write_json({"differences": [asdict(one) for one in differences]})
     elif not differences:
         note(f"all topics at {settings.bootstrap} are as they should be")
-    _tell(differences)
+    _report(differences)
 
 
 @topics.command(name="acls")
@@ -120,7 +121,7 @@ def acls_command(bootstrap: str | None, **who: str) -> None:
         click.echo(line)
 
 
-def _tell(differences: Sequence[Difference]) -> None:
+def _report(differences: Sequence[Difference]) -> None:
     """Print the differences on standard error; exit if one must be fixed."""
     for one in differences:
         if one.chosen:
@@ -134,12 +135,9 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
     if as_json:
         write_json([asdict(one) for one in planned])
         return
-    from rich import box
-    from rich.table import Table
+    from .terminal import lined_table
 
-    table = Table(box=box.HORIZONTALS, pad_edge=False, header_style="bold")
-    for name in ("Topic", "Partitions", "Clean-up"):
-        table.add_column(name, overflow="fold")
+    table = lined_table("Topic", "Partitions", "Clean-up")
     for one in planned:
         table.add_row(one.name, str(one.partitions), str(one.config.get("cleanup.policy", "delete")))
     console().print(table)

@@ -12,25 +12,23 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any
 
-from ..schemas.tool_envelopes import RetryRecord
+from ..schemas.tool_envelopes import ResultStatus, RetryRecord
 from .clock import Clock
-from .control_flow import steers
+from .errors import Passthrough, is_control_flow
 from .failure import CallFailure, cut_off, of_exception, of_result
-from .log import say
+from .interface import Services
+from .log import log_call
 from .metrics import RETRIES
 from .request import Call
-from .services import Services
+from .result import ToolResult
 from .settings import RetryPolicy
 from .streams import is_stream
-from .tool_threads import Outcome, run_in_thread
-
-Function = Callable[..., Any]
-Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
+from .tool_threads import Function, Outcome, Runner, run_in_thread
 
 
 @dataclass(slots=True)
@@ -80,7 +78,7 @@ class Executor:
         """Attempt a call until success or until no retry is allowed; the result is written into `made`.
 
         Raises:
-            BaseException: an exception that is control flow, not a failure; see `control_flow`.
+            BaseException: an exception that is control flow, not a failure; see `errors.is_control_flow`.
         """
         while True:
             made.count += 1
@@ -92,7 +90,7 @@ class Executor:
                 await self._hooks.after(call, made.count, "cancelled")
                 raise
             failure = made.failure
-            made.done = failure is None or not self._is_worth_another(call, failure, made, policy)
+            made.done = failure is None or not self._may_retry(call, failure, made, policy)
             await self._hooks.after(call, made.count, "success" if failure is None else failure.code)
             if failure is None or made.done:
                 return
@@ -105,7 +103,7 @@ class Executor:
             made.retried.append(
                 RetryRecord(attempt=made.count, delay_ms=wait, reason_code=failure.code, latency_ms=latency)
             )
-            self._tell(call, failure, made.count, wait)
+            self._report_retry(call, failure, made.count, wait)
             with self._tracing.retry(call, made.count, wait):
                 await self._clock.sleep(wait)
             if self._gate.is_open(call):
@@ -113,7 +111,7 @@ class Executor:
                 return
             made.done = False
 
-    def _is_worth_another(self, call: Call, failure: CallFailure, made: Attempts, policy: RetryPolicy) -> bool:
+    def _may_retry(self, call: Call, failure: CallFailure, made: Attempts, policy: RetryPolicy) -> bool:
         if not failure.retriable:
             return False
         if not call.may_repeat or (call.running is not None and not call.running.done()):
@@ -155,19 +153,17 @@ class Executor:
                     return None, cut_off(limit)
                 outcome = Outcome(None, error)
         if outcome.error is not None:
-            if steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
+            if is_control_flow(outcome.error, (*self._passthrough, *call.tool.passthrough)):
                 raise outcome.error
             return None, of_exception(outcome.error, call.program, now_ms=self._clock.now_ms())
         return outcome.output, _reported(call, outcome.output, self._clock.now_ms())
 
-    def _tell(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:
+    def _report_retry(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:
         self._metrics.add(RETRIES, self._metrics.tool(call.name), self._metrics.reason(failure.code))
-        say(
+        log_call(
             logging.INFO,
             "tool_call_retry",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
+            call,
             attempt=attempt,
             delayMs=round(wait, 1),
             errorCode=failure.code,
@@ -219,7 +215,24 @@ def is_awaitable(output: object) -> bool:
     return kind is CoroutineType or hasattr(kind, "__await__")
 
 
-async def call_as_is(function: Function, args: Mapping[str, Any], runner: Runner | None) -> Outcome:
+async def call_unguarded(
+    tool_name: str, function: Function, args: Mapping[str, Any], runner: Runner | None, passthrough: Passthrough
+) -> ToolResult:
+    """Kill switch: call a function unguarded and once, publish nothing, and return its result.
+
+    Raises:
+        BaseException: control flow instead of a failure.
+    """
+    made = ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.SUCCESS, attempts=1)
+    made.output, error = await _call_as_is(function, args, runner)
+    if error is not None:
+        if is_control_flow(error, passthrough):
+            raise error
+        made.status, made.exception, made.error = ResultStatus.ERROR, error, of_exception(error).error()
+    return made
+
+
+async def _call_as_is(function: Function, args: Mapping[str, Any], runner: Runner | None) -> Outcome:
     """Call a function unguarded; return its exception instead of raising it, except for control flow."""
     try:
         if inspect.iscoroutinefunction(function):

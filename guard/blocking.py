@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from .errors import GuardError
-from .tool_threads import BLOCKED, HELD, Outcome
+from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner
 
 if TYPE_CHECKING:
-    from .attempts import Function, Runner
     from .interface import GuardInterface
     from .result import ToolResult
 
@@ -99,11 +98,11 @@ class BlockingCalls:
                 self._blocked -= 1
         return serve(self._own_loop() if self._blocked else home, make)
 
-    def close(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Stop the loop if it was started here; `leave` releases its connections first."""
+    def close(self, release: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Stop the loop if it was started here; `release` releases its connections first."""
         own, self._own = self._own, None
         if own is not None:
-            own.wait_for(leave())
+            own.wait_for(release())
             own.stop()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:

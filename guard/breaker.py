@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..schemas.events import BreakerProbeRequested
 from ..schemas.vocabulary import BreakerState
 from .clock import Clock
-from .log import say
+from .log import log_event
 from .metrics import CIRCUITS, TRANSITIONS, Metrics
 from .publisher import Publisher
 from .request import Call
@@ -31,7 +31,7 @@ LOCAL_PAUSE_MS = 30_000.0
 """Milliseconds between probes without a lease after one failed."""
 
 
-class Refused(NamedTuple):
+class CircuitRefusal(NamedTuple):
     """A circuit that refuses a call."""
 
     scope: str
@@ -53,7 +53,7 @@ def circuits_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | Non
         yield scope, circuit
 
 
-def standing_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> Refused | None:
+def refusing_circuit_in(scopes: Iterable[str], circuit_of: Callable[[str], Circuit | None]) -> CircuitRefusal | None:
     """Return the first open circuit of a call; half-open ones admit a probe and are skipped."""
     for scope, circuit in circuits_in(scopes, circuit_of):
         if circuit.state is not BreakerState.HALF_OPEN:
@@ -84,24 +84,24 @@ class BreakerGate:
         self._alone: dict[str, float] = {}
         self._seen: dict[str, BreakerState] = {}
 
-    def standing(self, call: Call) -> Refused | None:
+    def refusing_circuit(self, call: Call) -> CircuitRefusal | None:
         """Return the circuit that refuses this call now, without requesting a lease; None if none does."""
         if self._backend.view.untroubled:
             return None
-        return self.standing_at(call.workspace_id, call.scopes)
+        return self.refusing_circuit_at(call.workspace_id, call.scopes)
 
-    def standing_at(self, workspace: str, scopes: Iterable[str]) -> Refused | None:
-        """Same as `standing`, given workspace and scopes instead of a call."""
-        return standing_in(scopes, lambda scope: self._look(workspace, scope))
+    def refusing_circuit_at(self, workspace: str, scopes: Iterable[str]) -> CircuitRefusal | None:
+        """Same as `refusing_circuit`, given workspace and scopes instead of a call."""
+        return refusing_circuit_in(scopes, lambda scope: self._current(workspace, scope))
 
     def _circuits(self, workspace: str, scopes: Iterable[str]) -> Iterator[tuple[str, Circuit]]:
-        return circuits_in(scopes, lambda scope: self._look(workspace, scope))
+        return circuits_in(scopes, lambda scope: self._current(workspace, scope))
 
     def is_open(self, call: Call) -> bool:
         """Whether a circuit would refuse a further attempt; the circuit that the call probes does not count."""
-        return self.standing(call) is not None
+        return self.refusing_circuit(call) is not None
 
-    async def enter(self, call: Call) -> Refused | None:
+    async def enter(self, call: Call) -> CircuitRefusal | None:
         """Admit a call, or return the circuit that refuses it; scopes that the call probes are stored on the call."""
         if self._backend.view.untroubled:
             return None
@@ -124,7 +124,7 @@ class BreakerGate:
             if place in self._alone:
                 self._alone[place] = self._clock.monotonic_ms() + (LOCAL_PAUSE_MS if failed else 0)
 
-    async def _probe(self, call: Call, scope: str, circuit: Circuit) -> Refused | None:
+    async def _probe(self, call: Call, scope: str, circuit: Circuit) -> CircuitRefusal | None:
         place = f"{call.workspace_id}\x1f{scope}"
         if circuit.holder:
             return _refusal(scope, circuit, "another call is the probe")
@@ -139,7 +139,7 @@ class BreakerGate:
         finally:
             self._asking.discard(place)
 
-    async def _ask(self, call: Call, scope: str, circuit: Circuit) -> Refused | None:
+    async def _ask(self, call: Call, scope: str, circuit: Circuit) -> CircuitRefusal | None:
         """Request the lease and wait for the view to show it: granted, granted to another guard, or a new state."""
         self._publisher.event(
             BreakerProbeRequested,
@@ -165,13 +165,13 @@ class BreakerGate:
                 return _refusal(scope, circuit, "nobody answered the request to probe")
             await self._backend.changed(left)
 
-    def _probe_without_lease(self, place: str, scope: str, circuit: Circuit) -> Refused | None:
+    def _probe_without_lease(self, place: str, scope: str, circuit: Circuit) -> CircuitRefusal | None:
         if self._alone.get(place, 0.0) > self._clock.monotonic_ms():
             return _refusal(scope, circuit, "the last probe failed, and nobody can be asked")
         self._alone[place] = float("inf")  # until `settle` is called
         return None
 
-    def _look(self, workspace: str, scope: str) -> Circuit | None:
+    def _current(self, workspace: str, scope: str) -> Circuit | None:
         place = f"{workspace}\x1f{scope}"
         circuit = self._backend.view.circuit_at(place, self._clock.now_ms())
         if circuit is None and place not in self._seen:
@@ -192,7 +192,9 @@ class BreakerGate:
         self._metrics.add(TRANSITIONS, tool, before, after)
         self._metrics.put(CIRCUITS, tool, before, value=0)
         self._metrics.put(CIRCUITS, tool, after, value=1)
-        say(logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after))
+        log_event(
+            logging.WARNING, "tool_call_circuit_state", toolName=scope, fromState=str(before), breakerState=str(after)
+        )
 
     def after_fork(self, guard_id: str) -> None:
         """Use another guard id than the parent process, and forget its pending requests."""
@@ -203,10 +205,10 @@ class BreakerGate:
         """Note the state of a circuit whose record changed, so that transitions are counted without a call."""
         place = key.removeprefix("breaker:")
         workspace, _, scope = place.partition("\x1f")
-        self._look(workspace, scope)
+        self._current(workspace, scope)
 
 
-def _refusal(scope: str, circuit: Circuit, why: str = "") -> Refused:
+def _refusal(scope: str, circuit: Circuit, why: str = "") -> CircuitRefusal:
     kind, _, name = scope.partition(":")
     record = circuit.record
     rate = f", {record.failure_rate:.0%} of {record.measured} calls failed" if record.measured else ""
@@ -217,4 +219,4 @@ def _refusal(scope: str, circuit: Circuit, why: str = "") -> Refused:
         message = f"the circuit of {kind} '{name}' was opened by an operator{until}; use another tool"
     else:
         message = f"the circuit of {kind} '{name}' is open{until}{rate}; use another tool or try again later"
-    return Refused(scope, circuit.state, message)
+    return CircuitRefusal(scope, circuit.state, message)

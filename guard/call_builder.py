@@ -109,7 +109,8 @@ _NAMES = frozenset(
     }
 )  # fmt: skip
 _PLAIN_OPTIONS = frozenset({"correlation_id", "model_tier", "trace"})
-_HINTS = ("safety_critical", "expected_retry_safe", "timeout_ms")
+_HINTS = CallHints.__struct_fields__
+_HINTS_IN_JSON = dict(zip(_HINTS, CallHints.__struct_encode_fields__, strict=True))
 
 
 def _name(value: Any) -> str | None:
@@ -122,6 +123,19 @@ def _milliseconds(name: str, value: Any) -> float:
     if math.isnan(number):
         raise EnvelopeRejected(f"{name} is no number of milliseconds")
     return max(-MAX_SPAN_MS, min(MAX_SPAN_MS, number))
+
+
+def _hints_in(given: Mapping[str, Any]) -> CallHints:
+    """Return hints given by name; the names are those of the fields, or as in envelopes (`timeoutMs`).
+
+    Raises:
+        EnvelopeRejected: there is no such hint.
+        ValidationError: the value of a hint is invalid.
+    """
+    named = {_HINTS_IN_JSON.get(name, name): value for name, value in given.items()}
+    if unknown := [name for name in named if name not in _HINTS_IN_JSON.values()]:
+        raise EnvelopeRejected(f"hints: there is no {text_of(unknown[0])[:40]!r}; there are {', '.join(_HINTS)}")
+    return msgspec.convert(named, CallHints)
 
 
 def _apply(call: Call, given: dict[str, Any]) -> None:
@@ -152,7 +166,7 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR091
             raise EnvelopeRejected("recursion_depth must be a whole number from 0 to 1000000")
         call.recursion_depth = value
     elif name == "hints":
-        call.hints = msgspec.convert(value, CallHints) if isinstance(value, Mapping) else value
+        call.hints = _hints_in(value) if isinstance(value, Mapping) else value
         if missing := [hint for hint in _HINTS if not hasattr(call.hints, hint)]:
             raise EnvelopeRejected(f"hints have no {missing[0]}; use CallHints, or an object with its fields")
         if call.hints is not None and call.hints.timeout_ms is not None:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from .attempts import Function
+from .tool_threads import Function
 
 if TYPE_CHECKING:
     from .result import ToolResult

@@ -25,7 +25,8 @@ from ..projections.calls.classify import (
     speaks_of_security,
 )
 from ..projections.calls.errors import neutral_reason
-from ..schemas.vocabulary import Severity
+from ..schemas.tool_envelopes import ResultError
+from ..schemas.vocabulary import BreakerState, Severity
 from .json_view import kind_of, text_of
 
 RETRIABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -86,6 +87,16 @@ class CallFailure(NamedTuple):
     retry_after_ms: float = 0.0
     exception: BaseException | None = None
     neutral: str = ""
+
+    def error(self, breaker_state: BreakerState | None = None) -> ResultError:
+        """Return the failure as the error of a result."""
+        return ResultError(
+            code=self.code,
+            message=self.message or self.type or "the tool reported a failure",
+            retriable=self.retriable,
+            terminal=not self.retriable,
+            breaker_state=breaker_state,
+        )
 
 
 def of_exception(error: BaseException, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure:

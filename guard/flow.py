@@ -17,23 +17,24 @@ import msgspec
 from ..projections.calls.keys import in_quotes
 from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
-from ..schemas.vocabulary import BreakerState, Status
-from .attempts import Attempts, Executor, Function, Runner
-from .control_flow import steers
-from .failure import CallFailure, of_exception
+from ..schemas.vocabulary import Status
+from .attempts import Attempts, Executor
+from .errors import is_control_flow
+from .failure import of_exception
 from .guarantees import Spending
-from .idempotency.coalescer import Joiner
+from .idempotency.coalescer import Coalescer
+from .interface import Services
 from .json_view import is_big
-from .log import LOGGER, say
+from .log import LOGGER, log_call
 from .metrics import CALLS, SHADOW
 from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message
 from .publisher import Digest, Ending
 from .request import Call
 from .result import ToolResult, refusal
-from .services import Services
 from .settings import RetryPolicy
 from .state_cache import SESSION_SCOPE, Trust
 from .streams import is_stream, relay
+from .tool_threads import Function, Runner
 
 _ONCE = RetryPolicy(max_attempts=1)
 
@@ -41,15 +42,15 @@ _ONCE = RetryPolicy(max_attempts=1)
 class CallFlow:
     """Runs the flow of calls of one guard."""
 
-    def __init__(self, services: Services, joiner: Joiner, executor: Executor) -> None:
-        """Use `joiner` to coalesce calls and `executor` to run attempts; `permission` is consulted if it is set."""
+    def __init__(self, services: Services, coalescer: Coalescer, executor: Executor) -> None:
+        """Use `coalescer` to coalesce calls and `executor` to run attempts; `permission` is consulted if it is set."""
         self.permission: PermissionWrapper | None = None
         self._backend = services.backend
         self._settings = services.settings
         self._clock = services.clock
         self._publisher = services.publisher
         self._gate = services.gate
-        self._joiner = joiner
+        self._coalescer = coalescer
         self._executor = executor
         self._hooks = services.hooks
         self._metrics = services.metrics
@@ -68,13 +69,13 @@ class CallFlow:
 
         Raises:
             BaseException: control flow instead of a failure: the caller's cancellation, an interrupt; see
-                `control_flow`.
+                `errors.is_control_flow`.
         """
         with self._tracing.call(call) as span:
             try:
                 result = await self._run(call, function, spending, trust, runner)
             finally:  # control-flow exceptions pass here, too
-                await self._give_back(call)
+                await self._release_approvals(call)
                 if spending is not None:
                     spending.reserved_usd -= call.notes.get("reserved", 0.0)
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
@@ -82,7 +83,7 @@ class CallFlow:
                 result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
             if spending is not None and "reserved" in call.notes:
                 spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
-            self._account(call, result)
+            self._count_and_log(call, result)
             self._tracing.ended(span, call, result)
         return result
 
@@ -98,23 +99,23 @@ class CallFlow:
             refused = self._within_limits(call, spending)
             if refused is not None:
                 return await self._refuse(call, refused)
-        held = trust(call)
-        if held is not None or self.permission is not None or call.approved is False:
-            error = await self._permitted(call, held)
+        known = trust(call)
+        if known is not None or self.permission is not None or call.approved is False:
+            error = await self._permitted(call, known)
             if error is not None:
                 return await self._refuse(call, error, by_user=error.code == "denied")
         if call.given_key is None:
             call.given_key = self._hooks.key_of(call)
-        key = self._joiner.key_for(call, function)
+        key = self._coalescer.key_for(call, function)
 
-        async def go_through() -> ToolResult:
-            return await self._go_through(call, function, spending, runner)
+        async def make_call() -> ToolResult:
+            return await self._make_call(call, function, spending, runner)
 
         if key is None or self._settings.shadow:
-            return await go_through()
-        result = await self._joiner.join(call, key, go_through)
-        await self._give_back(call)  # another run has answered
-        if result.from_cache or (result.attempts == 0 and not call.notes.get("told")):
+            return await make_call()
+        result = await self._coalescer.coalesce(call, key, make_call)
+        await self._release_approvals(call)  # another run has answered
+        if result.from_cache or (result.attempts == 0 and not call.notes.get("refused")):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
                 status = Status.SUCCESS if result.ok else Status(str(result.status))
@@ -129,12 +130,10 @@ class CallFlow:
         cost = _expected_cost(call)
         checked = spending.check(self._clock.monotonic_ms(), cost_usd=cost, recursive=bool(call.recursion_depth))
         for one in checked.violations:
-            say(
+            log_call(
                 logging.WARNING,
                 "guarantee_violated",
-                requestId=call.request_id,
-                toolName=call.name,
-                sessionKey=call.session_id,
+                call,
                 guarantee=one.limit,
                 kind=one.kind,
                 used=one.used,
@@ -186,7 +185,7 @@ class CallFlow:
         try:
             answer = await self.permission.decide(call.name, call.args, trust, call_id=call.call_id)
         except Exception as error:  # noqa: BLE001 - a plugin that cannot answer has not said yes
-            say(logging.ERROR, "permission_failed", toolName=call.name, errorCode=type(error).__name__)
+            log_call(logging.ERROR, "permission_failed", call, errorCode=type(error).__name__)
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         return self._answered(call, trust, answer)
 
@@ -213,25 +212,25 @@ class CallFlow:
             return False
         now = self._clock.now_ms()
         given = self._backend.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now)
-        if not given or self._gate.standing(call) is not None:
+        if not given or self._gate.refusing_circuit(call) is not None:
             return False
         claimed = call.notes["claimed"] = []
         for approval in given:
-            record = await self._joiner.claim_once(f"approval:{approval.id}", call, approval.until_ms - now)
+            record = await self._coalescer.claim_once(f"approval:{approval.id}", call, approval.until_ms - now)
             if record is None:
-                await self._give_back(call)
+                await self._release_approvals(call)
                 return False
             claimed.append(record)
         call.notes["approval"] = {"needed": True, "granted": True, "by": "operator"}
         call.notes["approvals"] = tuple(approval.id for approval in given)
         return True
 
-    async def _give_back(self, call: Call) -> None:
+    async def _release_approvals(self, call: Call) -> None:
         """Release the approvals that a call claimed but did not use."""
         if claimed := call.notes.pop("claimed", None):
             call.notes.pop("approvals", None)
             call.notes.pop("approval", None)
-            await self._joiner.give_back(call, claimed)
+            await self._coalescer.release(call, claimed)
 
     def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Decide about a call that needs approval where nobody can be asked."""
@@ -257,71 +256,53 @@ class CallFlow:
             return False
         call.notes.setdefault("shadow", []).append(code)
         self._metrics.add(SHADOW, self._metrics.tool(call.name), code)
-        fields = {"requestId": call.request_id, "toolName": call.name, "errorCode": code}
-        say(logging.INFO, "tool_call_blocked", **fields, shadow=True)
+        log_call(logging.INFO, "tool_call_blocked", call, errorCode=code, shadow=True)
         return True
 
     async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Answer a call without making it."""
-        await self._give_back(call)
-        call.notes["told"] = True
+        await self._release_approvals(call)
+        call.notes["refused"] = True
         await self._hooks.around(call, error.code)
         self._publisher.refused(call, error.code, by_user=by_user)
         status = ResultStatus.CIRCUIT_OPEN if error.code == "circuit_open" else ResultStatus.ERROR
-        say(
-            logging.WARNING,
-            "tool_call_blocked",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            correlationId=call.correlation_id,
-            errorCode=error.code,
-            breakerState=error.breaker_state,
-        )
-        made = ToolResult(request_id=call.request_id, tool_name=call.name, status=status, error=error)
+        log_call(logging.WARNING, "tool_call_blocked", call, errorCode=error.code, breakerState=error.breaker_state)
+        made = call.result(status, error=error)
         if "plan" in call.notes:
             made.metadata["plan"] = call.notes["plan"]
         return made
 
     # --- the call itself ----------------------------------------------------------------------------------------------
 
-    async def _go_through(
+    async def _make_call(
         self, call: Call, function: Function, spending: Spending | None, runner: Runner | None
     ) -> ToolResult:
         if self._settings.enforce_breakers:
             if self._settings.shadow:
-                standing = self._gate.standing(call)
-                if standing is not None:
+                refusing = self._gate.refusing_circuit(call)
+                if refusing is not None:
                     self._shadowed(call, "circuit_open")
             else:
-                standing = await self._gate.enter(call)
-                if standing is not None:
-                    error = refusal("circuit_open", standing.message)
-                    return await self._refuse(call, msgspec.structs.replace(error, breaker_state=standing.state))
+                refusing = await self._gate.enter(call)
+                if refusing is not None:
+                    error = refusal("circuit_open", refusing.message)
+                    return await self._refuse(call, msgspec.structs.replace(error, breaker_state=refusing.state))
         policy = self._policy(call)
         call.notes.pop("claimed", None)  # its approvals are consumed
         self._publisher.started(call, self._time_allowed(call, policy))
-        say(
-            logging.DEBUG,
-            "tool_call_start",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            idempotencyKeyHash=call.notes.get("key_fingerprint"),
-            correlationId=call.correlation_id,
-        )
+        log_call(logging.DEBUG, "tool_call_start", call)
         made = Attempts()
         try:
             await self._executor.run(call, function, policy, runner, made)
             if is_stream(made.output):
-                return self._hand_over(call, made, spending)
+                return self._return_stream(call, made, spending)
             digest = await self._digest(made)
         except BaseException:
             if made.done and not is_stream(made.output):
                 # The call was cut off after the tool had run for the last time: its result still counts.
                 call.ended = self._conclude(call, made, spending, None)
             else:
-                self._cut_off(call, made.count)
+                self._publish_cancelled(call, made.count)
             raise
         return self._conclude(call, made, spending, digest)
 
@@ -333,13 +314,13 @@ class CallFlow:
             return self._publisher.digest_of(made.output)
         return await asyncio.to_thread(self._publisher.digest_of, made.output)
 
-    def _cut_off(self, call: Call, attempts: int) -> None:
+    def _publish_cancelled(self, call: Call, attempts: int) -> None:
         """Publish that a call was cut off, or raised a control-flow exception: neither success nor failure."""
         self._gate.settle(call, failed=False)
         took = self._clock.monotonic_ms() - call.began_ms
         self._publisher.finished(call, Ending(Status.CANCELLED, attempts=attempts, duration_ms=took))
 
-    def _hand_over(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
+    def _return_stream(self, call: Call, made: Attempts, spending: Spending | None) -> ToolResult:
         """Return a generator to the caller; the call ends when the generator ends."""
         loop = asyncio.get_running_loop()
         call.stream = over = loop.create_future()
@@ -347,18 +328,18 @@ class CallFlow:
         def end(error: BaseException | None) -> None:
             if error is None:
                 result = self._conclude(call, made, spending, None)
-            elif steers(error, (*self._settings.passthrough, *call.tool.passthrough)):
-                self._cut_off(call, made.count)
+            elif is_control_flow(error, (*self._settings.passthrough, *call.tool.passthrough)):
+                self._publish_cancelled(call, made.count)
                 result = self._unfinished(call, made)
             else:
                 made.failure = of_exception(error, call.program, now_ms=self._clock.now_ms())
                 result = self._conclude(call, made, spending, None)
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_resolve, over, result)
+                loop.call_soon_threadsafe(_set_result, over, result)
 
         def leave() -> None:
-            self._cut_off(call, made.count)
-            _resolve(over, self._unfinished(call, made))
+            self._publish_cancelled(call, made.count)
+            _set_result(over, self._unfinished(call, made))
 
         def ended(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `streams.Ended`
             if not left:
@@ -369,22 +350,13 @@ class CallFlow:
                 loop.call_soon_threadsafe(leave)
 
         stream, made.output = relay(made.output, ended), None
-        return ToolResult(
-            request_id=call.request_id,
-            tool_name=call.name,
-            status=ResultStatus.SUCCESS,
-            output=stream,
-            attempts=made.count,
-            retried_by=tuple(made.retried),
-        )
+        return call.result(ResultStatus.SUCCESS, output=stream, attempts=made.count, retried_by=tuple(made.retried))
 
     def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
         """Settle a stream that was not read to its end: calls with the same key may run it again."""
         message = "the stream was not read to its end"
         error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
-        return ToolResult(
-            request_id=call.request_id, tool_name=call.name, status=ResultStatus.ERROR, error=error, attempts=made.count
-        )
+        return call.result(ResultStatus.ERROR, error=error, attempts=made.count)
 
     def _policy(self, call: Call) -> RetryPolicy:
         if self._settings.shadow:
@@ -424,43 +396,27 @@ class CallFlow:
             cost_usd=cost,
         )
         self._publisher.finished(call, ending)
-        return ToolResult(
-            request_id=call.request_id,
-            tool_name=call.name,
-            status=status,
+        refusing = self._gate.refusing_circuit(call) if failure is not None else None
+        return call.result(
+            status,
             output=made.output,
-            error=None if failure is None else self._error(call, failure),
+            error=failure.error(refusing.state if refusing is not None else None) if failure is not None else None,
             attempts=made.count,
             retried_by=tuple(made.retried),
             exception=failure.exception if failure is not None else None,
         )
 
-    def _error(self, call: Call, failure: CallFailure) -> ResultError:
-        standing = self._gate.standing(call)
-        state: BreakerState | None = standing.state if standing is not None else None
-        return ResultError(
-            code=failure.code,
-            message=failure.message or failure.type or "the tool reported a failure",
-            retriable=failure.retriable,
-            terminal=not failure.retriable,
-            breaker_state=state,
-        )
-
-    def _account(self, call: Call, result: ToolResult) -> None:
+    def _count_and_log(self, call: Call, result: ToolResult) -> None:
         scope = "cached" if result.from_cache else "refused" if result.refused else "called"
         tool, status = self._metrics.tool(call.name), str(result.status)
         self._metrics.add(CALLS, tool, status, scope)
         self._metrics.observe(result.duration_ms, tool, status)
         if not LOGGER.isEnabledFor(logging.DEBUG):
             return
-        say(
+        log_call(
             logging.DEBUG,
             "tool_call_end",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            idempotencyKeyHash=call.notes.get("key_fingerprint"),
-            correlationId=call.correlation_id,
+            call,
             state=status,
             attempt=result.attempts,
             elapsedMs=round(result.duration_ms, 3),
@@ -496,7 +452,7 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
         try:
             cost = cost(made.output)
         except Exception as error:  # noqa: BLE001 - a tool's own reckoning must not break its call
-            say(logging.ERROR, "cost_failed", toolName=call.name, errorCode=type(error).__name__)
+            log_call(logging.ERROR, "cost_failed", call, errorCode=type(error).__name__)
             return call.cost_usd
     elif call.cost_usd is not None:
         cost = None
@@ -511,6 +467,6 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
     return number if 0 <= number < 1e12 else call.cost_usd
 
 
-def _resolve(over: asyncio.Future[ToolResult], result: ToolResult) -> None:
+def _set_result(over: asyncio.Future[ToolResult], result: ToolResult) -> None:
     if not over.done():
         over.set_result(result)

@@ -17,8 +17,8 @@ from weakref import WeakSet, WeakValueDictionary
 from ..errors import ConfigError
 from ..rules.rules import Rules
 from ..schemas.tool_envelopes import ResultStatus, ToolCallEnvelope
-from .attempts import Executor, Function, Runner
-from .backends.choice import backend_at, nowhere
+from .attempts import Executor, call_unguarded
+from .backends import backend_at, disabled_backend
 from .blocking import BlockingCalls
 from .breaker import BreakerGate
 from .call_builder import CallBuilder, options_of
@@ -27,12 +27,12 @@ from .decorators import guarded
 from .errors import UNKNOWN_TOOL, EnvelopeRejected
 from .flow import CallFlow
 from .hooks import Hooks
-from .idempotency.coalescer import Joiner
+from .idempotency.coalescer import Coalescer
 from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.memory import InMemoryDedupeStore
+from .interface import Services
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
-from .passthrough import call_unguarded
 from .permission import PermissionWrapper
 from .policy import Checking
 from .privacy import Privacy
@@ -40,10 +40,10 @@ from .publisher import Publisher
 from .reports import Reporting
 from .request import NO_SESSION, Call, check_call, is_name, read_envelope
 from .result import ToolResult, refused_envelope, rejected_call
-from .services import Services
 from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .state_cache import StateView
+from .tool_threads import Function, Runner
 from .tools import Tool, ToolRegistry
 from .tracing import Tracing
 
@@ -105,9 +105,11 @@ class ToolGuard(Checking, Reporting):
             self.store = FallbackDedupeStore(self.store, self.clock)
         self.publisher = Publisher(backend, settings, self.clock, self.privacy)
         self._gate = BreakerGate(backend, self.publisher, settings, self.clock, self.metrics, self.guard_id)
-        self._joiner = Joiner(self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough)
-        self.metrics.ask(INFLIGHT, self._joiner.inflight)
-        self.metrics.ask(INFO, self._effects)
+        self._coalescer = Coalescer(
+            self.store, settings.dedupe, self.privacy, self.clock, self.metrics, settings.passthrough
+        )
+        self.metrics.read_gauge_from(INFLIGHT, self._coalescer.inflight)
+        self.metrics.read_gauge_from(INFO, self._effects)
         self._blocking: BlockingCalls | None = None
         self.home: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -122,7 +124,7 @@ class ToolGuard(Checking, Reporting):
             metrics=self.metrics,
             tracing=Tracing(enabled=settings.tracing),
         )
-        self._flow = CallFlow(services, self._joiner, Executor(services, draw))
+        self._flow = CallFlow(services, self._coalescer, Executor(services, draw))
         self.permission = permission
         _GUARDS.add(self)
 
@@ -133,7 +135,7 @@ class ToolGuard(Checking, Reporting):
         self.backend.after_fork()
         self.store.after_fork()
         self._gate.after_fork(self.guard_id)
-        self._joiner.after_fork()
+        self._coalescer.after_fork()
         self._blocking = None
         self.home = None
 
@@ -190,7 +192,7 @@ class ToolGuard(Checking, Reporting):
         chosen = GuardSettings.from_env(**settings)
         metrics = Metrics()
         if not chosen.enabled:
-            return cls(nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
+            return cls(disabled_backend(metrics), chosen, store=store, permission=permission, metrics=metrics)
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
         guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
@@ -231,7 +233,7 @@ class ToolGuard(Checking, Reporting):
         metrics = Metrics()
         if not chosen.enabled:
             # The kill switch must work without Kafka.
-            return cls(nowhere(metrics), chosen, store=store, permission=permission, metrics=metrics)
+            return cls(disabled_backend(metrics), chosen, store=store, permission=permission, metrics=metrics)
         backend = backend_at(
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
         )
@@ -349,7 +351,7 @@ class ToolGuard(Checking, Reporting):
 
         Raises:
             BaseException: control flow instead of a failure of the tool: a cancellation, an interrupt of a graph, a
-                request for approval; see `control_flow`.
+                request for approval; see `errors.is_control_flow`.
         """
         if function is None:
             function = self.tools.get(tool_name).function if is_name(tool_name) else None
@@ -476,9 +478,9 @@ class ToolGuard(Checking, Reporting):
             return
         self._closed = True
         if self._blocking is not None:
-            self._blocking.close(self._joiner.leave_loop)
+            self._blocking.close(self._coalescer.close_connections)
         await self.backend.close()
-        await self._joiner.leave_loop()
+        await self._coalescer.close_connections()
         await self.store.close()
 
     async def __aenter__(self) -> Self:

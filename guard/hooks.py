@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from .log import say
+from .log import log_event
 from .request import Call
 
 
@@ -64,7 +64,7 @@ class Hooks:
                 if key := hook(call):
                     return str(key)
             except Exception as error:  # noqa: BLE001 - see the module
-                _complain(hook, error)
+                _log_failure(hook, error)
         return None
 
     async def before(self, call: Call, attempt: int) -> None:
@@ -90,9 +90,9 @@ async def _run(hooks: list[Hook], moment: Moment) -> None:
             if inspect.isawaitable(given):
                 await given
         except Exception as error:  # noqa: BLE001 - see the module
-            _complain(hook, error)
+            _log_failure(hook, error)
 
 
-def _complain(hook: object, error: Exception) -> None:
+def _log_failure(hook: object, error: Exception) -> None:
     name = getattr(hook, "__qualname__", type(hook).__name__)
-    say(logging.ERROR, "hook_failed", hook=name, errorCode=type(error).__name__)
+    log_event(logging.ERROR, "hook_failed", hook=name, errorCode=type(error).__name__)

@@ -1,27 +1,32 @@
-"""Interface of a guard for its parts: sessions, permission, blocking calls and resilient calls.
+"""What the parts of a guard see of it: an interface for sessions and plugins, and the services of each call's steps.
 
-`ToolGuard` implements it; the parts import this module instead of `guard.py`, which imports them.
+The parts import this module instead of `guard.py`, which imports them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .attempts import Function, Runner
 from .backends.base import Backend
+from .breaker import BreakerGate
 from .clock import Clock
+from .hooks import Hooks
+from .metrics import Metrics
 from .privacy import Privacy
 from .publisher import Publisher
 from .result import ToolResult
 from .settings import GuardSettings
 from .state_cache import StateView, Trust
+from .tool_threads import Function, Runner
 from .tools import ToolRegistry
+from .tracing import Tracing
 
 
 class GuardInterface(Protocol):
-    """Attributes and methods of a guard that its parts use; meanings as in `ToolGuard`."""
+    """Attributes and methods of a guard that sessions, plugins and resilient calls use; meanings as in `ToolGuard`."""
 
     settings: GuardSettings
     backend: Backend
@@ -69,3 +74,28 @@ class GuardInterface(Protocol):
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None
     ) -> bool:
         """Report a success of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Parts of one guard that the steps of a call share; created once per guard.
+
+    Attributes:
+        backend: transport of events, states and decisions.
+        settings: settings of all calls.
+        clock: clock of the guard.
+        publisher: creates and sends events.
+        gate: circuit gate.
+        hooks: hooks of the platform.
+        metrics: counters.
+        tracing: spans of OpenTelemetry.
+    """
+
+    backend: Backend
+    settings: GuardSettings
+    clock: Clock
+    publisher: Publisher
+    gate: BreakerGate
+    hooks: Hooks
+    metrics: Metrics
+    tracing: Tracing

@@ -1,7 +1,6 @@
 """Log of a guard: one JSON object a line, on the logger `trustfold.guard`.
 
 See docs/design/guard.md#logs-metrics-and-traces.
-
 Only names, codes, numbers and digests are logged, never arguments, results or messages, so no secret is logged.
 """
 
@@ -12,14 +11,15 @@ from typing import Any
 
 import orjson
 
+from ..security.redaction import redact_text
 from .json_view import json_view, text_of
-from .redaction import redact_text
+from .request import Call
 
 LOGGER = logging.getLogger("trustfold.guard")
 LOGGER.addHandler(logging.NullHandler())  # a library: where nobody has set up logging, nothing is printed
 
 
-def say(level: int, event: str, **fields: Any) -> None:
+def log_event(level: int, event: str, **fields: Any) -> None:
     """Log an event with its fields; fields that are None are omitted."""
     if not LOGGER.isEnabledFor(level):
         return
@@ -33,3 +33,18 @@ def say(level: int, event: str, **fields: Any) -> None:
     except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits
         line = orjson.dumps(json_view({"event": event, **shown})).decode()
     LOGGER.log(level, "%s", line)
+
+
+def log_call(level: int, event: str, call: Call, **fields: Any) -> None:
+    """Log an event about a call, with the ids that name the call."""
+    if LOGGER.isEnabledFor(level):
+        log_event(
+            level,
+            event,
+            requestId=call.request_id,
+            toolName=call.name,
+            sessionKey=call.session_id,
+            idempotencyKeyHash=call.notes.get("key_fingerprint"),
+            correlationId=call.correlation_id,
+            **fields,
+        )

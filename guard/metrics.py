@@ -77,7 +77,7 @@ class Metrics:
         self._values: dict[tuple[str, tuple[str, ...]], float] = {}
         self._histograms: dict[tuple[str, ...], list[float]] = {}
         self._tools: set[str] = set()
-        self._asked: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+        self._sources: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
         self._lock = Lock()
 
     def after_fork(self) -> None:
@@ -112,9 +112,9 @@ class Metrics:
         with self._lock:
             self._values[family.name, labels] = value
 
-    def ask(self, family: Family, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+    def read_gauge_from(self, family: Family, values: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Register `values` as the source of a gauge; it is called when the metrics are read."""
-        self._asked[family.name] = values
+        self._sources[family.name] = values
 
     def observe(self, milliseconds: float, *labels: str) -> None:
         """Record a duration in the histogram."""
@@ -138,8 +138,8 @@ class Metrics:
         """Yield every sample: family, name, labels and value; histograms as cumulative buckets, sum and count."""
         with self._lock:
             values, histograms = dict(self._values), {key: list(counts) for key, counts in self._histograms.items()}
-        for asked, ask in self._asked.items():
-            values |= {(asked, labels): value for labels, value in ask().items()}
+        for name, source in self._sources.items():
+            values |= {(name, labels): value for labels, value in source().items()}
         for family in FAMILIES:
             if family is DURATION:
                 for labels, counts in histograms.items():
@@ -152,10 +152,10 @@ class Metrics:
     def text(self) -> str:
         """Return all metrics in the Prometheus text format."""
         lines: list[str] = []
-        told: set[str] = set()
+        described: set[str] = set()
         for family, name, labels, value in self.samples():
-            if family.name not in told:
-                told.add(family.name)
+            if family.name not in described:
+                described.add(family.name)
                 lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
             shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
             lines.append(f"{name}{{{shown}}} {value:g}")

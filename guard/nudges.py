@@ -14,7 +14,7 @@ from typing import Any
 
 from ..schemas.decisions import NudgeIssued
 from ..schemas.vocabulary import Lane
-from .log import say
+from .log import log_event
 
 MAX_WAITING = 100
 """Number of nudges kept for a slow reader; the oldest are dropped first, as they are out of date."""
@@ -52,10 +52,10 @@ class NudgeInbox:
         self._for_messages: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._for_readers: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._ids: deque[str] = deque(maxlen=10 * MAX_WAITING)
-        self._arrived: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._readers: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._closed = False
 
-    def take(self, nudge: NudgeIssued) -> None:
+    def deliver(self, nudge: NudgeIssued) -> None:
         """Deliver a nudge once; thread-safe."""
         if nudge.id in self._ids:
             return
@@ -70,8 +70,8 @@ class NudgeInbox:
             try:
                 callback(nudge.message)
             except Exception as error:  # noqa: BLE001 - a callback's fault must not stop the follower
-                say(logging.ERROR, "nudge_callback_failed", lane=str(nudge.lane), errorCode=type(error).__name__)
-        self._ring()
+                log_event(logging.ERROR, "nudge_callback_failed", lane=str(nudge.lane), errorCode=type(error).__name__)
+        self._wake_readers()
 
     def resume(self) -> None:
         """End the pause, after the user took over or said to continue."""
@@ -94,27 +94,27 @@ class NudgeInbox:
 
     async def __aiter__(self) -> AsyncIterator[NudgeIssued]:
         """Yield nudges as they arrive, until the session ends."""
-        bell = asyncio.Event()
-        place = (asyncio.get_running_loop(), bell)
-        self._arrived.append(place)
+        arrived = asyncio.Event()
+        place = (asyncio.get_running_loop(), arrived)
+        self._readers.append(place)
         try:
             while True:
                 while self._for_readers:
                     yield self._for_readers.popleft()
                 if self._closed:
                     return
-                bell.clear()
+                arrived.clear()
                 if not self._for_readers and not self._closed:
-                    await bell.wait()
+                    await arrived.wait()
         finally:
-            self._arrived.remove(place)
+            self._readers.remove(place)
 
     def close(self) -> None:
         """Close the inbox; iterators end."""
         self._closed = True
-        self._ring()
+        self._wake_readers()
 
-    def _ring(self) -> None:
-        for loop, bell in list(self._arrived):
+    def _wake_readers(self) -> None:
+        for loop, arrived in list(self._readers):
             if not loop.is_closed():
-                loop.call_soon_threadsafe(bell.set)
+                loop.call_soon_threadsafe(arrived.set)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..schemas.codec import rfc3339
 from ..schemas.public_state import TrustUpdated
 from ..schemas.vocabulary import TrustState
-from .breaker import Refused, standing_in
+from .breaker import CircuitRefusal, refusing_circuit_in
 from .clock import Clock
 from .errors import EnvelopeRejected
 from .json_view import sent_form
@@ -51,12 +51,12 @@ ALLOWED = Decision(allowed=True)
 APPROVED = Decision(allowed=True, code="approved")
 
 
-def decide(tool_name: str, trust: Trust | None, standing: Refused | None, *, shadow: bool = False) -> Decision:
+def decide(tool_name: str, trust: Trust | None, refusing: CircuitRefusal | None, *, shadow: bool = False) -> Decision:
     """Decide about a call by its trust and its circuits: refused, fast-failed, needs approval, or allowed."""
     if trust is not None and is_refused(trust):
         return Decision(shadow, code=str(trust.state), message=refusal_message(tool_name, trust))
-    if standing is not None:
-        return Decision(shadow, code="circuit_open", message=standing.message)
+    if refusing is not None:
+        return Decision(shadow, code="circuit_open", message=refusing.message)
     if trust is not None and must_ask(trust):
         return Decision(allowed=True, ask=True, code="approval_required", message=refusal_message(tool_name, trust))
     return ALLOWED
@@ -73,10 +73,10 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     if view.untroubled:
         return ALLOWED, call.key.fine
     trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
-    standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
-    decision = decide(call.name, trust, standing)
-    if standing is not None and decision.code == "circuit_open":
-        return decision, standing.scope
+    refusing = refusing_circuit_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
+    decision = decide(call.name, trust, refusing)
+    if refusing is not None and decision.code == "circuit_open":
+        return decision, refusing.scope
     if trust is None or decision is ALLOWED:
         return decision, call.key.fine
     if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms):
@@ -126,7 +126,7 @@ class Checking:
         else:
             trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
         scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        found = decide(tool_name, trust, self._gate.standing_at(workspace, scopes), shadow=settings.shadow)
+        found = decide(tool_name, trust, self._gate.refusing_circuit_at(workspace, scopes), shadow=settings.shadow)
         if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
             user = (session or settings).user_id
             if view.approvals(workspace, keys, user, self.clock.now_ms()):

@@ -6,6 +6,7 @@ See docs/design/guard.md#privacy.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -14,10 +15,16 @@ import msgspec
 import orjson
 
 from ..projections.calls import fingerprints
-from .redaction import redact, redact_text, secrets_in
+from ..schemas.events import ErrorInfo
+from ..schemas.vocabulary import Severity
+from ..security.redaction import MAX_DEPTH, is_secret_name, redact, redact_text, secret_spans
+from .failure import CallFailure
 
 MAX_TEXT = 500
 """Longest published error message, in characters."""
+
+MIN_KNOWN = 4
+"""Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere."""
 
 _DIGEST_HEX = 32
 
@@ -71,6 +78,24 @@ class Privacy:
         """Return a short text such as an error code, without secrets."""
         return redact_text(text[:limit], secrets_in(args))
 
+    def error(self, failure: CallFailure, args: Mapping[str, Any], kind: str, severity: Severity | None) -> ErrorInfo:
+        """Return the published form of a failure; texts that `args` contain as secrets are removed.
+
+        Args:
+            failure: the failure.
+            args: arguments of the call.
+            kind: published type.
+            severity: published severity; None if a reader can classify the failure by its message.
+        """
+        return ErrorInfo(
+            type=self.word(kind, args) or None,
+            message=self.message(failure.message, args) or None,
+            http_status=failure.http_status,
+            code=self.word(failure.code, args) or None,
+            retriable=failure.retriable,
+            severity=severity,
+        )
+
 
 def canonical(value: Any) -> bytes:
     """Encode any value as JSON with sorted keys; values that JSON cannot hold become text."""
@@ -86,3 +111,32 @@ def canonical(value: Any) -> bytes:
 def is_private_key_of(failure_key: str) -> bool:
     """Whether a failure key contains a secret (in a path or a host)."""
     return redact_text(failure_key) != failure_key
+
+
+def secrets_in(value: Any, depth: int = 0) -> list[str]:
+    """Return secrets in arguments, longest first, so that texts about the call can be searched for them.
+
+    These are the values of fields with secret names, and what the patterns of `security.redaction` find: an error
+    message may repeat a password without naming it.
+    """
+    found: set[str] = set()
+    _collect(value, found, depth, secret=False)
+    return sorted(found, key=len, reverse=True)
+
+
+def _collect(value: Any, found: set[str], depth: int, *, secret: bool) -> None:
+    if depth >= MAX_DEPTH:
+        return
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _collect(inner, found, depth + 1, secret=secret or is_secret_name(str(name)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _collect(inner, found, depth + 1, secret=secret)
+    elif secret and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if len(text := str(value)) >= MIN_KNOWN:
+            found.add(text)
+    elif isinstance(value, str):
+        for text in secret_spans(value):
+            found.add(text) if len(text) >= 2 * MIN_KNOWN else None
+            found.update(part for part in re.split(r"[\s:=@&?'\"]+", text) if len(part) >= 2 * MIN_KNOWN)

@@ -17,12 +17,12 @@ import msgspec
 from ..projections.calls.errors import neutral_reason
 from ..schemas import events as ev
 from ..schemas.vocabulary import Severity, Status, ToolClass
+from ..security.redaction import redact_text
 from .clock import Clock, new_id
 from .failure import CallFailure
 from .json_view import clean_text, json_form, text_of
-from .log import say
+from .log import log_event
 from .privacy import Privacy
-from .redaction import redact_text
 from .request import Call
 from .settings import GuardSettings
 
@@ -97,13 +97,15 @@ class Publisher:
         event_id = new_id(now)
         try:
             for name, value in values.items():
-                if value is not None:
+                if type(value) is str and (most := _LONGEST_NAME.get(name)):
+                    values[name] = _name(value, most) or _INSTEAD_OF_EMPTY.get(name)
+                elif value is not None:
                     values[name] = _field(name, value)
             event = kind(
                 schema_version=SCHEMA_VERSION, id=event_id, time=datetime.fromtimestamp(now / 1000, UTC), **values
             )
         except Exception as error:  # noqa: BLE001 - as below
-            self._lose(error)
+            self._count_lost(error)
         else:
             self.send(event)
         return event_id
@@ -113,11 +115,11 @@ class Publisher:
         try:
             self._backend.publish(record)
         except Exception as error:  # noqa: BLE001 - a fault of reporting must not become one of the call
-            self._lose(error)
+            self._count_lost(error)
 
-    def _lose(self, error: Exception) -> None:
+    def _count_lost(self, error: Exception) -> None:
         self.lost += 1
-        say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+        log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
 
     def digest_of(self, output: Any) -> Digest | None:
         """Return digest and size of a result; None if it has none."""
@@ -125,7 +127,7 @@ class Publisher:
             plain, raw = json_form(output)
             digest, size = self.privacy.result_digest(plain)
         except Exception as error:  # noqa: BLE001 - a result that cannot be digested is a result all the same
-            self._lose(error)
+            self._count_lost(error)
             return None
         return digest, max(size, len(raw))
 
@@ -134,7 +136,7 @@ class Publisher:
         try:
             self._started(call, deadline_ms)
         except Exception as error:  # noqa: BLE001 - as below
-            self._lose(error)
+            self._count_lost(error)
 
     def _started(self, call: Call, deadline_ms: float | None) -> None:
         tool = call.tool
@@ -172,10 +174,10 @@ class Publisher:
             try:
                 fields["error"] = self._error(call, ending.failure)
             except Exception as error:  # noqa: BLE001 - as below
-                self._lose(error)
+                self._count_lost(error)
         elif ending.digest is not None:
             fields["result_digest"], fields["result_size"] = ending.digest
-        self._over(
+        self._publish_end(
             call,
             status=ending.status,
             duration_ms=ending.duration_ms,
@@ -188,13 +190,13 @@ class Publisher:
     def refused(self, call: Call, code: str, *, by_user: bool = False) -> None:
         """Publish that the guard refused a call: neither success nor failure of the tool."""
         if code == "circuit_open":
-            self._over(call, status=Status.CIRCUIT_OPEN)
+            self._publish_end(call, status=Status.CIRCUIT_OPEN)
             return
         kind = "DeniedByUser" if by_user else "BlockedByGuard"
         status = Status.ERROR if by_user else Status.CANCELLED
-        self._over(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
+        self._publish_end(call, status=status, error=ev.ErrorInfo(type=kind, code=code))
 
-    def _over(self, call: Call, **fields: Any) -> None:
+    def _publish_end(self, call: Call, **fields: Any) -> None:
         self.event(
             ev.ToolCallFinished,
             call.session_id,
@@ -222,18 +224,12 @@ class Publisher:
     def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
         # The folds classify by messages; if the message is withheld, the severity is published instead.
-        told = not private.send_errors or failure.severity is Severity.SECURITY
+        says_severity = not private.send_errors or failure.severity is Severity.SECURITY
         kind = failure.type
         if failure.neutral and not private.send_errors and not neutral_reason(kind):
             kind = _NEUTRAL_TYPES[failure.neutral]  # known only from the message, which is withheld
-        return ev.ErrorInfo(
-            type=private.word(kind, call.plain_args) or None,
-            message=private.message(failure.message, call.plain_args) or None,
-            http_status=failure.http_status,
-            code=private.word(failure.code, call.plain_args) or None,
-            retriable=failure.retriable,
-            severity=failure.severity if told and not failure.neutral else None,
-        )
+        severity = failure.severity if says_severity and not failure.neutral else None
+        return private.error(failure, call.plain_args, kind, severity)
 
     def _who(self, call: Call) -> dict[str, Any]:
         return {
@@ -248,22 +244,24 @@ class Publisher:
         }
 
 
-_NAMES = frozenset(
+_LONGEST_NAME = dict.fromkeys(
     """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
     service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
-    text_digest result_digest scope""".split()
-)
+    text_digest result_digest scope""".split(),
+    256,
+) | {"failure_key": 1024}
+"""Largest number of characters of each field that holds a name."""
+
+_INSTEAD_OF_EMPTY = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
+"""Values of required fields whose name is empty."""
+
 _TEXTS = frozenset({"scenario", "reason", "text"})
-_MAX_NAME = {"failure_key": 1024}
-_REQUIRED = frozenset({"session_id", "call_id", "tool_name"})
 
 
 def _field(name: str, value: Any) -> Any:
     """Return a field's value within its bounds."""
-    if name in _NAMES:
-        return _name(value if type(value) is str else text_of(value), _MAX_NAME.get(name, 256)) or (
-            "unknown" if name in _REQUIRED else None
-        )
+    if most := _LONGEST_NAME.get(name):
+        return _name(text_of(value), most) or _INSTEAD_OF_EMPTY.get(name)
     if name in _TEXTS:
         return text_of(value)[:MAX_TEXT]
     if name == "annotations":

@@ -15,15 +15,15 @@ import msgspec
 from ..schemas import commands as cmd
 from ..schemas import events as ev
 from ..schemas.vocabulary import QualitySeverity, Severity
+from ..security.redaction import redact, redact_text
 from .clock import Clock, new_id
 from .errors import EnvelopeRejected
 from .failure import of_exception, of_result
 from .json_view import json_form, json_view, text_of
-from .log import say
+from .log import log_event
 from .metrics import EVENTS, Metrics
 from .privacy import Privacy
 from .publisher import Publisher
-from .redaction import redact, redact_text
 from .request import NO_SESSION, check_call
 from .session import CURRENT
 from .settings import GuardSettings
@@ -82,7 +82,7 @@ class Reporting:
             check_call(tool_name, {}, chosen)
         except EnvelopeRejected as rejected:
             self.metrics.add(EVENTS, "refused")
-            say(logging.WARNING, "report_refused", errorCode=rejected.code, why=str(rejected))
+            log_event(logging.WARNING, "report_refused", errorCode=rejected.code, why=str(rejected))
             return False
         tool = self.tools.get(tool_name)
         fields["service"] = fields["service"] or tool.service
@@ -160,14 +160,7 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
         shape = error if isinstance(error, dict) else {"error": text_of(error) or "error"}
         found = of_result(shape if "error" in shape else {"error": text_of(shape)})
         failure = found if found is not None else of_exception(RuntimeError(text_of(error)))
-    return ev.ErrorInfo(
-        type=privacy.word(failure.type, {}) or None,
-        message=privacy.message(failure.message, {}) or None,
-        http_status=failure.http_status,
-        code=privacy.word(failure.code, {}) or None,
-        retriable=failure.retriable,
-        severity=None if privacy.send_errors else failure.severity,
-    )
+    return privacy.error(failure, {}, failure.type, None if privacy.send_errors else failure.severity)
 
 
 def severity_of(word: Severity | str | None) -> Severity | None:

@@ -20,6 +20,7 @@ from ..schemas.tool_envelopes import (
     CallTrace,
     CallTransport,
     DedupeMode,
+    ResultStatus,
     ToolCallEnvelope,
 )
 from ..schemas.vocabulary import ToolClass
@@ -27,13 +28,13 @@ from .errors import INVALID_INPUT, UNKNOWN_TOOL, EnvelopeRejected
 from .failure import Program
 from .json_view import json_form, kind_of, sent_form, text_of
 from .privacy import is_private_key_of
+from .result import ToolResult
 from .tools import Tool
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from .result import ToolResult
     from .tool_threads import Outcome
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
@@ -231,6 +232,10 @@ class Call:
         if self.hints is not None and self.hints.expected_retry_safe is not None:
             return self.hints.expected_retry_safe
         return self.tool.may_repeat or self.receives_key
+
+    def result(self, status: ResultStatus, **fields: Any) -> ToolResult:
+        """Return a result of this call; `fields` are further ones of `ToolResult`."""
+        return ToolResult(request_id=self.request_id, tool_name=self.tool.name, status=status, **fields)
 
     def envelope(self) -> ToolCallEnvelope:
         """Return the call as an envelope (docs/design/guard.md#envelopes), for hooks."""

@@ -12,11 +12,11 @@ from ..schemas import events as ev
 from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
 from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import Severity, TrustState
-from .attempts import Function
+from ..security.redaction import redact_text
 from .guarantees import LIMITS, WITHIN, Check, ExecutionGuarantees, Spending, amount, published_limits
 from .nudges import Inject, NudgeInbox
-from .redaction import redact_text
 from .result import ToolResult
+from .tool_threads import Function
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
@@ -188,7 +188,7 @@ class GuardSession:
 
     def _on_decision(self, decision: Any) -> None:
         if isinstance(decision, NudgeIssued):
-            self.inbox.take(decision)
+            self.inbox.deliver(decision)
             return
         if isinstance(decision, ModelSwitchSuggested | GuaranteeViolated) or hasattr(decision, "guarantee"):
             self.suggestions.append(decision)
@@ -287,8 +287,8 @@ class GuardSession:
         return self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
 
     def _publish_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
-        told = published_limits({name: getattr(limits, name) for name in LIMITS})
-        self._event(ev.GuaranteeOverridden, limits=told, confirmed_by=confirmed_by)
+        published = published_limits({name: getattr(limits, name) for name in LIMITS})
+        self._event(ev.GuaranteeOverridden, limits=published, confirmed_by=confirmed_by)
 
     def _event(self, kind: type[ev.EventBase], **fields: Any) -> None:
         if not self._guard.settings.enabled:

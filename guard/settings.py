@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..rules.calls import Family
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.tool_envelopes import DedupeMode
-from .control_flow import Passthrough
+from .errors import Passthrough
 
 CONFLICTS = ("reject", "independent")
 UNATTENDED = ("allow", "deny")

@@ -26,19 +26,19 @@ def is_stream(output: object) -> bool:
 
 def relay(stream: Any, ended: Ended) -> Any:
     """Wrap `stream` in a generator of the same kind that reports its end once."""
-    told = False
+    reported = False
 
-    def once(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `Ended`
-        nonlocal told
-        if not told:
-            told = True
+    def report_once(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `Ended`
+        nonlocal reported
+        if not reported:
+            reported = True
             ended(error, left)
 
     make: Callable[..., Any] = relay_async if type(stream) is AsyncGeneratorType else _relay
-    made = make(stream, once)
+    made = make(stream, report_once)
     made.__name__, made.__qualname__ = stream.__name__, stream.__qualname__
     # A generator that was never started runs no code when it is closed.
-    weakref.finalize(made, once, None, True).atexit = False  # noqa: FBT003
+    weakref.finalize(made, report_once, None, True).atexit = False  # noqa: FBT003
     return made
 
 

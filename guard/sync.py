@@ -17,9 +17,9 @@ from .guard import ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
-    from .attempts import Function
     from .policy import Decision
     from .result import ToolResult
+    from .tool_threads import Function
 
 T = TypeVar("T")
 

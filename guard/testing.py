@@ -69,14 +69,14 @@ class MovableClock:
         self._now_ms += seconds * 1000 + ms
         for due, alarm in tuple(self._alarms):
             if due <= self._now_ms:
-                alarm.get_loop().call_soon_threadsafe(_ring, alarm)
+                alarm.get_loop().call_soon_threadsafe(_set_done, alarm)
 
     def after(self, seconds: float) -> str:
         """Return the time `seconds` from now in the form of published states."""
         return rfc3339(int(self._now_ms + seconds * 1000))
 
 
-def _ring(alarm: asyncio.Future[None]) -> None:
+def _set_done(alarm: asyncio.Future[None]) -> None:
     if not alarm.done():
         alarm.set_result(None)
 
@@ -99,7 +99,12 @@ def set_state(guard: ToolGuard, kind: str, key: str, *, workspace: str | None = 
         key: e.g. `http_request`, `bash|command=git`, `tool:http_request`.
         workspace: workspace of the key; by default the guard's.
         fields: fields of the kind's struct (`schemas.public_state`), at least `state`. A lease may be a dictionary.
+
+    Raises:
+        ValueError: there is no such kind.
     """
+    if kind not in STATE_KINDS:
+        raise ValueError(f"no kind of state is called {kind!r}; use one of {', '.join(STATE_KINDS)}")
     place = workspace or guard.settings.workspace_id
     if isinstance(fields.get("lease"), dict):
         fields["lease"] = Lease(**fields["lease"])

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from queue import SimpleQueue
@@ -28,6 +28,13 @@ class Outcome(NamedTuple):
 
     output: Any = None
     error: BaseException | None = None
+
+
+Function = Callable[..., Any]
+"""Function of a tool, of any kind; called with the arguments by name."""
+
+Runner = Callable[[Function, dict[str, Any]], Awaitable[Outcome]]
+"""Runs a plain function elsewhere than in a thread of the pool."""
 
 
 def outcome_of(function: Callable[..., Any], args: dict[str, Any]) -> Outcome:

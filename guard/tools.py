@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import DedupeMode
-from .control_flow import Passthrough
+from .errors import Passthrough
 from .guarantees import amount
 from .settings import SCOPES, RetryPolicy
 

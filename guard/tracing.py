@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from .redaction import redact_text, secrets_in
+from ..security.redaction import redact_text
+from .privacy import secrets_in
 from .request import Call
 from .result import ToolResult
 

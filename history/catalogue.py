@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -34,16 +34,22 @@ KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 """Row type by topic."""
 
 
+ADDED = {"noted": "BOOLEAN"}
+"""Columns of events that are not recorded, and their types: NULL in files."""
+
+
 class Rows(NamedTuple):
     """SQL queries used in place of the files of a history.
 
     Attributes:
         of: query of all rows by topic.
         causes: query of at least the events that decisions name as their causes: `id`, `tool_name`, `model`, `session_id`.
+        times: query of the times of all events.
     """
 
     of: Mapping[str, str]
     causes: str
+    times: str
 
 
 class Relation(NamedTuple):
@@ -125,15 +131,31 @@ def narrow(
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
+    The replaced views have no comments.
+
     Raises:
         ConfigError: nothing is recorded there.
         HistoryError: the files cannot be read.
     """
     try:
-        for statement in _narrowing(_found(roots), filters, rows):
-            connection.execute(statement)
+        with transaction(connection):
+            for statement in _narrowing(_found(roots), filters, rows):
+                if not statement.startswith("COMMENT"):
+                    connection.execute(statement)
     except duckdb.Error as error:
         raise unreadable(error, _listed(roots)[0]) from error
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Run the statements of the block as one transaction; rolled back if one fails."""
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
 
 
 def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERYTHING, relative: bool = False) -> None:
@@ -203,9 +225,9 @@ def statements(
     sources = " UNION ALL ".join(f"SELECT '{_quoted(place.source)}' AS source" for place in found)
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
-    yield from _words("00")
+    yield from _sql_of("00")
     yield from _narrowing(found, filters, rows)
-    yield from _words("0[1-9]")
+    yield from _sql_of("0[1-9]")
 
 
 class _Place(NamedTuple):
@@ -244,7 +266,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield f"CREATE OR REPLACE VIEW recorded_since AS SELECT {start} AS since"
     yield "COMMENT ON VIEW recorded_since IS 'Where the filtered time begins; NULL: with the first record'"
-    times = every["events"] if rows else _times([place.pattern for place in found if "events" in place.topics])
+    times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
     yield f"CREATE OR REPLACE VIEW recorded_first AS SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "COMMENT ON VIEW recorded_first IS 'Time of the first recorded event, whatever is filtered'"
     until = timestamp(filters.until) if filters.until else _latest(times)
@@ -262,7 +284,8 @@ def _quoted(text: str) -> str:
 
 def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns_of(kind).items())
+    named = columns_of(kind) | (ADDED if topic == "events" else {})
+    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
     parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
@@ -293,7 +316,7 @@ def _times(places: Sequence[str]) -> str:
     return f"FROM read_parquet([{patterns}], union_by_name = true)"
 
 
-def _words(numbers: str) -> Iterator[str]:
+def _sql_of(numbers: str) -> Iterator[str]:
     """SQL of the numbered files, in order."""
     for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda file: file.name):
         if re.match(numbers, file.name):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 from ..security.untrusted import visible
-from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, beginning, columns, heat, number_text, timeline
+from .plots import Bar, Cell, Html, Part, Picture, Span, Window, bars, columns, heat, number_text, timeline
 from .reports import Answer, Plot
 
 Link = Callable[[dict[str, Any]], str]
@@ -28,7 +27,8 @@ def picture(answer: Answer, window: Window | None = None, link: Link = lambda _r
         return Picture(Html())
     rows = objects(answer)
     drawn = _DRAW[plot.kind](plot, rows, window, link)
-    cut = f"The plot is of {len(rows):,} rows; {answer.left_out:,} are left out."
+    cut = f"The plot is of {len(rows):,} {'row' if len(rows) == 1 else 'rows'}; {answer.left_out:,} are left out"
+    cut += ", so that lines may have gaps." if plot.kind == "timeline" else "."
     return drawn._replace(notes=(*drawn.notes, cut)) if drawn.svg and answer.left_out else drawn
 
 
@@ -59,9 +59,9 @@ def _bar(plot: Plot, row: dict[str, Any]) -> Bar:
     )
 
 
-def _columns(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None, _link: Link) -> Picture:
+def _columns(plot: Plot, rows: Sequence[dict[str, Any]], _window: Window | None, _link: Link) -> Picture:
     parts = [Part(row[plot.began], str(row[plot.label[0]]), float(row[plot.value])) for row in rows]
-    return columns(parts, plot.unit, step_of(part.at for part in parts), window)
+    return columns(parts, plot.unit, timedelta(days=1))
 
 
 def _heat(plot: Plot, rows: Sequence[dict[str, Any]], _window: Window | None, link: Link) -> Picture:
@@ -95,12 +95,6 @@ def _timeline(plot: Plot, rows: Sequence[dict[str, Any]], window: Window | None,
 
 def _label(plot: Plot, row: dict[str, Any]) -> str:
     return visible(" · ".join(str(row[name]) for name in plot.label if row[name] is not None))
-
-
-def step_of(times: Iterable[Any]) -> timedelta:
-    """Smallest difference between distinct times; a day if there is only one time."""
-    known = sorted({beginning(at) for at in times})
-    return min((later - earlier for earlier, later in pairwise(known)), default=timedelta(days=1))
 
 
 _DRAW: dict[str, Callable[[Plot, Sequence[dict[str, Any]], Window | None, Link], Picture]] = {

@@ -67,6 +67,11 @@ def kafka_source(cluster_id: str, topic_prefix: str) -> str:
     return f"kafka {cluster_id} {topic_prefix}*"
 
 
+def store_source(identity: object, path: Path) -> str:
+    """Source, as in `source_of`, of a directory with the records of a store; one without an id is named by its path."""
+    return f"store {identity or path.absolute()}"
+
+
 def name_of(partition: int, first: int, last: int) -> str:
     """File name for a range of offsets."""
     return f"{partition}-{first}-{last}.parquet"
@@ -167,13 +172,13 @@ class Ownership:
             self._lock.close()
 
 
-def claim(root: Path, name: str) -> str:
-    """Write the source of a directory's records unless it has one; returns the source in the file.
+def claim(root: Path, name: str, file: str = SOURCE) -> str:
+    """Write the source of a directory's records, or of one topic's, unless it has one; returns the source in the file.
 
     Raises:
         OSError: the directory cannot be written.
     """
-    path, made = root / SOURCE, root / f"{SOURCE}.new"
+    path, made = root / file, root / f"{file}.new"
     make_directory(root / _LOCKS)
     make_file(root / _LOCKS / "source")
     with (root / _LOCKS / "source").open("a") as lock:

@@ -5,7 +5,9 @@ events takes one to ten seconds. A server that is asked often therefore keeps th
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
-have finishes that meet one of the engine's own: so neither is looked for among all events.
+have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart,
+too: failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result.
+These are few, and all that questions about failures, permissions, retries and loops read.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import KINDS, Rows, install
+from .catalogue import ADDED, KINDS, Rows, install, transaction
 from .columns import columns_of
 from .errors import unreadable
 from .files import DataFile, counted, data_files
@@ -38,20 +40,39 @@ LIMIT = "3GB"
 
 _FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
 
+_PLACE = '("partition", "offset")'
+_PERMISSION = "type IN ('permission.requested', 'permission.resolved')"
+_NOTED = f"coalesce({_PERMISSION} OR verdict = 'failure', false)"
+
 _TABLES = {
-    "calls": f"{_FINISHED} AND appended IS NULL",
+    "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
+    "noted_calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "closings": "appended IS NOT NULL",
-    "others": f"NOT coalesce({_FINISHED}, false) AND appended IS NULL",
+    "noted_others": f"NOT coalesce({_FINISHED}, false) AND {_NOTED} AND appended IS NULL",
+    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_NOTED} AND appended IS NULL",
 }
 """Conditions on events by table; each event is in exactly one."""
 
+_FINISH = {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"}
+
 _ALWAYS = {
-    "calls": {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"},
-    "others": {"appended": "NULL"},
+    "calls": _FINISH | {"noted": "false"},
+    "noted_calls": _FINISH,
+    "noted_others": {"appended": "NULL"},
+    "others": {"appended": "NULL", "noted": "false"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
-_LEFT_OUT = frozenset({"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size"})
+_OF_PAIRS = (
+    "(coalesce((session_id, call_id) IN (SELECT session_id, call_id FROM {asked}), false) OR "
+    "coalesce((session_id, call_digest) IN "
+    "(SELECT session_id, call_digest FROM {failed} WHERE verdict = 'failure'), false))"
+)
+"""Condition on calls that somebody was asked about, or that equal one of their session that failed."""
+
+_LEFT_OUT = frozenset(
+    {"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", *ADDED}
+)
 """Columns that no page needs; they are NULL."""
 
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
@@ -95,7 +116,8 @@ class Memory:
             f"SELECT {_columns('events', table)} FROM kept.{table}"  # noqa: S608 - likewise
             for table in _TABLES
         )
-        return Rows(every, "FROM kept.causes")
+        times = " UNION ALL ".join(f"SELECT time FROM kept.{table}" for table in _TABLES)  # noqa: S608 - likewise
+        return Rows(every, "FROM kept.causes", times)
 
     def waiting(self) -> int:
         """Number of records that a refresh would load; more than `most_rows` if the history is too long."""
@@ -186,8 +208,7 @@ class Memory:
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
-        self._own.begin()
-        try:
+        with transaction(self._own):
             for part in parts:
                 self._drop(part)
             self._own.execute(
@@ -195,16 +216,37 @@ class Memory:
                 "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
                 [[str(file.path) for file in files]],
             )
+            if topic == "events":
+                self._note()
             for table in _TABLES if topic == "events" else (_named(topic),):
                 self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
             self._own.execute("DROP TABLE batch")
-        except BaseException:
-            self._own.rollback()
-            raise
-        self._own.commit()
         self._loaded = (self._loaded - parts) | set(files)
         if sum(map(_size, files)) > AT_A_TIME // 10:
             self._compress()
+
+    def _note(self) -> None:
+        """Choose the finished calls of a batch that are noted, and move loaded ones that its other events are about."""
+        asked, failed = f"(FROM batch WHERE {_PERMISSION})", "(FROM batch WHERE verdict = 'failure')"
+        known = _OF_PAIRS.format(
+            asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "  # noqa: S608 - our own names
+            f"WHERE {_PERMISSION})",
+            failed="(SELECT session_id, call_digest, verdict FROM kept.noted_calls UNION ALL "
+            "SELECT session_id, call_digest, verdict FROM batch)",
+        )
+        self._own.execute(
+            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch "  # noqa: S608 - our own names
+            f"WHERE {_FINISHED} AND (verdict = 'failure' OR same_result >= 2 OR {known})"
+        )
+        ((first,),) = self._own.execute(f"SELECT min(time) FROM batch WHERE {_NOTED}").fetchall()  # noqa: S608
+        if first is not None:  # calls loaded before what they follow: of other partitions, or late
+            self._own.execute(
+                f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "
+                f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
+            )
+            self._own.execute("INSERT INTO kept.noted_calls FROM moved")
+            self._own.execute(f"DELETE FROM kept.calls WHERE {_PLACE} IN (SELECT {_PLACE} FROM moved)")  # noqa: S608
+            self._own.execute("DROP TABLE moved")
 
     def _compress(self) -> None:
         try:
@@ -242,9 +284,10 @@ def _named(topic: str) -> str:
 def _columns(topic: str, table: str) -> str:
     """Columns of a topic as a table has them, in the order of the topic."""
     always = _ALWAYS.get(table, {})
+    own = columns_of(KINDS[topic]) | (ADDED if topic == "events" else {})
     return ", ".join(
-        f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT
-        else f'{always[name]}::{sql} AS "{name}"' if name in always
+        f'{always[name]}::{sql} AS "{name}"' if name in always
+        else f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT
         else f'"{name}"'
-        for name, sql in columns_of(KINDS[topic]).items()
+        for name, sql in own.items()
     )  # fmt: skip

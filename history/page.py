@@ -14,11 +14,11 @@ from typing import Any
 from ..security.untrusted import visible
 from .plots import Html, Picture, moment, number_text, share_text
 
-SHARES = frozenset(
-    "rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate change change_low "
-    "change_high".split()
-)
+SHARES = frozenset("rate rate_low rate_high rate_before share share_low share_high share_of_calls failure_rate".split())
 """Columns with fractions, shown as percentages."""
+
+DIFFERENCES = frozenset({"change", "change_low", "change_high"})
+"""Columns with differences of fractions, shown as percentage points."""
 
 _NUMERIC = ' class="num"'
 
@@ -98,12 +98,16 @@ def _scrolled(markup: str, title: str) -> str:
 def _cell(name: str, value: Any, href: str) -> str:
     shown = shown_as(name, value)
     kind = _NUMERIC if isinstance(value, (int, float)) else ' class="w"' if len(shown) > 60 else ""
+    if isinstance(value, datetime):
+        kind = ' class="t"'
     inside = f'<a href="{escape(href)}">{escape(shown)}</a>' if href and shown else escape(shown)
     return f"<td{kind}>{inside}</td>"
 
 
 def shown_as(name: str, value: Any) -> str:
-    """A column's value as text: fractions as percentages."""
+    """A column's value as text: fractions as percentages, their differences as percentage points."""
+    if name in DIFFERENCES and isinstance(value, (int, float)):
+        return f"{value * 100:+.{0 if abs(value) >= 0.0995 else 1}f} points"
     if name in SHARES and isinstance(value, (int, float)):
         return share_text(value)
     return text(value)

@@ -7,7 +7,7 @@ axis a unit, every axis of time is linear and in UTC. Omissions are described in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from html import escape
 from itertools import groupby
@@ -55,7 +55,7 @@ SHADES = (0.0, 0.02, 0.05, 0.1, 0.25)
 """Lower bounds of the rates for colour steps 1 to 5 of heat map cells."""
 
 _STEPS = [timedelta(seconds=s) for s in (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
-_STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 36_400, 364_000)]
+_STEPS += [timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 364, 728, 3640, 7280, 36_400, 364_000)]
 
 
 class Html(str):
@@ -157,10 +157,12 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
     room = WIDTH - LABEL - RIGHT
     foot = len(drawn) * ROW + 4
     marks = []
-    for tick in ticks(most):
+    for tick in ticks(most, unit != "share" and _whole(one.value for one in drawn)):
         x = LABEL + room * tick / most
         marks.append(f'<path class="grid" d="M{x:.1f},0V{foot}"/>')
-        marks.append(f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{told(tick)}</text>')
+        marks.append(
+            f'<text class="axis" x="{x:.1f}" y="{foot + 14}" text-anchor="middle">{_tick(tick, unit == "share")}</text>'
+        )
     named = unit + (", 95 % interval as a line" if any(one.low is not None for one in drawn) else "")
     marks.append(
         f'<text class="axis" x="{LABEL + room / 2:.0f}" y="{foot + 30}" text-anchor="middle">{escape(named)}</text>'
@@ -184,16 +186,16 @@ def bars(every: Sequence[Bar], unit: str) -> Picture:
     return Picture(_svg(foot + 34, marks), _left_out(len(every) - len(drawn), "rows"))
 
 
-def columns(parts: Sequence[Part], unit: str, step: timedelta, window: Window | None = None) -> Picture:
+def columns(parts: Sequence[Part], unit: str, step: timedelta) -> Picture:
     """Stacked columns over time, mild severities at the bottom; `step` is the duration of one column."""
     if not parts:
         return Picture(Html())
     begins = {part.at: beginning(part.at) for part in parts}
-    shown = window or Window(min(begins.values()), max(begins.values()) + step)
+    shown = Window(min(begins.values()), max(begins.values()) + step)
     totals = {at: sum(part.value for part in parts if part.at == at) for at in begins}
     most = max(totals.values()) or 1.0
     room = WIDTH - LEFT - 10
-    marks = _scale(most, number_text, unit)
+    marks = _scale(most, unit, least=_whole(part.value for part in parts))
     wide = max(shown.place(shown.begin + step, room) - 1, 1)
     for at, begin in sorted(begins.items(), key=lambda one: one[1]):
         top = float(HEIGHT)
@@ -222,7 +224,7 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
     shown = window or Window(min(point.at for point in known), max(point.at for point in known) + step)
     most = max(*(max(point.failures / point.calls, point.high or 0.0) for point in known), 0.01)
     room = WIDTH - LABEL
-    marks = _scale(most, share_text, "failure rate", LABEL)
+    marks = _scale(most, "failure rate", LABEL, share=True)
     for point in known:
         x, end = (LABEL + shown.place(at, room) for at in (point.at, point.at + step))
         y = HEIGHT * (1 - point.failures / point.calls / most)
@@ -347,17 +349,6 @@ def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str)
     return Picture(_svg(height + 42, marks))
 
 
-def spark(values: Sequence[float], title: str) -> Html:
-    """Sparkline of values over time for a table cell; the lower edge is 0."""
-    most = max(values, default=0.0) or 1.0
-    step = 96 / max(len(values) - 1, 1)
-    line = " ".join(f"{2 + place * step:.1f},{19 - 16 * value / most:.1f}" for place, value in enumerate(values))
-    return Html(
-        f'<svg class="spark" viewBox="0 0 100 20" width="100" height="20" role="img" aria-label="{escape(title)}">'
-        f'<title>{escape(title)}</title><polyline class="line" points="{line}"/></svg>'
-    )
-
-
 def meaning(state: str) -> str:
     """Colour name of a state; the page's property `--state-NAME` has the colour."""
     return STATES.get(state, "unknown")
@@ -368,13 +359,13 @@ def level(severity: str) -> int:
     return LEVELS.get(severity, 0)
 
 
-def ticks(most: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 to `most` for an axis, at most `count` + 1."""
+def ticks(most: float, least: float = 0.0) -> list[float]:
+    """Round numbers from 0 to `most` for an axis, at most five, and at least `least` apart."""
     if most <= 0 or not isfinite(most):
         return [0.0]
-    raw = most / count
+    raw = most / 4
     unit = 10.0 ** floor(log10(raw))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * 0.999)
+    step = max(next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw * 0.999), least)
     return [step * number for number in range(int(most / step * 1.001) + 1)]
 
 
@@ -389,14 +380,14 @@ def number_text(value: Any) -> str:
 
 
 def share_text(value: float) -> str:
-    """A fraction as a percentage, with a decimal if it is small."""
-    return (
-        "0 %"
-        if not value
-        else f"{value:.1%}".replace("%", " %")
-        if abs(value) < 0.0995
-        else f"{value:.0%}".replace("%", " %")
-    )
+    """A fraction as a percentage, with a decimal if it is small; 0 and 100 % are only what is none or all."""
+    if not value:
+        return "0 %"
+    percent = value * 100
+    if 99.5 <= abs(percent) < 100:
+        return f"{max(min(percent, 99.9), -99.9):.1f} %"
+    digits = 0 if abs(percent) >= 9.95 else 1 if abs(percent) >= 0.1 else 1 - floor(log10(abs(percent)))
+    return f"{percent:.{digits}f}".rstrip("0").rstrip(".") + " %" if digits > 1 else f"{percent:.{digits}f} %"
 
 
 def moment(value: Any) -> str:
@@ -439,7 +430,7 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 def _around(every: Sequence[Span]) -> Window:
     first, last = min(span.began for span in every), max(span.ended or span.began for span in every)
-    if any(span.ended is None for span in every):
+    if last == first or any(span.ended is None for span in every):
         last += max((last - first) / 20, timedelta(minutes=1))
     return Window(first, last)
 
@@ -465,18 +456,28 @@ def _no_cell(label: str, name: str, x: float, y: float, wide: float, tall: float
     return f'<rect class="empty" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}"><title>{escape(f"{label}, {name}: never called")}</title></rect>'
 
 
-def _scale(most: float, told: Callable[[float], str], unit: str, left: float = LEFT) -> list[str]:
+def _whole(values: Iterable[float]) -> bool:
+    """True, which is also 1, the least distance of numbers on their axis, if all values are counts."""
+    return all(value == int(value) for value in values)
+
+
+def _tick(value: float, share: bool) -> str:  # noqa: FBT001 - private
+    """A number of an axis, with all its digits."""
+    return f"{100 * value:g} %" if share else number_text(value)
+
+
+def _scale(most: float, unit: str, left: float = LEFT, *, least: float = 0.0, share: bool = False) -> list[str]:
     """Lines and numbers of a vertical axis from 0, and its unit."""
     marks = []
-    for tick in ticks(most):
+    for tick in ticks(most, least):
         y = HEIGHT * (1 - tick / most)
         marks.append(f'<path class="grid" d="M{left},{y:.1f}H{WIDTH}"/>')
         marks.append(
-            f'<text class="axis" x="{left - 6}" y="{max(y + 4, 10):.1f}" text-anchor="end">{told(tick)}</text>'
+            f'<text class="axis" x="{left - 6}" y="{max(y + 4, 10):.1f}" text-anchor="end">{_tick(tick, share)}</text>'
         )
     middle = HEIGHT / 2
     marks.append(
-        f'<text class="axis" x="12" y="{middle}" text-anchor="middle" transform="rotate(-90 12 {middle})">{escape(unit)}</text>'
+        f'<text class="axis" x="{left - 44}" y="{middle}" text-anchor="middle" transform="rotate(-90 {left - 44} {middle})">{escape(unit)}</text>'
     )
     return marks
 

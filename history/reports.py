@@ -12,7 +12,7 @@ class Plot(NamedTuple):
     """Plot of an answer, by names of its columns.
 
     Attributes:
-        kind: bars: `label` and `value`; columns: `began` along, `label` as colour, `value` as height; heat: `label` down and
+        kind: bars: `label` and `value`; columns: days, `began` along, `label` as colour, `value` as height; heat: `label` down and
             across, `value` as shade; timeline: `label`, from `began` to `ended`, `value` as colour.
         label: columns of the label, several are joined.
         value: column of the length, height, shade or state.
@@ -160,7 +160,7 @@ QUESTIONS: tuple[Question, ...] = (
         "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "
         "SELECT * FROM daily QUALIFY count(*) OVER (ORDER BY day DESC RANGE UNBOUNDED PRECEDING) <= $limit OR day = (SELECT max(day) FROM daily) ORDER BY ALL",
         Plot("columns", ("severity",), "failures", "failures", began="day"),
-        reads="Whole days, the latest.",
+        reads="Days in UTC, the latest. The first and the last may be only partly within the chosen time.",
     ),
     Question(
         "recovery",

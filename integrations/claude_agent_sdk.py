@@ -27,11 +27,11 @@ def trustfold_hooks(
 ) -> dict[Any, list[Any]]:
     """Return hooks that guard the calls of an agent, report its turns, and deliver nudges to its model.
 
-    The agent's `session_id` is the session; its subagents have one each in it.
+    The agent's `session_id` is the session id; each subagent has a session of its own.
 
     Args:
-        guard: of either kind, on asyncio.
-        hooks: your own hooks, which are kept.
+        guard: guard, blocking or asynchronous, on asyncio.
+        hooks: further hooks, which are kept.
         model: name of the model, which hooks do not receive.
     """
     own = _Hooks(guard, model)

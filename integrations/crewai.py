@@ -98,7 +98,7 @@ class TrustfoldCrew:
         self._conversation().said(text, model=str(getattr(context.llm, "model", "") or ""))
 
     def _before_tool(self, context: ToolCallHookContext) -> None:
-        """Note whose call it is; the tool itself is not told."""
+        """Store the session of the call, which the tool itself does not receive."""
         self._enter(context)
 
     def _enter(self, context: LLMCallHookContext | ToolCallHookContext) -> None:

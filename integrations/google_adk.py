@@ -71,7 +71,7 @@ class TrustfoldPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
     ) -> None:
-        """End a call; one that waits for a person, or for credentials, has not been made."""
+        """End a call; a call that waits for approval or credentials was not made."""
         del tool, tool_args
         call_id = tool_context.function_call_id or ""
         call = self._conversation(tool_context).open_calls.pop(call_id, None)
@@ -86,7 +86,7 @@ class TrustfoldPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
     ) -> None:
-        """End a call that has raised; the framework raises it on. A tool that does not exist was never begun."""
+        """End a call that raised an exception, which the framework re-raises; a missing tool's call was never begun."""
         conversation, call_id = self._conversation(tool_context), tool_context.function_call_id or ""
         call = conversation.open_calls.pop(call_id, None)
         if call is None:

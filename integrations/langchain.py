@@ -124,7 +124,7 @@ def guarded_tool_node(
 
     Args:
         tools: as of `ToolNode`.
-        guard: of either kind.
+        guard: guard, blocking or asynchronous.
         messages_key: as of `ToolNode`.
         options: further ones of `ToolNode`, without wrappers of calls.
     """

@@ -39,10 +39,10 @@ SERVER_GONE = -32000
 """JSON-RPC error code of the answer to requests while the server does not run."""
 
 ASK_TIMEOUT_S = 3600.0
-"""How long a person may take to answer."""
+"""Seconds that a person has for an answer."""
 
 DRAIN_S = 5.0
-"""How long calls may take to reach the server once the client has closed its side."""
+"""Seconds in which calls must reach the server after the client has closed its side."""
 
 MAX_NAME = 120
 
@@ -59,34 +59,35 @@ SETTINGS = SettingsOverrides(
 
 
 class JsonRpcError(Exception):
-    """A call that the server has answered with an error of the protocol.
+    """Answer of the server to a call that is an error of the protocol.
 
     Attributes:
-        code: of the error, as text.
+        code: code of the error, as text.
     """
 
     def __init__(self, error: Any) -> None:
-        """Take over the `error` of a response."""
+        """Create it from the `error` of a response."""
         body = error if isinstance(error, dict) else {}
         super().__init__(str(body.get("message") or "JSON-RPC error"))
         self.code = str(body.get("code", ""))
 
 
 class McpProxy:
-    """The messages of one client and one server.
+    """Passes the messages between one client and one server, and guards the calls of tools.
 
     Attributes:
-        name: of the server; the part `service` of its calls. Taken from its `initialize` where none is given.
+        name: name of the server, the `service` of its calls; by default from its answer to `initialize`.
+        upstream: connection to the server.
     """
 
     def __init__(self, guard: ToolGuard, session: GuardSession, to_client: Send, *, name: str = "") -> None:
-        """Prepare; `upstream` is set before the first message.
+        """Create a proxy; set `upstream` before the first message.
 
         Args:
-            guard: takes the calls of tools; its `permission` is replaced.
-            session: all calls are in it.
+            guard: guard of the tool calls; its `permission` is replaced.
+            session: session of all calls.
             to_client: sends a line to the client.
-            name: of the server.
+            name: name of the server; empty: as it names itself.
         """
         self.name = name
         self.upstream: Upstream
@@ -110,7 +111,7 @@ class McpProxy:
     # --- from the client ----------------------------------------------------------------------------------------------
 
     async def from_client(self, line: bytes) -> None:
-        """Take one line of the client."""
+        """Process one line of the client."""
         message = _parsed(line)
         if isinstance(message, list):  # a batch of an older version of the protocol
             if any(_is_call(one) for one in message):
@@ -186,7 +187,7 @@ class McpProxy:
     # --- from the server ----------------------------------------------------------------------------------------------
 
     async def from_server(self, line: bytes) -> None:
-        """Take one line of the server."""
+        """Process one line of the server."""
         message = _parsed(line)
         if not isinstance(message, dict):
             await self._to_client(line)
@@ -216,7 +217,7 @@ class McpProxy:
         await self._to_client(line)
 
     def _meet(self, message: Message) -> None:
-        """Take the server's name from its answer to `initialize`."""
+        """Store the name that the server gives in its answer to `initialize`."""
         info = _member(_member(message, "result"), "serverInfo")
         if not self.name and isinstance(info.get("name"), str):
             self.name = "".join(one if one.isalnum() or one in "-._" else "_" for one in info["name"])[:MAX_NAME]
@@ -354,7 +355,7 @@ class McpProxy:
     # --- the server's runs --------------------------------------------------------------------------------------------
 
     async def on_up(self, again: bool) -> None:  # noqa: FBT001 - see `Upstream.run`
-        """Introduce the client to a server that was started again."""
+        """Repeat the client's `initialize` to a server that was restarted."""
         if not again or not self._initialize:
             return
         log.warning("the MCP server %s runs again", self.name)
@@ -366,7 +367,7 @@ class McpProxy:
             await self._forward(self._initialized)
 
     def on_down(self, code: int | None) -> bool:
-        """Answer what the server was asked and has not answered; whether to start it again."""
+        """Answer open requests with an error; return whether to restart the server."""
         if not self._initialize or "initialize" in self._waiting.values():
             return False  # it has never worked: its own exit code says more
         log.warning("the MCP server %s has ended with %s; it is started again", self.name, code)
@@ -381,12 +382,12 @@ class McpProxy:
         return True
 
     async def drained(self) -> None:
-        """Wait until every call that the client has sent has reached the server, or was answered here."""
+        """Wait until every call of the client has reached the server or was answered here."""
         if self._unsent:
             await asyncio.wait(set(self._unsent.values()), timeout=DRAIN_S)
 
     async def close(self) -> None:
-        """Cut off the calls that run."""
+        """Cancel running calls."""
         tasks = list(self._calls.values())
         for task in tasks:
             task.cancel()

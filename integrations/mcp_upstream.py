@@ -24,7 +24,7 @@ CHUNK = 1 << 16
 
 
 class UpstreamGone(ConnectionError):
-    """The server behind the proxy does not run."""
+    """The server behind the proxy is not running."""
 
 
 class NotStarted(Exception):
@@ -35,7 +35,7 @@ class NotStarted(Exception):
     """
 
     def __init__(self, message: str, code: int) -> None:
-        """Say why, and with which exit code the proxy ends."""
+        """Create it with a reason and the exit code of the proxy."""
         super().__init__(message)
         self.code = code
 
@@ -51,29 +51,30 @@ class Transport(Protocol):
         """
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Messages of the server, until it ends."""
+        """Yield the server's messages until it ends."""
 
     async def close(self) -> int | None:
-        """End the server, and wait for that; returns its exit code, if it has one."""
+        """End the server and wait for it; return its exit code, None without one."""
 
 
 Opener = Callable[[], "contextlib.AbstractAsyncContextManager[Transport]"]
 
 
 class Upstream:
-    """A server that is started again when it ends.
+    """Server that is restarted when it ends.
 
     Attributes:
-        transport: its present run; None while there is none.
-        down_until: monotonic time of the loop at which it is started again; 0 while it runs.
+        transport: connection to the running server; None while it is not running.
+        down_until: time of the next start on the loop's clock, seconds; 0 while it runs.
+        closing: `close` was called, so that it is not restarted.
     """
 
     def __init__(self, opened: Opener, on_line: Callable[[bytes], Any], *, delay_s: float = FIRST_DELAY_S) -> None:
         """Prepare a server.
 
         Args:
-            opened: starts one run of it.
-            on_line: takes each message of it; may return an awaitable.
+            opened: starts the server.
+            on_line: called with each message of the server; may return an awaitable.
             delay_s: seconds before the first restart; doubled by each further one.
         """
         self._opened = opened
@@ -85,11 +86,11 @@ class Upstream:
         self._begun = asyncio.Event()
 
     async def run(self, on_up: Callable[[bool], Any], on_down: Callable[[int | None], bool]) -> int:
-        """Keep the server running until it is closed; returns its last exit code, 0 where it has none.
+        """Keep the server running until it is closed; return its last exit code, 0 without one.
 
         Args:
-            on_up: called when it runs; with False for its first run.
-            on_down: called with its exit code when it has ended; False: do not start it again.
+            on_up: called after each start; its argument is False for the first one.
+            on_down: called with the exit code when the server has ended; returns whether to restart it.
 
         Raises:
             NotStarted: its first run could not be started, or was lost before it was of use.
@@ -145,7 +146,7 @@ class Upstream:
             raise UpstreamGone("the MCP server has ended while a message was sent to it") from error
 
     async def close(self) -> None:
-        """End the server and start it no more."""
+        """End the server for good."""
         self.closing = True
         if self.transport is not None:
             await self.transport.close()
@@ -157,7 +158,7 @@ async def _maybe(value: Any) -> None:
 
 
 async def lines_of(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length, without their ends; what is left at the end of the stream is a line, too."""
+    """Yield lines of any length without their line ends; the rest at the end of the stream is a line, too."""
     rest = bytearray()
     while chunk := await reader.read(CHUNK):
         searched = len(rest)
@@ -174,10 +175,10 @@ async def lines_of(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 class ChildProcess:
-    """A server that speaks over its standard input and output; its errors go where those of the proxy go."""
+    """Server as a child process over its standard input and output; it shares the proxy's standard error."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        """Take over a process with pipes."""
+        """Use a process that was started with pipes."""
         self._process = process
         self._sending = asyncio.Lock()
 
@@ -196,7 +197,7 @@ class ChildProcess:
             yield line
 
     async def close(self) -> int | None:
-        """Close its input; terminate and kill it when it does not end by that."""
+        """Close its input; if it does not end, terminate it, then kill it."""
         process = self._process
         if process.stdin is not None:
             process.stdin.close()
@@ -210,7 +211,7 @@ class ChildProcess:
 
 
 def child(command: Sequence[str]) -> Opener:
-    """Starts a command as a server."""
+    """Return an opener that starts a command as a server."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[Transport]:
@@ -231,7 +232,7 @@ def child(command: Sequence[str]) -> Opener:
 
 
 def environment_headers(names: Sequence[str]) -> dict[str, str]:
-    """Headers given as `NAME=VARIABLE`, with the variable's value, so that no secret is on a command line.
+    """Return headers given as `NAME=VARIABLE`, with the variable's value; so no secret is on a command line.
 
     Raises:
         ValueError: one is not of that form, or its variable is not set.

@@ -4,7 +4,7 @@
     agent = Agent(name="…", tools=trustfold.guarded([look, order]))
     result = await Runner.run(agent, "…", hooks=trustfold)
 
-A call that a person must allow is an interruption of the run, as one of a tool with `needs_approval` is.
+A call that needs approval interrupts the run, as one of a tool with `needs_approval`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TrustfoldHooks(RunHooks[Any]):
     """
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
-        """Serve a guard of either kind; runs may share the hooks."""
+        """Use a guard, blocking or asynchronous; runs may share the hooks."""
         self._conversations = Conversations(guard)
         self._runs: OrderedDict[tuple[int, str], tuple[object, str]] = OrderedDict()
         self._calls: OrderedDict[str, str] = OrderedDict()
@@ -68,7 +68,7 @@ class TrustfoldHooks(RunHooks[Any]):
             input_items.append({"role": "user", "content": nudges})
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
-        """Report what the model has said, and have its calls be asked about that a person must allow."""
+        """Report a message of the model, and request approval for the calls that need it."""
         conversation, _ = self._conversation(context)
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
         texts = [
@@ -91,9 +91,9 @@ class TrustfoldHooks(RunHooks[Any]):
         self._conversation(context)[0].turn_over()
 
     def _conversation(self, context: RunContextWrapper[Any], call_id: str = "") -> tuple[Conversation, bool]:
-        """The conversation of a run, and whether it is met for the first time.
+        """Return the conversation of a run, and whether it is new.
 
-        All contexts of a run share its usage; one that goes on after an interruption is known by the calls it makes.
+        All contexts of a run share its usage; a run that continues after an interruption is recognised by its calls.
         """
         usage = context.usage
         place = (id(usage), inside())
@@ -106,7 +106,7 @@ class TrustfoldHooks(RunHooks[Any]):
         return self._conversations.of(name), known is None
 
     def _note(self, conversation: Conversation, item: Any) -> None:
-        """Note a call that the model wants to make."""
+        """Store a call that the model requests."""
         args = _read(item.arguments)
         with self._lock:
             self._calls[item.call_id] = conversation.session.session_id
@@ -115,10 +115,10 @@ class TrustfoldHooks(RunHooks[Any]):
                 self._asked.setdefault(item.name, []).append(args)
 
     def _ask_as_needed(self, conversation: Conversation, tool: FunctionTool) -> None:
-        """Have a tool ask for approval as long as one of its calls must be approved.
+        """Make a tool require approval while one of its calls needs it.
 
-        Not always: where a function decides about approval, the framework asks about all arguments that it would
-        convert.
+        It does not always require it: if a function decides about approval, the framework asks about all arguments that
+        it would convert.
         """
         with self._lock:
             waiting = [args for args in self._asked.pop(tool.name, ()) if conversation.question(tool.name, args)][-100:]
@@ -179,7 +179,7 @@ def _forget(things: OrderedDict[Any, Any]) -> None:
 
 
 def _read(arguments: str) -> dict[str, Any]:
-    """Arguments as an object; the framework says itself what is wrong with others."""
+    """Return the arguments as an object; the framework reports invalid ones itself."""
     try:
         read = json.loads(arguments or "{}")
     except ValueError:
@@ -188,7 +188,7 @@ def _read(arguments: str) -> dict[str, Any]:
 
 
 def _said_by_user(items: Iterable[Any]) -> list[str]:
-    """Texts of the user since the model's last message."""
+    """Return the user's texts since the last message of the model."""
     said: list[str] = []
     for item in reversed(list(items)):
         if not isinstance(item, Mapping) or item.get("role") != "user":

@@ -13,13 +13,14 @@ from typing import Any
 
 import orjson
 
-from ..guard.redaction import redact, secrets_in
+from ..guard.privacy import secrets_in
 from ..history.importers import Defaults, Run
 from ..history.importers.base import Session, attempted
 from ..history.importers.otel import Before, SpanLog, is_model, is_tool
 from ..history.importers.results import GOOD, Ending, failed
 from ..history.importers.values import arguments_of, first_name, name_of, structured, time_of
 from ..schemas.otlp_spans import attributes_of, spans_of
+from ..security.redaction import redact
 
 _CALLS = frozenset(
     {"claude_code.tool_result", "codex.tool_result", "gemini_cli.tool_call", "qwen-code.tool_call", "tool_result"}
@@ -44,15 +45,15 @@ class Exports:
     """
 
     def __init__(self, workspace: str = "") -> None:
-        """Begin with nothing heard; `workspace`: of all events, in place of the `service.name` of their resource."""
+        """Create a converter; `workspace` is that of all events, by default the `service.name` of their resource."""
         self._workspace = workspace
         self._before = Before()
 
     def traces(self, document: Document) -> list[bytes]:
-        """Events of an export of spans, as OTLP's JSON has it.
+        """Convert an export of spans, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is none, or a span of a call cannot be read.
+            Unreadable: it is not an export of spans, or the span of a call cannot be read.
         """
         _check(document, "resourceSpans")
         defaults = self._defaults()
@@ -64,10 +65,10 @@ class Exports:
         return self._whole(list(log.events()), defaults)
 
     def logs(self, document: Document) -> list[bytes]:
-        """Events of an export of log records, as OTLP's JSON has it.
+        """Convert an export of log records, in the form of OTLP's JSON, to events.
 
         Raises:
-            Unreadable: it is none, or a record of a call cannot be read.
+            Unreadable: it is not an export of log records, or the record of a call cannot be read.
         """
         _check(document, "resourceLogs")
         defaults = self._defaults()

@@ -23,10 +23,10 @@ class Judgement(NamedTuple):
 
     Attributes:
         decision: as a guard would decide.
-        approvals: ids of the approvals that were used for it, for its events.
-        way_out: of a call that must be asked about: the order that lets it pass, to be put behind the message where
-            nobody can be asked; empty where there is none.
-        may_try: of such a call: one that succeeds now leads back to trust, no order is waited for.
+        approvals: ids of the operator's approvals that the call uses, for its events.
+        way_out: command that lets the call pass if it needs approval, appended to the message if nobody can be asked;
+            empty without one.
+        may_try: the call needs approval, and its success would restore trust without a command.
     """
 
     decision: Decision
@@ -42,16 +42,16 @@ class Policy:
     """Decides about calls by the states of one engine.
 
     Attributes:
-        view: the states; kept up to date by whoever owns this.
+        view: public states; updated by the owner of the policy.
     """
 
     def __init__(self) -> None:
-        """Begin with everything at its default."""
+        """Start with all states at their defaults."""
         self.view = StateView()
         self._used: dict[str, int] = {}
 
     def judge(self, call: Call, now_ms: int, *, use: bool = False) -> Judgement:
-        """Decide about a call; with `use`, approvals by which it passes are taken, and nobody else gets them."""
+        """Decide about a call; with `use`, approvals that let it pass are consumed."""
         if self.view.untroubled:
             return FREE
         decision, _ = check_recorded(self.view, call, now_ms)
@@ -75,7 +75,7 @@ class Policy:
 
 
 def _may_recover(trust: Trust, now_ms: int) -> bool:
-    """Whether a call that succeeds now leads back to trust."""
+    """Whether a successful call now counts towards restored trust."""
     if trust.state is TrustState.RECOVERING:
         return not trust.record.recovery_pending
     at = trust.record.recovery_at

@@ -2,7 +2,7 @@
 
     agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=[TrustfoldCapability(guard)])
 
-A call that a person must allow is deferred, as one whose tool raises `ApprovalRequired` is.
+A call that needs approval is deferred, as one whose tool raises `ApprovalRequired`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class TrustfoldCapability(AbstractCapability[Any]):
-    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+    """Guards the tool calls of an agent, reports texts and turns, and adds nudges to the next request.
 
     A conversation of the framework (`conversation_id`) is a session.
     """
 
     def __init__(self, guard: ToolGuard | SyncToolGuard, *, ask: bool | None = None) -> None:
-        """Serve a guard of either kind; agents may share the capability.
+        """Create a capability, which agents may share.
 
         Args:
-            guard: takes the calls.
-            ask: defer calls that a person must allow; by default where the agent's own `output_type` holds
-                `DeferredToolRequests`. Elsewhere `unattended` of the guard decides.
+            guard: guard, blocking or asynchronous.
+            ask: whether to defer calls that need approval; by default if the agent's `output_type` contains
+                `DeferredToolRequests`. Otherwise the guard's setting `unattended` decides.
         """
         self._conversations = Conversations(guard)
         self._ask = ask
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Any]) -> Any:
-        """Report the user's message, and the end of the turn."""
+        """Report the user message and the end of the turn."""
         conversation = self._conversation(ctx)
         if ctx.prompt is not None:
             parts = [ctx.prompt] if isinstance(ctx.prompt, str) else ctx.prompt
@@ -55,7 +55,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Bring waiting nudges into the request, and into no other."""
+        """Add pending nudges to this request only."""
         *before, last = request_context.messages
         if isinstance(last, ModelRequest) and (nudges := self._conversation(ctx).nudges()):
             last = replace(last, parts=[*last.parts, UserPromptPart(nudges)])
@@ -64,7 +64,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Report what the model has said."""
+        """Report a message of the model."""
         del request_context
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         self._conversation(ctx).said(text, model=response.model_name or "")
@@ -73,7 +73,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, handler: Callable[[Any], Any]
     ) -> Any:
-        """Pass a tool call through the guard."""
+        """Make a guarded tool call."""
         del tool_def
         conversation = self._conversation(ctx)
         if pause := conversation.pause():
@@ -86,7 +86,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def on_tool_validate_error(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, error: Exception
     ) -> Any:
-        """Report a call whose arguments do not fit; the framework answers it."""
+        """Report a call with invalid arguments; the framework answers it."""
         del tool_def, args
         if isinstance(error, ModelRetry):
             raise error
@@ -125,7 +125,7 @@ async def _guarded(
 
 
 def _args(call: ToolCallPart) -> dict[str, Any]:
-    """Arguments as the model gave them."""
+    """Return the arguments as the model gave them."""
     try:
         return dict(call.args_as_dict())
     except Exception:  # noqa: BLE001 - it gave none that can be read

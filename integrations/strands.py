@@ -2,7 +2,7 @@
 
     agent = Agent(model=model, tools=[look], hooks=[TrustfoldHooks(guard)])
 
-A call that a person must allow is an interrupt of the agent; `approve` answers it, and anything else declines.
+A call that needs approval interrupts the agent; the answer `approve` allows it, any other answer declines it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
 INTERRUPT = "trustfold"
-"""Name of our interrupts."""
+"""Name of the interrupts."""
 
 
 class TrustfoldHooks(HookProvider):
-    """Guards the tool calls of an agent, reports its texts and turns, and brings nudges into its next request.
+    """Guards the tool calls of an agent, reports texts and turns, and adds nudges to the next request.
 
-    The session of an agent (`agent.session_id`) is a session; agents with an id of their own have one each in it.
+    `agent.session_id` is the session id; for an agent with an id of its own that id is appended.
     """
 
     def __init__(self, guard: ToolGuard | SyncToolGuard) -> None:
-        """Serve a guard of either kind; agents may share the hooks."""
+        """Use a guard, blocking or asynchronous; agents may share the hooks."""
         self._conversations = Conversations(guard)
 
     def register_hooks(self, registry: HookRegistry, **_: Any) -> None:
@@ -60,13 +60,13 @@ class TrustfoldHooks(HookProvider):
             self._conversation(event.agent).prompted(text)
 
     def _before_model(self, event: BeforeModelCallEvent) -> None:
-        """Bring waiting nudges into the request, at the end of the last message."""
+        """Add pending nudges to the end of the request's last message."""
         last = event.agent.messages[-1] if event.agent.messages else None
         if last is not None and last["role"] == "user" and (nudges := self._conversation(event.agent).nudges()):
             last["content"].append({"text": nudges})
 
     async def _before_tool(self, event: BeforeToolCallEvent) -> None:
-        """Let a call be made, ask the user about it, or answer it with the reason why it is not made."""
+        """Allow a call, ask the user for approval, or answer it with the refusal."""
         conversation = self._conversation(event.agent)
         name, args, call_id = event.tool_use["name"], event.tool_use["input"], event.tool_use["toolUseId"]
         if event.cancel_tool:
@@ -96,7 +96,7 @@ class TrustfoldHooks(HookProvider):
             await call.end(event.exception or _seen(event.result))
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
-        """End the turn, and the calls that wait for their user."""
+        """End the turn and its open calls."""
         conversation = self._conversation(event.agent)
         while conversation.open_calls:
             _, call = conversation.open_calls.popitem()
@@ -109,7 +109,7 @@ class TrustfoldHooks(HookProvider):
 
 
 def _seen(result: Any) -> Any:
-    """Part of a result that the model reads, without the call's id."""
+    """Return the part of a result that the model reads, without the id of the call."""
     content = result["content"]
     if result.get("status") == "error":
         return {"isError": True, "content": content}

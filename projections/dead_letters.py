@@ -5,9 +5,9 @@ See docs/design/contracts.md#bad-input.
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -72,3 +72,12 @@ def described_without_secrets(
     except EventRejected as again:
         return again
     return EventRejected(rejected.reason, redact_text(rejected.path), "the record holds a secret where none may stand")
+
+
+def original(letter: Mapping[str, Any], name: str) -> bytes | None:
+    """Return the original `key` or `value` of a dead letter's record; None if it had none."""
+    encoded = letter.get(f"{name}_base64")
+    if encoded is not None:
+        return b64decode(encoded)
+    text = letter.get(name)
+    return text.encode() if text is not None else None

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
+from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from .calls.keys import has_scope, tool_key, tool_of_key, unescape
-
-State = Mapping[str, Any]
-"""Public record (`StateUpdated`) in its wire form."""
-
-S = TypeVar("S", bound=State)
 
 EVERYTHING = "all"
 """Key that selects all keys."""
 
 
-def held(states: Iterable[S], workspace: str | None) -> list[S]:
+def held(states: Iterable[PublicState], workspace: str | None) -> list[TrustUpdated | BreakerUpdated]:
     """Return trust and circuits that commands can affect: of one workspace, or of all.
 
     A user's state over all workspaces follows from the workspaces; a command there ends it.
@@ -24,9 +19,9 @@ def held(states: Iterable[S], workspace: str | None) -> list[S]:
     return [
         one
         for one in states
-        if one["kind"] in {"trust", "breaker"}
-        and one.get("scope") != "user"
-        and workspace in {None, one.get("workspace_id")}
+        if isinstance(one, TrustUpdated | BreakerUpdated)
+        and one.scope != "user"
+        and workspace in {None, one.workspace_id}
     ]
 
 
@@ -35,17 +30,17 @@ def is_meant(known: str, key: str) -> bool:
     return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
 
 
-def trust_subjects(states: Iterable[State], key: str) -> list[tuple[str | None, str]]:
+def trust_subjects(states: Iterable[PublicState], key: str) -> list[tuple[str | None, str]]:
     """Return workspace and key of each trust command for these states: one for the tool if all of its keys are meant.
 
     A command for the tool affects its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
     """
     subjects: dict[tuple[str | None, str], None] = {}
     for state in states:
-        name = str(state["key"])
-        if state["kind"] != "trust":
+        if not isinstance(state, TrustUpdated):
             continue
+        name = state.key
         if not has_scope(name) and key in {EVERYTHING, tool_of_key(name)}:
             name = tool_key(tool_of_key(name))
-        subjects[state.get("workspace_id"), name] = None
+        subjects[state.workspace_id, name] = None
     return list(subjects)

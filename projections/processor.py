@@ -19,15 +19,14 @@ from typing import Any
 
 from ..errors import EventRejected, RejectReason
 from ..rules.rules import Rules
-from ..schemas.codec import EARLIEST, LATEST
 from ..schemas.envelope import traceparent_of
+from ..schemas.event_base import EARLIEST, LATEST
 from ..schemas.events import epoch_ms
 from .dead_letters import dead_letter, described_without_secrets
 from .emitter import Emitter, Output
-from .idle import IdleKeys, Rest
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header
-from .stage import KeyState, SourceRecord, Stage
+from .stage import KeyState, Retention, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
 """Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
@@ -38,6 +37,9 @@ FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 ORIGIN_BITS = 14
 """Bits for the ordinals of the records that one input makes a stage emit: 64 for each open call of a session."""
 
+
+BUCKET_MS = 60_000
+"""Width of a bucket of idle keys in milliseconds: keys within the same minute are not distinguished."""
 
 IDLE_AT_ONCE = 500
 """Number of idle states checked per snapshot; a backlog is spread over several."""
@@ -77,10 +79,10 @@ class StageProcessor:
         self._emit.origin_partition = partition
         self._due_heap: list[tuple[int, str]] = []
         self._due_known: dict[str, int] = {}
-        self._due_told: set[str] = set()
+        self._due_appended: set[str] = set()
         self._idle = IdleKeys()
-        self._leaving: set[str] = set()
-        self._parting: dict[str, int] = {}
+        self._dropped: set[str] = set()
+        self._expiring: dict[str, int] = {}
         self._arrivals = self._idle_until = 0
 
     def process(self, topic: str, records: Iterable[SourceRecord]) -> list[Output]:  # noqa: C901, PLR0912, PLR0915 - one hot loop
@@ -96,13 +98,13 @@ class StageProcessor:
         slot = self._slots[topic]
         stage, emit = self.stage, self._emit
         decode, envelope, fold = stage.decode, stage.envelope, stage.fold
-        due_at, due_known, due_told = stage.due_at, self._due_known, self._due_told
+        due_at, due_known, due_appended = stage.due_at, self._due_known, self._due_appended
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
         emit.origin_topic = topic
         clock, folded = self.stream_time, 0
         idle_ms, by_arrival = stage.idle_ms(rules), stage.by_arrival
-        renews, part_with = stage.renews, stage.part_with
+        is_activity, expire = stage.is_activity, stage.expire
         arrivals = LAST_MS
         for record in records:
             value, offset = record.value, record.offset
@@ -130,23 +132,23 @@ class StageProcessor:
                 emit.count("clamped")
             if timestamp < arrivals:  # noqa: PLR1730 - as below
                 arrivals = timestamp
-            said = at
-            heard = timestamp if by_arrival and timestamp > 0 else said
+            event_time = at
+            active_at = timestamp if by_arrival and timestamp > 0 else event_time
             if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
                 at = state.clock
             emit.origin = offset << ORIGIN_BITS
             traceparent = traceparent_of(record.headers) if record.headers else None
             emit.begin(event_id, at, traceparent)
-            before, alive = len(outputs), renews(event)
+            before, alive = len(outputs), is_activity(event)
             last = state.arrived or state.clock
             try:
                 own = scoped or state.overrides
                 its_rules = source.of(*stage.scopes(state, event)) if own else rules
-                if heard - last >= idle_ms and last and alive and part_with(state, key, at, its_rules, emit):
-                    state = dirty[key] = self._begin_anew(key, state)
+                if active_at - last >= idle_ms and last and alive and expire(state, key, at, its_rules, emit):
+                    state = dirty[key] = self._replace(key, state)
                     if own:
                         its_rules = source.of(*stage.scopes(state, event))
-                    at = said
+                    at = event_time
                     emit.begin(event_id, at, traceparent)
                 fold(state, event, at, its_rules, emit)
             except Exception as fault:  # noqa: BLE001 - a fault of ours must not stop the partition; the event is kept
@@ -156,15 +158,15 @@ class StageProcessor:
             state.clock = at
             if at > clock:  # noqa: PLR1730 - as above
                 clock = at
-            if by_arrival and alive and heard > last:
-                state.arrived = heard
+            if by_arrival and alive and active_at > last:
+                state.arrived = active_at
             folded += 1
             due = due_at(state)
             if due is None:
-                if key in due_told:
+                if key in due_appended:
                     due_known.pop(key, None)
-                    due_told.discard(key)
-            elif (known := due_known.get(key)) is None or due < known or (due != known and key in due_told):
+                    due_appended.discard(key)
+            elif (known := due_known.get(key)) is None or due < known or (due != known and key in due_appended):
                 self._schedule(key, due)  # a later deadline is looked up at the earlier one
         self.stream_time = clock
         self.folded += folded
@@ -184,15 +186,15 @@ class StageProcessor:
     def next_due(self) -> int | None:
         """Return the earliest deadline, milliseconds; None without one."""
         due = self._next_of_states()
-        parting = min(self._parting.values(), default=None)
-        return due if parting is None or (due is not None and due <= parting) else parting
+        expiring = min(self._expiring.values(), default=None)
+        return due if expiring is None or (due is not None and due <= expiring) else expiring
 
     def _next_of_states(self) -> int | None:
         """Return the earliest deadline of a state, milliseconds; None without one."""
         heap, known = self._due_heap, self._due_known
         while heap:
             due, key = heap[0]
-            if known.get(key) != due or key in self._due_told:
+            if known.get(key) != due or key in self._due_appended:
                 heapq.heappop(heap)  # replaced by an earlier deadline, or already emitted
                 continue
             now_due = self.stage.due_at(self._state_of(key))
@@ -215,28 +217,28 @@ class StageProcessor:
             return outputs
         while (due := self._next_of_states()) is not None and due <= now:
             _, key = heapq.heappop(self._due_heap)
-            self._due_told.add(key)
+            self._due_appended.add(key)
             emit.begin(f"{key}@{due}", due)
             self.stage.due(self._state_of(key), key, due, self.source.rules, emit)
-        for due, key in sorted((due, key) for key, due in self._parting.items() if due <= now):
-            self._part_with(key, due)
+        for due, key in sorted((due, key) for key, due in self._expiring.items() if due <= now):
+            self._expire(key, due)
         return outputs
 
-    def _part_with(self, key: str, due: int) -> None:
+    def _expire(self, key: str, due: int) -> None:
         """Append the end of an idle key, unless it has had a record since."""
-        del self._parting[key]
+        del self._expiring[key]
         state = self._state_of(key)
-        heard = state.arrived or state.clock
-        if heard + self.stage.idle_ms(self.source.rules) <= due and self.stage.rest(state) is Rest.TOLD:
+        active_at = state.arrived or state.clock
+        if active_at + self.stage.idle_ms(self.source.rules) <= due and self.stage.retention(state) is Retention.NOTIFY:
             self._emit.begin(f"{key}@{due}", due)
-            self.stage.pass_time(state, key, due, self._emit)
+            self.stage.append_timer(state, key, due, self._emit)
 
     def _schedule(self, key: str, due: int) -> None:
         """Schedule a deadline of a key for `next_due`; ignored if no event may have that time."""
         if due > LAST_MS:
             return
         self._due_known[key] = due
-        self._due_told.discard(key)
+        self._due_appended.discard(key)
         heapq.heappush(self._due_heap, (due, key))
 
     def counted(self) -> dict[str, int]:
@@ -250,7 +252,7 @@ class StageProcessor:
         Call it after the previous result is stored. `now` is the wall clock, milliseconds: states that are idle by the
         log and by that clock are dropped; with 0 none is.
         """
-        self._leaving.clear()
+        self._dropped.clear()
         due_at, encode = self.stage.due_at, self._codec.encode
         taken: list[tuple[bytes, bytes | None]] = [
             (key.encode(), encode(state, due_at(state))) for key, state in self._dirty.items()
@@ -285,20 +287,20 @@ class StageProcessor:
             state = self._live.get(key) or self._stored(key)
             if state is None:
                 continue
-            heard = state.arrived or state.clock
-            if heard + wait > now:
-                self._idle.add(raw_key, heard)
+            active_at = state.arrived or state.clock
+            if active_at + wait > now:
+                self._idle.add(raw_key, active_at)
                 continue
-            rest = stage.rest(state)
-            if rest is Rest.NOTHING and key not in self._dirty:
+            retention = stage.retention(state)
+            if retention is Retention.DROP and key not in self._dirty:
                 dropped.append((raw_key, None))
                 self._emit.count("dropped")
                 self._live.pop(key, None)
                 self._due_known.pop(key, None)
-                self._leaving.add(key)
+                self._dropped.add(key)
                 continue
-            if rest is Rest.TOLD:
-                self._parting[key] = heard + idle_ms
+            if retention is Retention.NOTIFY:
+                self._expiring[key] = active_at + idle_ms
             self._idle.add(raw_key, now)
         return dropped
 
@@ -328,10 +330,10 @@ class StageProcessor:
 
     def _stored(self, key: str) -> KeyState | None:
         """Return the decoded stored state of a key; None without one, or if it has ended."""
-        stored = self._load(key.encode()) if key not in self._leaving else None
+        stored = self._load(key.encode()) if key not in self._dropped else None
         return self._codec.decode(stored) if stored is not None else None
 
-    def _begin_anew(self, key: str, over: KeyState) -> KeyState:
+    def _replace(self, key: str, over: KeyState) -> KeyState:
         """Return a new state in place of an ended one, with its positions."""
         state: KeyState = self.stage.state_type(positions=over.positions)
         self._live[key] = state
@@ -349,3 +351,37 @@ def _fault(fault: Exception) -> EventRejected:
         return fault
     message = f"trustfold failed on this event ({type(fault).__name__}: {fault}); please report it, then republish"
     return EventRejected(RejectReason.INTERNAL_ERROR, "$", message)
+
+
+class IdleKeys:
+    """Index of keys by the minute of their last record, or an earlier one, to find idle ones without scanning all.
+
+    Keys are not moved by later records; the caller of `take` checks the state and adds the key again.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty index."""
+        self._buckets: dict[int, list[bytes]] = {}
+        self._order: list[int] = []
+
+    def add(self, key: bytes, active_ms: int) -> None:
+        """Add a key whose last record was at `active_ms` or later."""
+        minute = active_ms // BUCKET_MS
+        bucket = self._buckets.get(minute)
+        if bucket is None:
+            bucket = self._buckets[minute] = []
+            heapq.heappush(self._order, minute)
+        bucket.append(key)
+
+    def take(self, before_ms: int, limit: int) -> list[bytes]:
+        """Remove and return up to `limit` keys of the minutes before a time, earliest first."""
+        taken: list[bytes] = []
+        order = self._order
+        while order and (order[0] + 1) * BUCKET_MS <= before_ms and len(taken) < limit:
+            bucket = self._buckets[order[0]]
+            room = limit - len(taken)
+            taken += bucket[-room:]
+            del bucket[-room:]
+            if not bucket:
+                del self._buckets[heapq.heappop(order)]
+        return taken

@@ -111,7 +111,7 @@ class RuleSource:
         made.replace(self._scopes)
         return made
 
-    def says_the_same(self, other: RuleSource) -> bool:
+    def equals(self, other: RuleSource) -> bool:
         """Whether another source has the same rules, environment and overrides."""
         return (
             self.base == other.base

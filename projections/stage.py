@@ -6,13 +6,29 @@ The engines use stages only through this interface; they provide time, transport
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from ..rules.rules import Rules
 from .emitter import Emitter
-from .idle import Rest
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+
+
+class Retention(Enum):
+    """Whether the state of an idle key can be dropped."""
+
+    KEEP = "keep"
+    """It affects later calls, or has a deadline: the state is kept."""
+
+    NOTIFY = "notify"
+    """It affects nothing, but followers know it and are notified of its end: then it is dropped."""
+
+    DROP = "drop"
+    """It equals a new state: it is dropped."""
 
 
 class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
@@ -87,16 +103,16 @@ class Stage(Protocol[StateT]):
     def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event into its key's state at stream time `at`, and emit the decisions."""
 
-    def renews(self, event: Any) -> bool:
+    def is_activity(self, event: Any) -> bool:
         """Whether an event counts as activity of the key; trustfold's own timer events of sessions do not."""
 
-    def rest(self, state: StateT) -> Rest:
+    def retention(self, state: StateT) -> Retention:
         """Return whether the state of an idle key can be dropped."""
 
-    def part_with(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Emit the end of an ended state at stream time `at`; return False if it must be kept."""
 
-    def pass_time(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
         """Append a timer record to the stage's own source topic at which followers are notified of an end."""
 
     def due_at(self, state: StateT) -> int | None:

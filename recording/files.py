@@ -36,9 +36,7 @@ def record_files(
     recorder.from_source("files " + ", ".join(Path(name).name for name in names))
     for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
-            raise ConfigError(
-                f"{recorder.root}: something is recorded there; standard input needs a directory of its own"
-            )
+            raise ConfigError(f"{recorder.root}: it already holds records; standard input needs a directory of its own")
     recorder.own("events", APPENDED_PARTITION)
     recorder.own(RULES_TOPIC, 0)
     source = RuleSource(rules)

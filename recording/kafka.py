@@ -15,20 +15,27 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaConnectionError, KafkaError
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from ..errors import ConfigError, TrustfoldError
 from ..history.errors import HistoryError, HistoryFull, HistoryTaken
-from ..history.files import kafka_source
+from ..history.files import claim, kafka_source
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
 from ..streams.kafka.access import LACKING, unseen
-from ..streams.kafka.broker_queries import hidden
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
+from ..streams.kafka.records import connected_admin
 from ..streams.kafka.settings import KafkaSettings
-from ..streams.kafka.topic_metadata import Found
+from ..streams.kafka.topic_metadata import Cluster, Found
+from ..streams.kafka.topic_metadata import describe as describe_topics
 from .status import LOOP_STUCK_S, RecordingStatus
 
 POLL_MS = 500
@@ -42,9 +49,6 @@ TAKE_S = 0.5
 """Seconds between two attempts while another process still owns a partition."""
 
 TIDY_S = 300.0
-UNKNOWN_TOPIC = 3
-"""Kafka's error code."""
-
 TICK_S = 1.0
 """Seconds between two updates of the liveness status."""
 
@@ -121,7 +125,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
 
         async def fail(error: BaseException) -> None:
             if not failed.done():
-                failed.set_exception(_told(error))
+                failed.set_exception(_reported_error(error))
 
         status.watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
         recording = asyncio.create_task(self._run(stopped, once=once))
@@ -154,8 +158,10 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
         """Find the cluster, join the group and record."""
         measuring = None
         try:
-            cluster = await _cluster(self._settings, list(self._names))
-            self._recorder.from_source(kafka_source(cluster, self._settings.topic_prefix))
+            cluster = await _described(self._settings, list(self._names))
+            cluster_id = cluster.cluster_id or self._settings.bootstrap
+            self._recorder.from_source(kafka_source(cluster_id, self._settings.topic_prefix))
+            self._check_ids(cluster)
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
             measuring = asyncio.create_task(self._measure())
@@ -166,6 +172,17 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
                     await self._consumer.stop()
+
+    def _check_ids(self, cluster: Cluster) -> None:
+        """Compare the topics' ids with those of the recorded topics; brokers before 2.8 have none.
+
+        Raises:
+            ConfigError: a topic was created again; its offsets would be taken for recorded.
+        """
+        for name, topic in cluster.topics.items():
+            made = topic.topic_id.hex() if topic.topic_id is not None else ""
+            if made and claim(self._recorder.root, made, f".topic-{self._names[name]}") != made:
+                raise ConfigError(f"topic {name} was deleted and created again while no recorder ran. {_ELSEWHERE}")
 
     async def _tick(self) -> None:
         """Update the liveness status every second."""
@@ -338,49 +355,44 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 _ELSEWHERE = (
-    "Where the topic was made anew its records would be taken for recorded: move the directory away, or name another "
+    "Records of a topic that was created again would be taken for recorded: move the directory away, or name another "
     "one (--history) and another --group"
 )
 
 
-def _told(error: BaseException) -> Exception:
+def _reported_error(error: BaseException) -> Exception:
     """The watch's finding as an error message; asks the brokers once more why they refuse."""
     if isinstance(error, TrustfoldError):
         return ConfigError(str(error))
-    told: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
-    return told
+    reported: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
+    return reported
 
 
 def _other_log(root: Path, place: TopicPartition, following: int, end: int) -> ConfigError:
     return ConfigError(
-        f"{root} holds what {place.topic}, partition {place.partition}, had up to {following - 1}, but the log ends at "
-        f"{end - 1}. {_ELSEWHERE}"
+        f"{root} holds records of {place.topic}, partition {place.partition}, up to {following - 1}, but the log "
+        f"ends at {end - 1}. {_ELSEWHERE}"
     )
 
 
-async def _cluster(settings: KafkaSettings, topics: list[str]) -> str:
-    """Id of the cluster, which the offsets belong to; waits until every partition has a leader.
+async def _described(settings: KafkaSettings, topics: list[str]) -> Cluster:
+    """Description of the cluster and of topics (real names); waits until every partition has a leader.
 
     Raises:
         ConfigError: a topic does not exist, or is not visible to this user.
     """
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    try:
-        await admin.start()
-        if denied := await hidden(admin._client, topics):  # noqa: SLF001 - aiokafka has no public API for it
-            raise unseen(settings, denied)
+    async with connected_admin(settings) as admin:
         while True:
-            found = await admin.describe_topics(topics)
-            missing = [one["topic"] for one in found if one["error_code"] == UNKNOWN_TOPIC]
-            if missing:
+            cluster = await describe_topics(admin._client, topics)  # noqa: SLF001 - aiokafka has no public API for it
+            errors = {name: topic.error for name, topic in cluster.topics.items()}
+            if denied := [name for name, error in errors.items() if error == TopicAuthorizationFailedError.errno]:
+                raise unseen(settings, denied)
+            if missing := [name for name, error in errors.items() if error == UnknownTopicOrPartitionError.errno]:
                 raise ConfigError(
                     f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX "
                     "names it"
                 )
             # A new topic has partitions without a leader at first; they would be left out of the assignment.
-            if all(one["error_code"] == 0 and all(p["leader"] >= 0 for p in one["partitions"]) for one in found):
-                break
+            if not any(topic.error or topic.leaderless for topic in cluster.topics.values()):
+                return cluster
             await asyncio.sleep(POLL_MS / 1000)
-        return str((await admin.describe_cluster()).get("cluster_id") or settings.bootstrap)
-    finally:
-        await admin.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..history.errors import HistoryFull
-from ..history.files import APPENDED_PARTITION
+from ..history.files import APPENDED_PARTITION, store_source
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Recorder
 from ..projections.topology import DECISION_TOPICS
@@ -60,7 +60,7 @@ class StoreRecording:
             identity = views.noted(STORE_ID)
         finally:
             views.close()
-        recorder.from_source(f"store {identity or path.absolute()}")
+        recorder.from_source(store_source(identity, path))
         self._recorder, self._path, self._tail = recorder, path, Tail.open(path)
         self._keep_days, self._say = keep_days, say
         self._file = _file(path)
@@ -74,8 +74,8 @@ class StoreRecording:
         outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
         if max(logs) > log_end + 1 or max(outputs) > outputs_end + 1:
             raise ConfigError(
-                f"{recorder.root} holds more than {path}, which must be an older copy: what it gets now would be taken "
-                "for what is recorded. Name another directory (--history)"
+                f"{recorder.root} holds more records than {path}, which must be an older copy: its new records "
+                "would be taken for recorded ones. Name another directory (--history)"
             )
         self._log, self._outputs = self._in_files = min(logs) - 1, min(outputs) - 1
         self.status = RecordingStatus(recorder)

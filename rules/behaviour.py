@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..schemas.vocabulary import NudgeLevel, Pattern, PatternSeverity
-from .fields import Count, RulesBase, Seconds
+from .base import Count, RulesBase, Seconds
 
 
 class Ladder(RulesBase, kw_only=True, frozen=True):

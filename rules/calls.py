@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from ..schemas.vocabulary import ToolClass
-from .fields import Ratio, RulesBase
+from .base import Ratio, RulesBase
 
 Family = Literal["shell", "code", "file", "directory", "http"]
 """Kind of targets of a tool: command lines, programs, files, directories, URLs."""

@@ -17,9 +17,9 @@ import msgspec
 
 from ..schemas.settings import SettingsOverrides
 from .allowed_values import allowed_at, given_at
+from .base import Patch, leaves, plain
 from .older_shapes import Misfit, moved
-from .overlay import Patch, leaves, plain
-from .parser import fitted
+from .parser import overlaid
 from .rules import Rules
 
 
@@ -129,7 +129,7 @@ def check(level: Level, overrides: SettingsOverrides, base: Rules) -> None:
             for table_name, why in OUT_OF_REACH.get(level, {}).items():
                 if table_name in part:
                     raise Misfit((table_name,), why)  # noqa: TRY301 - one place adds where it stands
-            fitted(base, part)
+            overlaid(base, part)
         except Misfit as misfit:
             path = misfit.path
             unwritten = path[:1] == ("trust",) and "trust" not in (overrides.rules or {})
@@ -171,7 +171,7 @@ def _applied(base: Rules, levels: Levels) -> Iterator[tuple[Level, Patch, Rules]
             if not part:
                 continue
             try:
-                rules = fitted(rules, part)
+                rules = overlaid(rules, part)
             except Misfit:
                 continue
             yield level, part, rules

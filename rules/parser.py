@@ -18,8 +18,8 @@ import msgspec
 from ..errors import ConfigError
 from . import rules as rules_module
 from .allowed_values import OFF, allowed_at, given_at, without_off
+from .base import Patch, merged, plain
 from .older_shapes import TRUST_FIELDS, Misfit, Step, moved
-from .overlay import Patch, merged, overlaid, plain
 from .rules import Rules
 from .text_positions import line_of
 
@@ -72,7 +72,7 @@ class Document:
             ConfigError: a value is invalid; the message names file, line, field and fix.
         """
         try:
-            return fitted(base, self.patch)
+            return overlaid(base, self.patch)
         except Misfit as misfit:
             raise self.fault(misfit) from misfit
 
@@ -132,17 +132,19 @@ def _toml_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def fitted(base: Rules, patch: Patch) -> Rules:
+def overlaid(base: Rules, patch: Patch) -> Rules:
     """Return `base` with all values of a patch.
 
     Raises:
         Misfit: with the path of the fault, and the valid values.
     """
-    patch = without_off(patch)
+    if not patch:
+        return base
+    document = merged(plain(base), without_off(patch))
     try:
-        return overlaid(base, patch)
+        return msgspec.convert(document, Rules)
     except msgspec.ValidationError as error:
-        found = _misfit_in(merged(plain(base), patch), Rules)
+        found = _misfit_in(document, Rules)
         raise found or Misfit((), str(error.__cause__ or error)) from error
 
 

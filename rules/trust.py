@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ..schemas.vocabulary import RecoveryMode, Severity
-from .fields import Count, Ratio, RulesBase, Seconds, Threshold, Wait
+from .base import Count, Ratio, RulesBase, Seconds, Threshold, Wait
 
 DEFAULT_FILTER = frozenset(
     {

@@ -24,6 +24,7 @@ from ..errors import EventRejected, RejectReason
 from . import diagnosis
 from .commands import Command
 from .decisions import Decision
+from .event_base import EARLIEST, LATEST
 from .events import ErrorInfo, Event, FailureReported, ToolCallFinished, epoch_ms
 from .fields import names_of
 from .public_state import STATE_KINDS, StateUpdated
@@ -34,10 +35,6 @@ MAX_BYTES = 1_048_576
 
 MAX_DEPTH = 64
 """Deepest nesting of objects and arrays."""
-
-EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-LATEST = datetime(2100, 1, 1, tzinfo=UTC)
-"""Bounds of an event's time: [EARLIEST, LATEST)."""
 
 _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _T = TypeVar("_T", bound=msgspec.Struct)

@@ -7,6 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from .public_state import BreakerUpdated, StateUpdated, TrustUpdated
+from .vocabulary import BreakerMode, BreakerState, TrustState
+
 Decision = Mapping[str, Any]
 """Decision in its wire form."""
 
@@ -88,22 +91,31 @@ def _circuit(decision: Decision) -> Line:
 
 def circuit_reason(decision: Decision) -> str:
     """Return the reason of a circuit's transition in words."""
-    measured = decision.get("measured") or 0
-    failed = round((decision.get("failure_rate") or 0) * measured)
+    return _transition_reason(
+        decision["trigger"],
+        decision.get("consecutive_failures"),
+        decision.get("failure_rate"),
+        decision.get("measured"),
+        ordered=bool(decision.get("caused_by")),
+    )
+
+
+def _transition_reason(
+    trigger: str, consecutive: int | None, failure_rate: float | None, measured: int | None, *, ordered: bool
+) -> str:
     words = {
-        "consecutive": f"{decision.get('consecutive_failures')} failures in a row",
-        "rate": f"{failed} of the last {measured} calls failed",
+        "consecutive": f"{consecutive} failures in a row",
+        "rate": f"{round((failure_rate or 0) * (measured or 0))} of the last {measured or 0} calls failed",
         "slow_rate": "too many slow calls",
         "cooldown_over": "one probe may test it",
         "probes_succeeded": "the probes succeeded",
         "probe_failed": "the probe failed",
         "probe_lost": "the probe did not come back",
         "force_open": "opened by an operator",
-        "reset": "closed by an operator" if decision.get("caused_by") else "the time it was to be held open is over",
+        "reset": "closed by an operator" if ordered else "the time it was to be held open is over",
         "disable": "switched off by an operator",
-        "observe": "observed only, by an operator",
     }
-    return words.get(decision["trigger"], plain(decision["trigger"]))
+    return words.get(trigger, plain(trigger))
 
 
 def _probe(decision: Decision) -> Line:
@@ -137,7 +149,7 @@ def _guarantee(decision: Decision) -> Line:
     return Line("!", what, f"{decision['used']:g} of {decision['limit']:g}", Tone.BAD if beyond else Tone.WARN)
 
 
-def _told(decision: Decision) -> Line:
+def _message(decision: Decision) -> Line:
     return Line("→", plain(str(decision["type"]).replace(".", " ")), decision.get("message") or "", Tone.WARN)
 
 
@@ -182,83 +194,80 @@ _LINES: dict[str, Callable[[Decision], Line]] = {
     "nudge.judged": _judged,
     "guarantee.warned": _guarantee,
     "guarantee.violated": _guarantee,
-    "model_switch.suggested": _told,
-    "confidence.low": _told,
+    "model_switch.suggested": _message,
+    "confidence.low": _message,
     "state.updated": _state,
     "dead_letter": _dead_letter,
     "check": _check,
 }
 
 
-State = Mapping[str, Any]
-"""Public record (`StateUpdated`) in its wire form."""
-
-
-def recovery_words(state: State, now: datetime) -> str:
+def recovery_words(state: TrustUpdated, now: datetime) -> str:
     """Describe how trust can be restored from this state."""
-    match state["state"]:
-        case "blocked":
+    match state.state:
+        case TrustState.BLOCKED:
             return "manual reset required"
-        case "removed":
+        case TrustState.REMOVED:
             return "removed by an operator"
-        case "recovering" if state.get("recovery_pending"):
+        case TrustState.RECOVERING if state.recovery_pending:
             return "waits for `trustfold recover`"
-        case "recovering":
-            return f"{state.get('successes', 0)}/{state.get('successes_needed', 0)} successes"
-        case "escalated" if state.get("scope") == "user":
-            left = time_left(state.get("expires_at"), now)
+        case TrustState.RECOVERING:
+            return f"{state.successes or 0}/{state.successes_needed or 0} successes"
+        case TrustState.ESCALATED if state.scope == "user":
+            left = time_left(state.expires_at, now)
             return f"ends in {left}" if left else "is over"
-        case "escalated":
-            left = time_left(state.get("recovery_at"), now)
+        case TrustState.ESCALATED:
+            left = time_left(state.recovery_at, now)
             return f"cooldown: {left} remaining" if left else "the next success starts recovery"
     return ""
 
 
-def circuit_word(state: State, now: datetime) -> str:
+def circuit_word(state: BreakerUpdated, now: datetime) -> str:
     """Return a circuit's state at a time: an open one is half-open after `open_until`."""
-    if state["state"] == "open" and not time_left(state.get("open_until"), now):
+    if state.state is BreakerState.OPEN and not time_left(state.open_until, now):
         return "half-open"
-    return "half-open" if state["state"] == "half_open" else str(state["state"])
+    return "half-open" if state.state is BreakerState.HALF_OPEN else str(state.state)
 
 
-def circuit_state_reason(state: State) -> str:
+def circuit_state_reason(state: BreakerUpdated) -> str:
     """Return the reason of a circuit's state."""
-    return circuit_reason(
-        {"trigger": str(state.get("reason") or ""), "consecutive_failures": state.get("consecutive")} | dict(state)
+    return _transition_reason(
+        state.reason or "", state.consecutive, state.failure_rate, state.measured, ordered=bool(state.caused_by)
     )
 
 
-def circuit_next(state: State, now: datetime) -> str:
+def circuit_next(state: BreakerUpdated, now: datetime) -> str:
     """Describe the next transition of a circuit: how long it stays open, or who probes it."""
-    word = circuit_word(state, now)
-    mode = state.get("mode") or "enforce"
-    if mode != "enforce":
-        return "observed only: blocks nothing" if mode == "observe" else "switched off"
-    lease = state.get("lease")
-    if lease:
-        return f"probe by {lease['holder']} under way"
-    left = time_left(state.get("open_until"), now)
+    if state.mode is BreakerMode.OBSERVE:
+        return "observed only: blocks nothing"
+    if state.mode is BreakerMode.DISABLED:
+        return "switched off"
+    if state.lease:
+        return f"probe by {state.lease.holder} under way"
+    word, left = circuit_word(state, now), time_left(state.open_until, now)
     if word == "forced_open":
         return f"held open for {left}" if left else "held open until closed by command"
     if word == "half-open":
-        done = state.get("successes") or 0
-        return f"{done} probes succeeded, one more may go" if done else "one probe may go"
+        return f"{state.successes} probes succeeded, one more may go" if state.successes else "one probe may go"
     return f"a probe in {left}" if left else ""
 
 
-def place_of(state: State) -> str:
+def measured_failures(state: BreakerUpdated) -> str:
+    """Return the failed of the measured calls of a circuit: `3/10`; empty without measured calls."""
+    return f"{round((state.failure_rate or 0) * state.measured)}/{state.measured}" if state.measured else ""
+
+
+def place_of(state: StateUpdated) -> str:
     """Return where a state applies: a workspace, or one user in all workspaces."""
-    return f"user {state['user_id']}" if state.get("scope") == "user" else str(state.get("workspace_id", ""))
+    return f"user {state.user_id}" if state.scope == "user" else state.workspace_id or ""
 
 
-def failures_words(state: State) -> str:
+def failures_words(state: TrustUpdated) -> str:
     """Return the failures beside their threshold: `5/3`, or a rate as `41%`; `-` without failures."""
-    if state.get("failures") is None:
-        rate = state.get("failure_rate")
-        return "-" if rate is None else f"{rate:.0%}"
-    threshold = state.get("threshold")
-    count = f"{state['failures']:.3g}"
-    return f"{count}/{threshold:.3g}" if threshold is not None else count
+    if state.failures is None:
+        return "-" if state.failure_rate is None else f"{state.failure_rate:.0%}"
+    count = f"{state.failures:.3g}"
+    return f"{count}/{state.threshold:.3g}" if state.threshold is not None else count
 
 
 def time_left(until: str | None, now: datetime) -> str:

@@ -1,4 +1,7 @@
-"""Common parts of input events: envelope, error, times, raw JSON (docs/design/contracts.md#envelope)."""
+"""Common parts of input events: envelope, error, raw JSON, and times and names, also those of foreign formats.
+
+See docs/design/contracts.md#envelope.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,12 @@ import msgspec
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-from .fields import Count, HttpStatus, Name, Time, Version
+from .fields import MAX_NAME, Count, HttpStatus, Name, Time, Version
 from .vocabulary import Severity
+
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST = datetime(2100, 1, 1, tzinfo=UTC)
+"""Bounds of an event's time: [EARLIEST, LATEST)."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_INT = 300
@@ -22,6 +29,50 @@ def epoch_ms(time: datetime) -> int:
     """Return an aware time as milliseconds since the epoch, rounded down."""
     since = time - _EPOCH
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+_EARLIEST_MS = epoch_ms(EARLIEST)
+_LATEST_MS = epoch_ms(LATEST)
+_UNITS = ((10**17, 10**6), (10**14, 10**3), (10**11, 1))
+"""Lower bounds of numbers read as nanoseconds, microseconds and milliseconds, and how many of each make one ms."""
+
+
+def name_of(text: Any) -> str:
+    """Convert to a valid id or name: no control characters that join keys, at most 256 characters.
+
+    Only texts and whole numbers are converted; all else gives an empty name.
+    """
+    if isinstance(text, bool) or not isinstance(text, (str, int)):
+        return ""
+    return str(text).replace("\x00", "").replace("\x1f", " ")[:MAX_NAME]
+
+
+def time_of(given: Any) -> int | None:
+    """Convert to milliseconds since the epoch; None if it is not a time, or outside the range of events.
+
+    Accepts RFC 3339 (without an offset: UTC) and numbers, also as text, of seconds, milli-, micro- or nanoseconds; the
+    magnitude tells the unit.
+    """
+    if isinstance(given, str):
+        try:
+            number: float | None = int(given) if given.isdecimal() else float(given)
+        except ValueError:
+            number = None
+    else:
+        number = None if isinstance(given, bool) or not isinstance(given, (int, float)) else given
+    if number is not None:
+        try:
+            unit = next((unit for least, unit in _UNITS if number >= least), None)
+            ms = int(number * 1000) if unit is None else int(number) // unit
+        except (OverflowError, ValueError):
+            return None
+    else:
+        try:
+            time = datetime.fromisoformat(given)
+        except (TypeError, ValueError):
+            return None
+        ms = epoch_ms(time if time.tzinfo else time.replace(tzinfo=UTC))
+    return ms if _EARLIEST_MS <= ms < _LATEST_MS else None
 
 
 def json_of(raw: Raw | UnsetType) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .foreign_values import name_of, time_of
+from .event_base import name_of, time_of
 
 _ERROR = frozenset({"2", "STATUS_CODE_ERROR", "ERROR"})
 _OK = frozenset({"1", "STATUS_CODE_OK", "OK"})

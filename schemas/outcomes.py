@@ -30,7 +30,7 @@ TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.
 """Types of the commands about trust."""
 
 
-class OutcomeBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+class OutcomeBase(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
     """Common fields of every record of the topic.
 
     Attributes:

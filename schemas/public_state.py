@@ -245,4 +245,15 @@ def public_state(record: Mapping[str, Any]) -> PublicState:
     Raises:
         msgspec.ValidationError: the record is not a public state of this version.
     """
-    return msgspec.convert(record, STATE_KINDS.get(record["kind"], StateUpdated))  # type: ignore[return-value]
+    return msgspec.convert(record, STATE_KINDS.get(record.get("kind", ""), StateUpdated))  # type: ignore[return-value]
+
+
+def readable_state(record: Mapping[str, Any]) -> PublicState | None:
+    """Convert a record of the `state` topic that a later version may have written.
+
+    Unknown fields are ignored; None if the kind or a value is unknown here.
+    """
+    try:
+        return public_state(record)
+    except msgspec.ValidationError:
+        return None

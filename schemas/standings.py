@@ -13,7 +13,7 @@ from .outcomes import US
 from .vocabulary import Pattern, TrustState
 
 
-class StandingBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
+class StandingBase(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
     """Common fields of every record of the topic.
 
     Attributes:

@@ -188,7 +188,6 @@ class BreakerTrigger(StrEnum):
     FORCE_OPEN = "force_open"
     RESET = "reset"
     DISABLE = "disable"
-    OBSERVE = "observe"
 
 
 class QualitySeverity(StrEnum):

@@ -1,6 +1,6 @@
 """HTTP port for health probes and Prometheus, in a separate thread that only reads.
 
-        GET /healthz   200 while the process works, waits, starts or stops; 503 if it should be restarted
+    GET /healthz   200 while the process works, waits, starts or stops; 503 if it should be restarted
     GET /readyz    200 while it does its work; 503 with the reason while it does not
     GET /metrics   for Prometheus, where prometheus-client is installed
 
@@ -84,7 +84,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class ProbeServer:
-    """HTTP server in its own thread."""
+    """HTTP server in its own thread.
+
+    Attributes:
+        probe: functions that answer; may be replaced at any time.
+    """
 
     def __init__(self, probe: Probe, bind: str, port: int) -> None:
         """Listen on `bind`:`port` and start serving.
@@ -92,8 +96,9 @@ class ProbeServer:
         Raises:
             ConfigError: the address is in use or not this machine's.
         """
+        self.probe = probe
         try:
-            self._server = _Server((bind, port), _handler(probe, local=is_loopback(bind)))
+            self._server = _Server((bind, port), _handler(self, local=is_loopback(bind)))
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {bind}:{port} ({error}); set TRUSTFOLD_WEB_PORT to a free port, or to `off`"
@@ -106,11 +111,12 @@ class ProbeServer:
         self._server.server_close()
 
 
-def _handler(probe: Probe, *, local: bool) -> type[BaseHTTPRequestHandler]:
+def _handler(server: ProbeServer, *, local: bool) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_S
 
         def do_GET(self) -> None:
+            probe = server.probe
             path, host = self.path.partition("?")[0], self.headers.get("Host", "")
             if local and host and not is_loopback(name_of(host)):  # every browser sends Host
                 self._answer(421, b'{"status": "this port is for this machine alone"}', "application/json")

@@ -65,7 +65,7 @@ class Reloader:
             return False
         rules = self._files.reload()
         if rules is None:
-            log.error("%s; the rules read before go on to hold", self._files.fault)
+            log.error("%s; the previous rules stay in force", self._files.fault)
             self._on_fault(self._files.fault)
             return False
         self._rebase(rules)

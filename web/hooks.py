@@ -122,7 +122,7 @@ class Hooks:
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
         session = self._session(dialect, hook)
-        if events := session.take(hook, now_ms):
+        if events := session.handle(hook, now_ms):
             folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
             folded.add_done_callback(self._count)
             await asyncio.wait({folded}, timeout=FOLD_S)
@@ -189,7 +189,7 @@ class Hooks:
                     continue
                 session = self._by_id.get(nudge.session_id or "") if isinstance(nudge, NudgeIssued) else None
                 if session is not None and isinstance(nudge, NudgeIssued):
-                    session.hear(nudge)
+                    session.deliver(nudge)
 
 
 async def _payload(request: HttpRequest) -> dict[str, Any] | None:

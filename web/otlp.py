@@ -17,7 +17,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..guard.otel.otlp import JSON, PROTOBUF, Refused, document_of
+from ..guard.otel.receiver import JSON, PROTOBUF, Refused, document_of
 from ..integrations.otel import Exports, Unreadable
 from ..streams.embedded.engine import Request
 from ..streams.embedded.request_bodies import read_body

@@ -1,13 +1,24 @@
-"""Routes that `trustfold up` serves in addition to the engine's API."""
+"""Routes that `trustfold up` serves besides the engine's API, and the application of `trustfold web`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.routing import BaseRoute
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
+from ..streams.embedded.roles import Access
 from ..streams.embedded.server import Service
+from ..streams.embedded.sign_in import Roles, SignIns
 from .check import check_routes, policy_of
 from .dashboard.embedded_source import EmbeddedSource
 from .dashboard.history_answers import Archive
@@ -17,6 +28,9 @@ from .dashboard.routes import dashboard_routes, error_page
 from .hooks import Hooks
 from .metrics import metrics_routes
 from .otlp import otlp_routes
+
+if TYPE_CHECKING:
+    from .dashboard.kafka_source import KafkaSource
 
 
 def more_routes(service: Service, user: str = "", history: Path | None = None) -> Sequence[BaseRoute]:
@@ -28,7 +42,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     source = EmbeddedSource(service, history)
     hub = Hub(source.board)
     service.ending.append(hub.stop)
-    site = Site(source, service.sign_ins, hub, archive=Archive(history))
+    site = Site(source, service.sign_ins, hub, archive=Archive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
     return [
@@ -38,3 +52,46 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
         *metrics_routes(service),
         *dashboard_routes(site),
     ]
+
+
+def kafka_app(source: KafkaSource, roles: Roles) -> Starlette:
+    """ASGI application of `trustfold web`: the dashboard alone; while it runs it follows the topics of `source`."""
+    from ..streams.kafka.records import ended  # noqa: PLC0415 - Kafka is an extra
+
+    hub, sign_ins = Hub(source.board), SignIns(roles)
+    archive = Archive(source.history, refusal=lambda: source.foreign)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        following = asyncio.create_task(source.run())
+        yield
+        await ended(following)
+        archive.close()
+
+    async def health(_request: Request) -> Response:
+        """200 while this process works, also without brokers: to start it again would not bring them back."""
+        fresh = source.freshness()
+        body = {
+            "status": fresh.fault or "ok",
+            "behind": fresh.behind,
+            "newest_ms": fresh.newest_ms,
+            "skipped": fresh.skipped,
+        }
+        return Response(orjson.dumps(body), media_type="application/json")
+
+    site = Site(source, sign_ins, hub, archive=archive)
+    page = error_page(site)
+
+    def fault(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+        told = Response(orjson.dumps({"error": error.detail}), error.status_code, media_type="application/json")
+        return page(request, error) or told
+
+    app = Starlette(
+        routes=[Route("/healthz", health), *dashboard_routes(site)],
+        exception_handlers={HTTPException: fault},
+        middleware=[Middleware(Access, roles=roles, sign_ins=sign_ins)],
+        lifespan=lifespan,
+    )
+    app.state.end_streams = hub.stop
+    return app

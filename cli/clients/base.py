@@ -5,35 +5,58 @@ All give the same answers, so commands need not distinguish them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ...rules.levels import Levels
 from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
+from ...schemas.public_state import PublicState, readable_state
 from ...schemas.settings import SettingsChanged
 
 Record = dict[str, Any]
-F = TypeVar("F", bound=Callable[..., Any])
+S_co = TypeVar("S_co", bound=PublicState | None, covariant=True)
+K = TypeVar("K", bound=PublicState)
+
+
+class StateRecord(NamedTuple, Generic[S_co]):
+    """Record of the `state` topic: the public state of one key.
+
+    Attributes:
+        record: as received, with fields of later versions; printed by `--json`.
+        state: decoded; None if a later version wrote it in a form unknown here.
+    """
+
+    record: Record
+    state: S_co
 
 
 class Overview(NamedTuple):
     """All states that differ from their default.
 
     Attributes:
-        states: public state records, as on the `state` topic.
+        records: records of the `state` topic.
         recovery_mode: `auto` or `ask`; None if unknown at the source.
         fault: why the newest rules file is not used; None if it is used, or if unknown at the source.
     """
 
-    states: list[Record]
+    records: list[StateRecord[PublicState | None]]
     recovery_mode: str | None
     fault: str | None = None
 
+    @property
+    def states(self) -> list[PublicState]:
+        """Decoded states, without those in a form unknown here."""
+        return [one.state for one in self.records if one.state is not None]
 
-class Who(NamedTuple):
+    def of_kind(self, kind: type[K]) -> list[StateRecord[K]]:
+        """Records with a state of this kind."""
+        return [StateRecord(one.record, one.state) for one in self.records if isinstance(one.state, kind)]
+
+
+class SettingsOwner(NamedTuple):
     """Owner of settings: a workspace, a user and a session.
 
     Attributes:
@@ -47,7 +70,7 @@ class Who(NamedTuple):
     session: str = ""
 
 
-class Known(NamedTuple):
+class KnownSettings(NamedTuple):
     """Settings read from a target.
 
     Attributes:
@@ -141,7 +164,7 @@ class Target(Protocol):
     def order(self, commands: Sequence[Command]) -> list[Record] | None:
         """Send commands; returns the decisions they caused, or None if they take effect later."""
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
@@ -151,7 +174,7 @@ class Target(Protocol):
             TrustfoldError: the target rejects one of them.
         """
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions.
 
         Raises:
@@ -170,6 +193,11 @@ class Target(Protocol):
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
         """Republish the records of dead letters."""
+
+
+def state_records(records: Iterable[Record]) -> list[StateRecord[PublicState | None]]:
+    """Decode records of the `state` topic."""
+    return [StateRecord(record, readable_state(record)) for record in records]
 
 
 def with_states(every: Sequence[Letter], unpublished: Sequence[Letter]) -> list[Letter]:

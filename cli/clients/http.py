@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 import orjson
 
-from ...errors import ConfigError, TrustfoldError
+from ...errors import TrustfoldError
+from ...guard.backends.engine_client import EngineClient, Method
 from ...rules.levels import Level
 from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
-from ..render import TookTooLong, Unreachable
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
+from .base import (
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    state_records,
+    with_states,
+)
 
 TIMEOUT_S = 30.0
 """The server folds the whole body before it answers, so a large body takes long."""
@@ -35,22 +44,19 @@ class HttpTarget:
         Raises:
             ConfigError: `url` is not an http address.
         """
-        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(f"{url!r} is not an address; give it as http://127.0.0.1:8321")
-        self._parts = parts
+        self._client = EngineClient(url if "//" in url else f"http://{url}", TIMEOUT_S)
         self._token = token
         self._operator_token = operator_token
 
     @property
     def name(self) -> str:
         """Name of the target in messages."""
-        return f"{self._parts.scheme}://{self._parts.netloc}"
+        return self._client.name
 
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
-        return Overview(body["states"], body["recovery_mode"], body.get("rules_fault"))
+        return Overview(state_records(body["states"]), body["recovery_mode"], body.get("rules_fault"))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -78,21 +84,21 @@ class HttpTarget:
         decisions: list[Record] = answer["decisions"]
         return decisions
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
         body = self._json("GET", f"/v1/settings?{urlencode(who._asdict())}")
         levels = {Level(level): msgspec.convert(set_, SettingsOverrides) for level, set_ in body["levels"].items()}
-        return Known(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
+        return KnownSettings(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Replace the settings of scopes."""
-        self.hand_in("settings", [encode(change) for change in changes])
+        self.post_records("settings", [encode(change) for change in changes])
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Replace the settings of sessions."""
-        self.hand_in("events", [encode(event) for event in events])
+        self.post_records("events", [encode(event) for event in events])
 
-    def hand_in(self, topic: str, values: Sequence[bytes]) -> None:
+    def post_records(self, topic: str, values: Sequence[bytes]) -> None:
         """Post records to a topic.
 
         Raises:
@@ -139,35 +145,11 @@ class HttpTarget:
     def _lines(self, path: str, **query: Any) -> list[Record]:
         return [orjson.loads(line) for line in self._request("GET", f"{path}?{urlencode(query)}").splitlines() if line]
 
-    def _json(self, method: str, path: str, body: bytes | None = None) -> Record:
+    def _json(self, method: Method, path: str, body: bytes | None = None) -> Record:
         answer: Record = orjson.loads(self._request(method, path, body))
         return answer
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"Content-Type": "application/x-ndjson"}
+    def _request(self, method: Method, path: str, body: bytes | None = None) -> bytes:
         # The operator's token permits every request, so events that change settings use it too.
         token = (self._operator_token if method == "POST" else "") or self._token or self._operator_token
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        connection = kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)
-        try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except TimeoutError as error:
-            raise TookTooLong(f"{self.name} did not answer within {TIMEOUT_S:.0f} s; look at its log") from error
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"nothing answers at {self.name} ({error}); is `trustfold up` running there?") from error
-        finally:
-            connection.close()
-        if response.status >= 300:
-            raise TrustfoldError(f"{self.name} refused ({response.status}): {_reason(answer)}")
-        return answer
-
-
-def _reason(answer: bytes) -> str:
-    try:
-        return str(orjson.loads(answer)["error"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return answer[:200].decode(errors="replace").strip() or "no reason given"
+        return self._client.request(method, path, body, token=token)

@@ -14,7 +14,7 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who
+from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, state_records
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
 
@@ -47,7 +47,8 @@ class KafkaTarget:
         latest: dict[str, bytes | None] = {}
         for record in self._read("state"):
             latest[record.key] = record.value
-        return Overview([orjson.loads(value) for _, value in sorted(latest.items()) if value is not None], None)
+        records = (orjson.loads(value) for _, value in sorted(latest.items()) if value is not None)
+        return Overview(state_records(records), None)
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -60,13 +61,13 @@ class KafkaTarget:
         topic = self.kafka.topic("commands")
         self._write([Sent(topic, command_key(command).encode(), encode(command)) for command in commands])
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of the workspace and user, from the `settings` topic."""
         source = RuleSource()
         for record in self._read("settings"):
             source.fold(LogRecord(record.key.encode(), record.value, 0), 0)
         here = "what the workers' own rules file and environment, and the session, set is not known over Kafka"
-        return Known(source.base, source.levels(who.workspace, who.user), here)
+        return KnownSettings(source.base, source.levels(who.workspace, who.user), here)
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Write settings, a tombstone for a scope that overrides nothing; the workers apply them as they read them."""
@@ -75,7 +76,7 @@ class KafkaTarget:
             [Sent(topic, one.scope.encode(), encode(one) if set_by(one.overrides) else None) for one in changes]
         )
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Write `session.configured` events."""
         topic = self.kafka.topic("events")
         self._write([Sent(topic, event.session_id.encode(), encode(event)) for event in events])

@@ -21,10 +21,10 @@ import msgspec
 import orjson
 
 from ...errors import TrustfoldError
+from ...projections.dead_letters import original
 from ...schemas.codec import encode, rfc3339
 from ...schemas.decisions import DeadLetterRepublished
 from ...schemas.envelope import output_id
-from ...streams.dead_letters import original
 from .base import Letter, LetterState, Republished
 from .kafka_log import KafkaSettings, Sent, Stored, places_at, read, write
 

@@ -7,8 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, TrustfoldError
-from ..render import TookTooLong, Unreachable
+from ...errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
@@ -53,10 +52,10 @@ def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     except (TimeoutError, KafkaTimeoutError) as error:
         raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
     except KafkaConnectionError as error:
-        told = run_client(unreachable(settings))
-        if isinstance(told, Denied):
-            raise told from error
-        raise Unreachable(str(told)) from error
+        reason = run_client(unreachable(settings))
+        if isinstance(reason, Denied):
+            raise reason from error
+        raise Unreachable(str(reason)) from error
     except LACKING as error:
         raise lacking(settings, error) from error
     except KafkaError as error:

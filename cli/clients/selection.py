@@ -9,37 +9,14 @@ import click
 
 from ...config import DEFAULT_DB, Settings
 from ...errors import ConfigError
-from .base import F, Record, Target
+from ...schemas.public_state import BreakerUpdated, TrustUpdated
+from ...schemas.vocabulary import TrustState
+from .base import Target
 
 
-def target_options(command: F) -> F:
-    """Decorator: adds the options that select the target."""
-    for option in reversed(
-        (
-            click.option(
-                "--store",
-                metavar="FILE",
-                help=f"Store of the embedded engine. [env: TRUSTFOLD_DB; default: {DEFAULT_DB}]",
-            ),
-            click.option("--url", metavar="URL", help="Address of a running `up`. [env: TRUSTFOLD_URL]"),
-            click.option("--bootstrap", metavar="HOST:PORT", help="Kafka broker. [env: TRUSTFOLD_BROKER]"),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def rules_options(command: F) -> F:
-    """Decorator: adds the options for the files of rules and policies."""
-    for option in (
-        click.option("--policies", "policies_file", metavar="FILE", help="Policies file. [env: TRUSTFOLD_POLICIES]"),
-        click.option("--rules", "rules_file", metavar="FILE", help="Rules file, TOML or JSON. [env: TRUSTFOLD_RULES]"),
-    ):
-        command = option(command)
-    return command
-
-
-def target_of(store: str | None, url: str | None, bootstrap: str | None, settings: Settings | None = None) -> Target:
+def target_of(
+    store: str | None = None, url: str | None = None, bootstrap: str | None = None, settings: Settings | None = None
+) -> Target:
     """Target named by the options, else by the environment, else the store of this directory or the user's service.
 
     Raises:
@@ -85,15 +62,18 @@ def keys_for_completion(context: click.Context, _parameter: click.Parameter, inc
 
 def stuck_keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Known keys that are not trusted and circuits that are not closed, for completion of `reset` and `recover`."""
-    return _completed(context, incomplete, lambda state: state["kind"] == "breaker" or state["state"] != "trusted")
+    return _completed(
+        context, incomplete, lambda one: isinstance(one, BreakerUpdated) or one.state is not TrustState.TRUSTED
+    )
 
 
-def _completed(context: click.Context, incomplete: str, wanted: Callable[[Record], bool]) -> list[str]:
+def _completed(
+    context: click.Context, incomplete: str, wanted: Callable[[TrustUpdated | BreakerUpdated], bool]
+) -> list[str]:
     given = context.params
     try:
         target = target_of(given.get("store"), given.get("url"), given.get("bootstrap"))
-        states = [state for state in target.overview().states if state["kind"] in {"trust", "breaker"}]
-        keys = {str(state["key"]) for state in states if wanted(state)}
+        states = [one for one in target.overview().states if isinstance(one, TrustUpdated | BreakerUpdated)]
     except Exception:  # noqa: BLE001 - a completion must never print an error
         return []
-    return sorted(key for key in keys if key.startswith(incomplete))
+    return sorted({one.key for one in states if wanted(one) and one.key.startswith(incomplete)})

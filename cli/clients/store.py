@@ -15,9 +15,19 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_in_force
-from ...streams.embedded.errors import StoreLocked
+from ...streams.embedded.store import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
-from .base import Known, Letter, Overview, Record, Reloaded, Republished, Who, with_states
+from .base import (
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    state_records,
+    with_states,
+)
 from .http import HttpTarget
 
 TOOL_TOPICS = ("escalations", "breakers")
@@ -46,7 +56,8 @@ class StoreTarget:
         """Public state of every key that differs from its default."""
         with closing(Views.open(self._path)) as views:
             mode = source_in_force(views).rules.trust.recovery_mode
-            return Overview([orjson.loads(value) for value in views.states().values()], str(mode), _fault(views))
+            records = state_records(orjson.loads(value) for value in views.states().values())
+            return Overview(records, str(mode), _fault(views))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
@@ -70,14 +81,14 @@ class StoreTarget:
                 return None
             times = [millis(one["time"]) for one in events]
             decisions = [*views.session_decisions(session_id), *views.circuit_changes(min(times), max(times))]
-            told = timeline(
+            found = timeline(
                 session_id,
                 events,
                 [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
                 rules=source_in_force(views).rules,
                 left_out=len(stored) >= MAX_EVENTS,
             )
-        return timeline_document(told)
+        return timeline_document(found)
 
     def order(self, commands: Sequence[Command]) -> list[Record]:
         """Fold commands into the store, or send them to the engine that runs on it."""
@@ -90,18 +101,18 @@ class StoreTarget:
         self._check_taken(receipt)
         return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
 
-    def settings(self, who: Who) -> Known:
+    def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session, as of the last fold of the store."""
         with closing(Views.open(self._path)) as views:
             source = source_in_force(views)
             levels = source.levels(who.workspace, who.user, views.session(who.session))
-            return Known(source.base, levels, fault=_fault(views))
+            return KnownSettings(source.base, levels, fault=_fault(views))
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Fold settings into the store, or send them to the engine that runs on it."""
         self._submit("settings", changes)
 
-    def tell(self, events: Sequence[SessionSettingsChanged]) -> None:
+    def save_sessions(self, events: Sequence[SessionSettingsChanged]) -> None:
         """Fold settings of sessions into the store, or send them to the engine that runs on it."""
         self._submit("events", events)
 
@@ -123,7 +134,7 @@ class StoreTarget:
             with EmbeddedEngine.open(self._path) as engine:
                 (receipt,) = engine.submit([Request(topic, values)], arrived_ms=_now())
         except StoreLocked as taken:
-            self._engine_of(taken).hand_in(topic, values)
+            self._engine_of(taken).post_records(topic, values)
             return
         self._check_taken(receipt)
 

@@ -1,1 +1,56 @@
-"""Backends of a guard: in this process, a running `trustfold up` over HTTP, or Kafka."""
+"""Backends of a guard: in this process, a running `trustfold up` over HTTP, or Kafka.
+
+A backend is imported only when its address selects it, as each has its own dependencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+from ..clock import SystemClock
+from ..metrics import Metrics
+from ..settings import GuardSettings
+
+if TYPE_CHECKING:
+    from .base import Backend
+
+
+def backend_at(
+    address: str,
+    metrics: Metrics,
+    settings: GuardSettings,
+    *,
+    topic_prefix: str | None = None,
+    token: str | None = None,
+    client_arguments: Mapping[str, Any] | None = None,
+) -> Backend:
+    """Create the backend for an address, not started.
+
+    Raises:
+        ConfigError: the address is malformed.
+    """
+    scheme, _, rest = address.partition("://")
+    if scheme == "kafka" and rest:
+        from .kafka import KafkaBackend  # extra `kafka`
+
+        return KafkaBackend(
+            rest,
+            metrics,
+            settings.buffer_events,
+            topic_prefix=topic_prefix,
+            client_arguments=dict(client_arguments or {}),
+        )
+    if scheme in {"http", "https"} and rest:
+        from .http import HttpBackend
+
+        return HttpBackend(address, metrics, settings.buffer_events, token=token)
+    raise ConfigError(f"{address!r} is no address; use kafka://host:9092 or http://127.0.0.1:8321")
+
+
+def disabled_backend(metrics: Metrics) -> Backend:
+    """Backend of a disabled guard: publishes nothing."""
+    from .memory import MemoryBackend
+
+    return MemoryBackend(SystemClock(), metrics)

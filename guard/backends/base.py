@@ -90,7 +90,7 @@ class Decisions:
 
         return stop
 
-    def tell(self, decision: Any) -> None:
+    def dispatch(self, decision: Any) -> None:
         """Pass a decision to the listeners of its session."""
         session = getattr(decision, "session_id", None)
         with self._lock:
@@ -159,7 +159,7 @@ See docs/design/contracts.md#topics.
 """
 
 
-def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:
+def apply_record(topic: str, key: str, value: bytes | None, view: StateView, decisions: Decisions) -> None:
     """Apply one record of a followed topic; records that this version cannot decode are skipped."""
     if topic == "state":
         view.apply(key, value)
@@ -170,7 +170,7 @@ def take(topic: str, key: str, value: bytes | None, view: StateView, decisions: 
         decision = decode_decision(value)
     except EventRejected:
         return
-    decisions.tell(decision)
+    decisions.dispatch(decision)
 
 
 class ChangeSignal:
@@ -181,7 +181,7 @@ class ChangeSignal:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._lock = Lock()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all current waiters."""
         if not self._waiting:
             return

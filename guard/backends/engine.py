@@ -5,7 +5,6 @@ A running engine writes its process id and address to `STORE.lock` and holds tha
 
 from __future__ import annotations
 
-import http.client
 import os
 import subprocess
 import sys
@@ -14,12 +13,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
-from ...errors import ConfigError
+from ...errors import ConfigError, TrustfoldError
 from ...security.private_files import make_directory
+from .engine_client import EngineClient
 
-_LOOK_S = 0.05
+ANSWER_S = 2.0
+"""Seconds within which a healthy engine answers."""
+
+_POLL_S = 0.05
 
 
 @dataclass(slots=True)
@@ -59,12 +61,12 @@ def engine_over(path: str | Path, token: str | None = None, wait_s: float = 10.0
     make_directory(store.parent)
     environ = os.environ | ({"TRUSTFOLD_TOKEN": token} if token else {})
     command = [sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", "0"]
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, env=environ, stdout=said, stderr=said)  # noqa: S603 - ourselves
-        return _started(process, store, said, wait_s)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)  # noqa: S603 - ourselves
+        return _started(process, store, output, wait_s)
 
 
-def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wait_s: float) -> Engine:
+def _started(process: subprocess.Popen[bytes], store: Path, output: IO[bytes], wait_s: float) -> Engine:
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
         found = running_at(store)
@@ -76,13 +78,13 @@ def _started(process: subprocess.Popen[bytes], store: Path, said: IO[bytes], wai
             return Engine(found[1], process if ours else None)
         if process.poll() is not None and found is None:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     if process.poll() is None:
         process.kill()
         process.wait()
-    said.seek(0)
-    words = said.read()[-500:].decode(errors="replace").strip()
-    raise ConfigError(f"no engine could be started over {store}: {words or f'not ready within {wait_s:g} s'}")
+    output.seek(0)
+    text = output.read()[-500:].decode(errors="replace").strip()
+    raise ConfigError(f"no engine could be started over {store}: {text or f'not ready within {wait_s:g} s'}")
 
 
 def running_at(store: Path) -> tuple[int, str] | None:
@@ -91,12 +93,12 @@ def running_at(store: Path) -> tuple[int, str] | None:
         process, _, address = store.with_name(f"{store.name}.lock").read_text().partition("\n")
     except (OSError, UnicodeDecodeError):
         return None
-    if not process.strip().isdecimal() or not address.strip() or not _lives(int(process)):
+    if not process.strip().isdecimal() or not address.strip() or not _is_running(int(process)):
         return None
     return int(process), address.strip()
 
 
-def _lives(process: int) -> bool:
+def _is_running(process: int) -> bool:
     """Whether a process is running; a killed engine leaves its lock file behind."""
     try:
         os.kill(process, 0)
@@ -109,12 +111,8 @@ def _lives(process: int) -> bool:
 
 def answers(url: str) -> bool:
     """Whether a healthy engine answers at an address."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
     try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        EngineClient(url, ANSWER_S).request("GET", "/healthz")
+    except TrustfoldError:
         return False
-    finally:
-        connection.close()
+    return True

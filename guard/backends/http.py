@@ -1,35 +1,32 @@
 """Backend for one machine: a running `trustfold up`, over HTTP.
 
-Two threads use the standard library's client: one posts buffered events, one reads the stream of decisions. A post
-without an answer is repeated byte for byte; the engine detects the repetition.
+Two threads use one client: one posts buffered events, one reads the stream of decisions. A post without an answer is
+repeated byte for byte; the engine detects the repetition.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.client
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 import orjson
 
-from ...errors import ConfigError
+from ...errors import TookTooLong, Unreachable
 from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
-from ..log import say
+from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, take
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record
+from .engine_client import EngineClient, EngineRefused, EngineStream
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -52,10 +49,6 @@ def record_key(record: dict[str, Any]) -> str:
     return f"{record['kind']}:{owner}{US}{record['key']}"
 
 
-class Refused(Exception):
-    """The engine rejected a request for good; repeating it would fail again."""
-
-
 class HttpBackend:
     """HTTP backend of one guard.
 
@@ -73,24 +66,21 @@ class HttpBackend:
         Raises:
             ConfigError: the address is malformed.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address; use http://127.0.0.1:8321")
+        self._client = EngineClient(url, TIMEOUT_S)
         self.view = StateView()
         self.decisions = Decisions()
         self.buffer = EventBuffer(limit, metrics)
-        self._parts = parts
         self._token = token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", "")
         self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
         self._metrics = metrics
         self._engine = engine
-        self._moved = ChangeSignal()
+        self._changed = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False
         self._under_way = 0
         self._closing = False
-        self._stream: http.client.HTTPConnection | None = None
+        self._stream: EngineStream | None = None
         self._threads: list[threading.Thread] = []
         self._started = False
 
@@ -98,7 +88,8 @@ class HttpBackend:
         """Reconnect with the next event; the engine and the buffered events belong to the parent."""
         self.buffer.after_fork()
         self.decisions.after_fork()
-        self._moved = ChangeSignal()
+        self._client.after_fork()
+        self._changed = ChangeSignal()
         self._work = threading.Condition()
         self._caught_up = threading.Event()
         self._following = self._delivering = False
@@ -131,7 +122,7 @@ class HttpBackend:
         self._begin()
         await asyncio.to_thread(self._caught_up.wait, wait_s)
         if not self.connected:
-            say(logging.WARNING, "guard_not_connected", url=f"{self._parts.scheme}://{self._parts.netloc}")
+            log_event(logging.WARNING, "guard_not_connected", url=self._client.name)
 
     def _begin(self) -> None:
         self._delivering = True
@@ -142,7 +133,7 @@ class HttpBackend:
 
     async def changed(self, timeout_ms: float) -> None:
         """Wait until the view changes, at most `timeout_ms` milliseconds."""
-        await self._moved.wait(timeout_ms)
+        await self._changed.wait(timeout_ms)
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all events published so far are delivered; return False on timeout."""
@@ -150,7 +141,7 @@ class HttpBackend:
         while self.undelivered:
             if time.monotonic() >= until:
                 return False
-            await self._moved.wait(20)
+            await self._changed.wait(20)
         return True
 
     async def close(self) -> None:
@@ -160,16 +151,14 @@ class HttpBackend:
         self._closing = True
         with self._work:
             self._work.notify_all()
-        stream = self._stream
-        if stream is not None and stream.sock is not None:
-            with contextlib.suppress(OSError):
-                stream.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+        if (stream := self._stream) is not None:
+            stream.interrupt()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
         for thread in self._threads:
             await asyncio.to_thread(thread.join, 2.0)
         if left := len(self.buffer):
-            say(logging.ERROR, "events_undelivered", count=left)
+            log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 
     # --- following ------------------------------------------------------------------------------------------------
@@ -184,18 +173,11 @@ class HttpBackend:
                     one = orjson.loads(line)
                     value = one["value"]
                     raw = orjson.dumps(value) if value is not None else None
-                    take(one["topic"], one["key"], raw, self.view, self.decisions)
-                    self._moved.ring()
-            except (
-                OSError,
-                http.client.HTTPException,
-                orjson.JSONDecodeError,
-                KeyError,
-                Refused,
-                AttributeError,
-            ) as error:
+                    apply_record(one["topic"], one["key"], raw, self.view, self.decisions)
+                    self._changed.notify()
+            except (Unreachable, TookTooLong, EngineRefused, orjson.JSONDecodeError, KeyError) as error:
                 if self._following:
-                    say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
+                    log_event(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
             self._following = False
             if not self._closing:
                 time.sleep(pause)
@@ -203,7 +185,7 @@ class HttpBackend:
 
     def _read_states(self) -> int:
         """Apply all current states; return the offset from which changes follow."""
-        answer = orjson.loads(self._request("GET", "/v1/state"))
+        answer = orjson.loads(self._client.request("GET", "/v1/state", token=self._token))
         fresh = {}
         for record in answer["states"]:
             fresh[record_key(record)] = orjson.dumps(record)
@@ -214,23 +196,14 @@ class HttpBackend:
         return int(answer["offset"])
 
     def _lines(self, offset: int) -> Iterator[bytes]:
-        """Lines of the decision stream without heartbeats, until the stream ends."""
-        stream = self._connection(SILENCE_S)
-        self._stream = stream
+        """Lines of the decision stream, until the stream ends."""
+        path = f"/v1/decisions?follow=true&topics={','.join(FOLLOWED)}&after={offset}"
+        stream = self._stream = self._client.stream(path, token=self._token, silence_s=SILENCE_S)
         try:
-            topics = ",".join(FOLLOWED)
-            stream.request(
-                "GET", f"{self._path}/v1/decisions?follow=true&topics={topics}&after={offset}", headers=self._headers()
-            )
-            response = stream.getresponse()
-            if response.status != 200:
-                raise Refused(f"{response.status}")
             self._following = True
             self._caught_up.set()
-            self._moved.ring()
-            while line := response.readline():
-                if line.strip():
-                    yield line
+            self._changed.notify()
+            yield from stream
         finally:
             self._stream = None
             stream.close()
@@ -249,25 +222,26 @@ class HttpBackend:
             for are_events, records in groupby(batch, is_event):
                 self._post("/v1/events" if are_events else "/v1/commands", list(records))
             self._under_way = 0
-            self._moved.ring()
+            self._changed.notify()
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
         """Post records until they are accepted, rejected for good, or the guard closes."""
         body = b"\n".join(self._encoded(records))
         if not body:
             return
+        token = (self._operator_token if path == "/v1/commands" else "") or self._token
         pause = FIRST_PAUSE_S
         while not self._closing:
             try:
-                self._request("POST", path, body)
-            except Refused as reason:
-                say(logging.ERROR, "events_refused", count=len(records), why=str(reason)[:200])
-                self._metrics.add(EVENTS, "refused", amount=len(records))
-                self._delivering = True
-                return
-            except (OSError, http.client.HTTPException) as error:
+                self._client.request("POST", path, body, token=token)
+            except (Unreachable, TookTooLong, EngineRefused) as error:
+                if isinstance(error, EngineRefused) and not error.temporary:
+                    log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
+                    self._metrics.add(EVENTS, "refused", amount=len(records))
+                    self._delivering = True
+                    return
                 if self._delivering:
-                    say(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
+                    log_event(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
                 self._delivering = False
                 time.sleep(pause)
                 pause = min(LAST_PAUSE_S, 2 * pause)
@@ -283,41 +257,5 @@ class HttpBackend:
             try:
                 yield encode(record)
             except (TypeError, ValueError, RecursionError) as error:
-                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")
-
-    # --- HTTP -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _path(self) -> str:
-        return self._parts.path.rstrip("/")
-
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        return kind(self._parts.hostname or "", self._parts.port, timeout=timeout_s)
-
-    def _headers(self, path: str = "") -> dict[str, str]:
-        headers = {"Content-Type": "application/x-ndjson"}
-        if token := self._operator_token if path == "/v1/commands" and self._operator_token else self._token:
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
-
-    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """One request and its answer.
-
-        Raises:
-            OSError, http.client.HTTPException: no answer, or a temporary error; retry.
-            Refused: a permanent error; do not retry.
-        """
-        connection = self._connection(TIMEOUT_S)
-        try:
-            connection.request(method, self._path + path, body, self._headers(path))
-            response = connection.getresponse()
-            answer = response.read()
-        finally:
-            connection.close()
-        if response.status >= 500 or response.status == 429:
-            raise http.client.HTTPException(f"{response.status}")
-        if response.status >= 300:
-            raise Refused(f"{response.status} {answer[:200].decode(errors='replace')}")
-        return answer

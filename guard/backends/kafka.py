@@ -1,9 +1,9 @@
-"""The backend of a fleet: events to Kafka, state and nudges from it (extra `kafka`).
+"""Kafka backend for a fleet: publishes events, follows states and nudges (extra `kafka`).
 
-Three tasks. One follows `state` from its beginning, and `nudges` and `suggestions` from now on, without a consumer
-group: every guard reads everything. One delivers what is in the buffer, a batch at a time and in order; a batch that
-fails is sent again, which may repeat events, and repeated ids change nothing. One asks the broker every other second
-whether it is there, since a client that has lost its broker just goes quiet.
+It has three tasks. One follows `state` from its beginning, and `nudges` and `suggestions` from now on, without a
+consumer group: every guard reads everything. One delivers buffered events in order, a batch at a time; a failed batch
+is sent again, and repeated ids change nothing. One polls the broker every two seconds, since a client that has lost its
+broker reports nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ...projections.calls.keys import scope_of_key
 from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.topics import DEFAULT_PREFIX, full_name
-from ..log import say
+from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, take
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record
 
 BATCH = 500
 """Most events under way at once."""
@@ -75,7 +75,7 @@ class KafkaBackend:
         self._events, self._commands = full_name(prefix, "events"), full_name(prefix, "commands")
         self._arguments = {"bootstrap_servers": bootstrap, **(client_arguments or {})}
         self._metrics = metrics
-        self._moved = ChangeSignal()
+        self._changed = ChangeSignal()
         self._published = ChangeSignal()
         self._caught_up = asyncio.Event()
         self._reachable = False
@@ -85,18 +85,18 @@ class KafkaBackend:
         self._positions: dict[TopicPartition, int] = {}
         self._producer: AIOKafkaProducer | None = None
         self._forked = False
-        self._parents: list[Any] = []
+        self._parents_clients: list[Any] = []
 
     def after_fork(self) -> None:
         """Reconnect with the next event on a loop of the child process; buffered events belong to the parent."""
         self.buffer.after_fork()
         self.decisions.after_fork()
         # Kept alive: their finalizers would close the parent's connections.
-        self._parents += [*self._tasks, self._producer]
+        self._parents_clients += [*self._tasks, self._producer]
         self._forked = bool(self._tasks)
         self._tasks = []
         self._producer = None
-        self._moved, self._published = ChangeSignal(), ChangeSignal()
+        self._changed, self._published = ChangeSignal(), ChangeSignal()
         self._caught_up = asyncio.Event()
         self._reachable = False
         self._under_way = 0
@@ -117,7 +117,7 @@ class KafkaBackend:
             with contextlib.suppress(RuntimeError):  # no loop is running here; a later event may have one
                 self._begin()
         self.buffer.add(record)
-        self._published.ring()
+        self._published.notify()
 
     async def start(self, wait_s: float) -> None:
         """Start reading and delivering; wait up to `wait_s` seconds for the view."""
@@ -125,7 +125,7 @@ class KafkaBackend:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), wait_s)
         if not self.connected:
-            say(logging.WARNING, "guard_not_connected", brokers=str(self._arguments["bootstrap_servers"]))
+            log_event(logging.WARNING, "guard_not_connected", brokers=str(self._arguments["bootstrap_servers"]))
 
     def _begin(self) -> None:
         """Start reading and delivering on the running event loop.
@@ -142,16 +142,16 @@ class KafkaBackend:
 
     async def changed(self, timeout_ms: float) -> None:
         """Wait until the view changes, at most `timeout_ms` milliseconds."""
-        await self._moved.wait(timeout_ms)
+        await self._changed.wait(timeout_ms)
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all events published so far are delivered; return False on timeout."""
         until = time.monotonic() + timeout_s
         while self.undelivered:
-            self._published.ring()
+            self._published.notify()
             if time.monotonic() >= until:
                 return False
-            await self._moved.wait(20)
+            await self._changed.wait(20)
         return True
 
     async def close(self) -> None:
@@ -164,7 +164,7 @@ class KafkaBackend:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._drop_producer()
         if left := len(self.buffer):
-            say(logging.ERROR, "events_undelivered", count=left)
+            log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 
     # --- following ------------------------------------------------------------------------------------------------
@@ -175,17 +175,17 @@ class KafkaBackend:
             consumer = AIOKafkaConsumer(**self._arguments, enable_auto_commit=False, auto_offset_reset="earliest")
             try:
                 await consumer.start()
-                places = await self._places()
+                partitions = await self._partitions()
                 pause = FIRST_PAUSE_S
-                await self._read(consumer, places)
+                await self._read(consumer, partitions)
             except Exception as error:  # noqa: BLE001 - whatever it was: a guard that stopped following would be blind
-                self._lost(error)
+                self._mark_disconnected(error)
             finally:
-                await _stopped(consumer)
+                await _stop(consumer)
             await asyncio.sleep(pause)
             pause = min(LAST_PAUSE_S, 2 * pause)
 
-    async def _places(self) -> list[TopicPartition]:
+    async def _partitions(self) -> list[TopicPartition]:
         """Every partition of the followed topics.
 
         Raises:
@@ -197,62 +197,62 @@ class KafkaBackend:
             found = await admin.describe_topics(list(self._names))
         finally:
             await admin.close()
-        places = [TopicPartition(one["topic"], part["partition"]) for one in found for part in one["partitions"]]
-        missing = sorted(set(self._names) - {place.topic for place in places})
+        partitions = [TopicPartition(one["topic"], part["partition"]) for one in found for part in one["partitions"]]
+        missing = sorted(set(self._names) - {partition.topic for partition in partitions})
         if missing:
             raise ConfigError(f"topic {missing[0]} does not exist; `trustfold topics create` makes it")
-        return places
+        return partitions
 
-    async def _read(self, consumer: AIOKafkaConsumer, places: list[TopicPartition]) -> None:
-        consumer.assign(places)
-        begins = await consumer.beginning_offsets(places)
-        ends = await consumer.end_offsets(places)
-        states = [place for place in places if self._names[place.topic] == "state"]
-        for place in places:
-            known = self._positions.get(place)
-            if known is None or not begins[place] <= known <= ends[place]:
-                known = begins[place] if place in states else ends[place]
-            consumer.seek(place, known)
-            self._positions[place] = known
-        behind = {place: ends[place] for place in states}
-        watch = asyncio.create_task(self._watch(consumer, states[0]))
+    async def _read(self, consumer: AIOKafkaConsumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+        begins = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(partitions)
+        states = [partition for partition in partitions if self._names[partition.topic] == "state"]
+        for partition in partitions:
+            known = self._positions.get(partition)
+            if known is None or not begins[partition] <= known <= ends[partition]:
+                known = begins[partition] if partition in states else ends[partition]
+            consumer.seek(partition, known)
+            self._positions[partition] = known
+        behind = {partition: ends[partition] for partition in states}
+        watch = asyncio.create_task(self._watch_broker(consumer, states[0]))
         try:
             while not watch.done():
-                behind = {place: end for place, end in behind.items() if self._positions[place] < end}
+                behind = {partition: end for partition, end in behind.items() if self._positions[partition] < end}
                 if not behind and not self.connected:
-                    self._found()
+                    self._mark_connected()
                 fetched = await consumer.getmany(timeout_ms=200)
-                for place, records in fetched.items():
+                for partition, records in fetched.items():
                     for record in records:
                         key = (record.key or b"").decode(errors="replace")
-                        take(self._names[place.topic], key, record.value, self.view, self.decisions)
-                    self._positions[place] = records[-1].offset + 1
+                        apply_record(self._names[partition.topic], key, record.value, self.view, self.decisions)
+                    self._positions[partition] = records[-1].offset + 1
                 if fetched:
-                    self._moved.ring()
-                for place in behind:  # compaction may have removed the last records of a partition
-                    self._positions[place] = max(self._positions[place], await consumer.position(place))
+                    self._changed.notify()
+                for partition in behind:  # compaction may have removed the last records of a partition
+                    self._positions[partition] = max(self._positions[partition], await consumer.position(partition))
             watch.result()
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    async def _watch(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
+    async def _watch_broker(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
         """Poll the broker; raise as soon as it does not answer."""
         while True:
             await asyncio.sleep(WATCH_S)
-            await asyncio.wait_for(consumer.end_offsets([place]), WATCH_S)
+            await asyncio.wait_for(consumer.end_offsets([partition]), WATCH_S)
 
-    def _found(self) -> None:
+    def _mark_connected(self) -> None:
         self._reachable = True
         self._caught_up.set()
-        say(logging.INFO, "guard_connected", states=len(self.view.records()), buffered=len(self.buffer))
-        self._published.ring()
+        log_event(logging.INFO, "guard_connected", states=len(self.view.records()), buffered=len(self.buffer))
+        self._published.notify()
 
-    def _lost(self, error: BaseException) -> None:
+    def _mark_disconnected(self, error: BaseException) -> None:
         if self._reachable:
-            say(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__, buffered=len(self.buffer))
+            log_event(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__, buffered=len(self.buffer))
         else:
-            say(logging.DEBUG, "guard_not_connected", errorCode=type(error).__name__, why=str(error)[:200])
+            log_event(logging.DEBUG, "guard_not_connected", errorCode=type(error).__name__, why=str(error)[:200])
         self._reachable = False
 
     # --- delivering -----------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class KafkaBackend:
             except Exception as error:  # noqa: BLE001 - as above, and deaf
                 self.buffer.put_back(batch)
                 self._metrics.add(EVENTS, "failed", amount=len(batch))
-                self._lost_delivery(error)
+                self._log_failed_delivery(error)
                 await self._drop_producer()
                 await asyncio.sleep(pause)
                 pause = min(LAST_PAUSE_S, 2 * pause)
@@ -280,12 +280,12 @@ class KafkaBackend:
             else:
                 pause = FIRST_PAUSE_S
                 self._metrics.add(EVENTS, "published", amount=len(batch))
-                self._moved.ring()
+                self._changed.notify()
             finally:
                 self._under_way = 0
 
-    def _lost_delivery(self, error: BaseException) -> None:
-        say(
+    def _log_failed_delivery(self, error: BaseException) -> None:
+        log_event(
             logging.WARNING,
             "events_not_delivered",
             errorCode=type(error).__name__,
@@ -306,7 +306,7 @@ class KafkaBackend:
                 futures.append(await producer.send(topic, value, key=key))
             except (MessageSizeTooLargeError, TypeError, ValueError, RecursionError) as error:
                 # This record can never be sent and must not block the others.
-                say(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+                log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")
         await asyncio.gather(*futures)
 
@@ -320,10 +320,10 @@ class KafkaBackend:
     async def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await _stopped(producer)
+            await _stop(producer)
 
 
-async def _stopped(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+async def _stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     """Stop a client within a time limit; without a broker it may hang or cancel itself, and is then abandoned."""
     stopping = asyncio.create_task(client.stop())
     done, _ = await asyncio.wait({stopping}, timeout=WATCH_S)

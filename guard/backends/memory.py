@@ -21,7 +21,7 @@ from .base import Decisions
 KEPT_STATES = 5_000
 """Number of sessions and tools kept; the least recently used are forgotten with their state."""
 
-TIDY_EVERY = 2_000
+EVICT_EVERY = 2_000
 """Number of events between two evictions of unused states."""
 
 
@@ -53,21 +53,21 @@ class MemoryBackend:
         value = encode(record)
         with self._lock:
             self.published.append(value)
-            del self.published[:-TIDY_EVERY]
+            del self.published[:-EVICT_EVERY]
             self._metrics.add(EVENTS, "published")
             self.tick()
-            self._take(self._topology.feed("events" if is_event(record) else "commands", (value,)))
+            self._apply(self._topology.feed("events" if is_event(record) else "commands", (value,)))
             if untracked := self._topology.counted()["untracked"]:
                 self._metrics.add(UNTRACKED, amount=untracked)
             self._events += 1
-            if self._events % TIDY_EVERY == 0:
-                self._tidy()
+            if self._events % EVICT_EVERY == 0:
+                self._evict()
 
     def tick(self) -> None:
         """Fold timers that are due."""
         due = self._topology.next_due()
         if due is not None and due <= (now := self._clock.now_ms()):
-            self._take(self._topology.tick(now))
+            self._apply(self._topology.tick(now))
 
     async def start(self, wait_s: float) -> None:
         """Do nothing: there is no connection."""
@@ -90,20 +90,20 @@ class MemoryBackend:
         self._lock = RLock()
         self.decisions.after_fork()
 
-    def _take(self, outputs: list[Output]) -> None:
+    def _apply(self, outputs: list[Output]) -> None:
         for output in outputs:
             if output.topic == "state":
                 self.view.apply(output.key, output.value)
             elif output.topic in {"nudges", "suggestions"} and output.value is not None:
-                self.decisions.tell(decode_decision(output.value))
+                self.decisions.dispatch(decode_decision(output.value))
         self.outputs += outputs
-        del self.outputs[:-TIDY_EVERY]
+        del self.outputs[:-EVICT_EVERY]
 
     def _load(self, stage: str, key: bytes) -> bytes | None:
         stored = self._stored.get(stage)
         return None if stored is None else stored.get(key)
 
-    def _tidy(self) -> None:
+    def _evict(self) -> None:
         """Evict all but the most recently used states."""
         for name, processor in self._topology.processors.items():
             stored = self._stored.setdefault(name, OrderedDict())

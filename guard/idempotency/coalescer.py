@@ -14,14 +14,14 @@ import msgspec
 
 from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
 from ...schemas.vocabulary import BreakerState
+from ...security.redaction import redact, redact_text
 from ..attempts import attempt_limit_ms, failure_of_thread
 from ..clock import Clock, new_id
-from ..control_flow import Passthrough, steers
+from ..errors import Passthrough, is_control_flow
 from ..json_view import is_big
-from ..log import say
+from ..log import log_call
 from ..metrics import CACHE_SIZE, CACHE_TTL, HITS, Metrics
 from ..privacy import Privacy
-from ..redaction import redact, redact_text
 from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
@@ -29,17 +29,24 @@ from ..tool_threads import BLOCKED, HELD
 from . import keys
 from .fallback import FallbackDedupeStore
 from .memory import InMemoryDedupeStore
-from .record import Claim, DedupeRecord, DedupeState, DedupeStore
-from .result_cache import MAX_RESULT_BYTES, Kept, copied_exception, kept_copy
+from .record import (
+    MAX_RESULT_BYTES,
+    Claim,
+    DedupeRecord,
+    DedupeState,
+    DedupeStore,
+    Kept,
+    copied_exception,
+    kept_copy,
+)
 
 if TYPE_CHECKING:
-    from ..attempts import Function
-    from ..tool_threads import Outcome
+    from ..tool_threads import Function, Outcome
 
 TRANSIENT_MS = 5_000
 """Milliseconds that the result of a run is kept for calls that were waiting, if it is not kept for later ones."""
 
-_WAITS_FOR_THIS = (
+_DEADLOCK = (
     "the same call is running already and cannot end before this one: it is made within it, or without await on its "
     "event loop; give this call a key of its own, or call it in a thread (asyncio.to_thread)"
 )
@@ -47,7 +54,7 @@ _WAITS_FOR_THIS = (
 Run = Callable[[], Awaitable[ToolResult]]
 
 
-class Joiner:
+class Coalescer:
     """Coalesces the calls of one guard with all guards that share its store."""
 
     def __init__(
@@ -99,7 +106,7 @@ class Joiner:
         self._loop = loop
         return self._own_store
 
-    async def leave_loop(self) -> None:
+    async def close_connections(self) -> None:
         """Close the connections of this loop, which is about to end."""
         loop = asyncio.get_running_loop()
         store = self._elsewhere.pop(loop, None)
@@ -140,7 +147,7 @@ class Joiner:
         """Whether the result of a call answers later ones: it has a given key, or its tool is declared `dedupe`."""
         return call.given_key is not None or bool(call.tool.dedupe)
 
-    async def join(self, call: Call, key: str, run: Run) -> ToolResult:
+    async def coalesce(self, call: Call, key: str, run: Run) -> ToolResult:
         """Run a call, or answer it from a call with the same key.
 
         If the store cannot be reached, the call runs alone: a lost store must not stop the tools.
@@ -162,20 +169,20 @@ class Joiner:
             try:
                 claim = await self._store.claim(record, self._policy.lease_ms)
             except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-                self._complain(call, "claim", error)
+                self._log_store_failure(call, "claim", error)
                 return await run()
             if claim.mine:
-                return await self._hold(call, claim.record, run)
+                return await self._run_and_store(call, claim.record, run)
             if claim.record.params_digest != record.params_digest:
                 return await self._conflict(call, claim.record, record, run)
             if claim.record.state is not DedupeState.INFLIGHT:
                 return await self._answer(call, claim.record, claim.age_ms, run, inflight=waited)
-            self._hit(call, "inflight")
+            self._count_hit(call, "inflight")
             if self.mode_of(call) is DedupeMode.BEST_EFFORT:
                 message = "the same call is running already; wait for it (409)"
-                return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", message))
-            if self._waits_for_this(claim.record.holder):
-                return self._result(call, ResultStatus.ERROR, error=refusal("in_flight", _WAITS_FOR_THIS))
+                return call.result(ResultStatus.ERROR, error=refusal("in_flight", message))
+            if self._would_deadlock(claim.record.holder):
+                return call.result(ResultStatus.ERROR, error=refusal("in_flight", _DEADLOCK))
             waited = True
             this = object()
             if held := HELD.get():
@@ -198,11 +205,11 @@ class Joiner:
         try:
             claim = await claims(record, lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-            self._complain(call, "claim", error)
+            self._log_store_failure(call, "claim", error)
             return None
         return claim.record if claim.mine else None
 
-    async def give_back(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
+    async def release(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
         """Release keys of `claim_once` that were not used."""
         for record in claimed:
             last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
@@ -221,7 +228,7 @@ class Joiner:
                 counts[place] = counts.get(place, 0) + 1
         return counts
 
-    def _waits_for_this(self, holder: str) -> bool:
+    def _would_deadlock(self, holder: str) -> bool:
         """Whether the holder cannot end before this call does (deadlock).
 
         True if this call is made within the holder, or within a call that waits for it, or blocks the holder's event
@@ -250,7 +257,7 @@ class Joiner:
             try:
                 now = await self._store.wait(claim.record.key, claim.record.version, min(left, self._policy.lease_ms))
             except Exception as error:  # noqa: BLE001 - as above; the next claim finds out
-                self._complain(call, "wait", error)
+                self._log_store_failure(call, "wait", error)
                 return None
             if now is None or now.holder != claim.record.holder or now.state is DedupeState.CANCELLED:
                 return None
@@ -274,9 +281,9 @@ class Joiner:
 
     def _too_late(self, call: Call, message: str) -> ToolResult:
         error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
-        return self._result(call, ResultStatus.TIMEOUT, error=error)
+        return call.result(ResultStatus.TIMEOUT, error=error)
 
-    async def _hold(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
+    async def _run_and_store(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while extending its lease, and store its result for the others."""
         self._keep_alive(call, record)
         self._loops[record.holder] = loop = asyncio.get_running_loop()
@@ -287,26 +294,26 @@ class Joiner:
             raise
         except BaseException:
             # If the tool has run, its result is kept even if its caller was cut off; else the next caller may run it.
-            await self._settle(call, record, call.ended)
+            await self._store_end(call, record, call.ended)
             raise
         finally:
             self._stop_extending(loop, record)
             self._loops.pop(record.holder, None)
             with contextlib.suppress(ValueError):  # closed from a foreign context
                 HELD.reset(within)
-        await self._settle(call, record, result)
+        await self._store_end(call, record, result)
         return result
 
-    async def _settle(self, call: Call, record: DedupeRecord, result: ToolResult | None) -> None:
+    async def _store_end(self, call: Call, record: DedupeRecord, result: ToolResult | None) -> None:
         """Store the result of a run for the others, even if its caller is cancelled meanwhile."""
         thread = call.running
         if thread is not None and not thread.done():
-            self._follow_thread(call, record, thread)
+            self._await_thread_in_background(call, record, thread)
         if call.stream is not None:
             self._in_background(self._follow_stream(call, record, call.stream))
             return
         if result is not None:
-            last = self._leave(call, record, result)
+            last = self._store_result(call, record, result)
         else:
             cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
             last = self._finish(call, cancelled, self._policy.failed_ms)
@@ -315,7 +322,7 @@ class Joiner:
         else:
             await asyncio.shield(self._in_background(last))
 
-    def _follow_thread(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
+    def _await_thread_in_background(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
         """Keep the key of a function that continues in its thread, and use its late result."""
         over: Future[None] = Future()
         over.set_running_or_notify_cancel()  # waiters may be cancelled, this future may not
@@ -342,13 +349,15 @@ class Joiner:
             outcome = await asyncio.wrap_future(thread)
             if not claimed.mine:
                 return
-            if outcome.error is not None and steers(outcome.error, (*self._passthrough, *call.tool.passthrough)):
+            if outcome.error is not None and is_control_flow(
+                outcome.error, (*self._passthrough, *call.tool.passthrough)
+            ):
                 cancelled = msgspec.structs.replace(claimed.record, state=DedupeState.CANCELLED)
                 await self._finish(call, cancelled, self._policy.failed_ms)
             else:
-                await self._leave(call, claimed.record, self._late_result(call, outcome))
+                await self._store_result(call, claimed.record, self._late_result(call, outcome))
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-            self._complain(call, "follow", error)
+            self._log_store_failure(call, "follow", error)
         finally:
             self._stop_extending(asyncio.get_running_loop(), again)
             if self._threads.get(record.key) is over:
@@ -360,21 +369,16 @@ class Joiner:
         """Return the result of a function whose call was given up."""
         failure = failure_of_thread(call, outcome, self._clock.now_ms())
         if failure is None:
-            return self._result(call, ResultStatus.SUCCESS, output=outcome.output)
+            return call.result(ResultStatus.SUCCESS, output=outcome.output)
         status = ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
-        error = ResultError(
-            code=failure.code, message=failure.message, retriable=failure.retriable, terminal=not failure.retriable
-        )
-        made = self._result(call, status, error=error)
-        made.exception = failure.exception
-        return made
+        return call.result(status, error=failure.error(), exception=failure.exception)
 
     async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
         """Hold the key until a generator that was handed over has ended."""
         self._keep_alive(call, record)
         try:
             # Items that were read cannot be read again.
-            await self._leave(call, record, await stream, keep_output=False)
+            await self._store_result(call, record, await stream, keep_output=False)
         finally:
             self._stop_extending(asyncio.get_running_loop(), record)
 
@@ -413,13 +417,15 @@ class Joiner:
         try:
             still_held = await self._store.extend(record, self._policy.lease_ms)
         except Exception as error:  # noqa: BLE001 - the next sign may get through
-            self._complain(call, "extend", error)
+            self._log_store_failure(call, "extend", error)
             return
         held = self._held.get(asyncio.get_running_loop(), {})
         if not still_held and held.pop(record.holder, None) is not None:
-            say(logging.WARNING, "tool_call_lease_lost", requestId=call.request_id, toolName=call.name)
+            log_call(logging.WARNING, "tool_call_lease_lost", call)
 
-    async def _leave(self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True) -> None:
+    async def _store_result(
+        self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True
+    ) -> None:
         error = result.error
         keep = self.remembers(call) and (error is None or error.terminal)
         ttl = (self._policy.done_ms if error is None else self._policy.failed_ms) if keep else TRANSIENT_MS
@@ -469,7 +475,7 @@ class Joiner:
             await self._store.finish(record, ttl_ms)
             self._metrics.put(CACHE_SIZE, "", "store", value=await self._size())
         except Exception as error:  # noqa: BLE001 - the lease will end
-            self._complain(call, "finish", error)
+            self._log_store_failure(call, "finish", error)
         tool = self._metrics.tool(call.name)
         self._metrics.put(CACHE_TTL, tool, record.state, value=ttl_ms / 1000)
 
@@ -478,15 +484,8 @@ class Joiner:
         return await self._store.size() if self._store.in_process else 0
 
     async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
-        self._hit(call, "conflict")
-        say(
-            logging.WARNING,
-            "tool_call_key_conflict",
-            requestId=call.request_id,
-            toolName=call.name,
-            sessionKey=call.session_id,
-            idempotencyKeyHash=call.notes.get("key_fingerprint"),
-        )
+        self._count_hit(call, "conflict")
+        log_call(logging.WARNING, "tool_call_key_conflict", call)
         if self._policy.conflict == "independent":
             return await run()
         if keys.is_comparable(own.params_digest) and keys.is_comparable(known.params_digest):
@@ -497,12 +496,12 @@ class Joiner:
                 "name those that do not count in volatile_params, or give this call a key of its own"
             )
         error = refusal("key_conflict", message)
-        return self._result(call, ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
+        return call.result(ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
 
     async def _answer(self, call: Call, record: DedupeRecord, age_ms: float, run: Run, *, inflight: bool) -> ToolResult:
         """Return the result of the other run as the result of this call."""
         if not inflight:
-            self._hit(call, record.state)
+            self._count_hit(call, record.state)
         hit = CacheHit(
             matched_on="inflight" if inflight else "completed", age_ms=age_ms, key_fingerprint=record.key[:16]
         )
@@ -511,46 +510,20 @@ class Joiner:
             status = ResultStatus(fields.pop("status"))
             state = fields.pop("breaker_state", None)
             error = ResultError(**fields, breaker_state=BreakerState(state) if state else None)
-            made = self._result(call, status, error=error, cache=hit)
-            made.exception = record.exception
-            return made
+            return call.result(status, error=error, cache=hit, from_cache=True, exception=record.exception)
         if not record.kept:
             if not self.remembers(call):  # a read may be repeated
                 return await run()
             message = (
                 "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"
             )
-            return self._result(call, ResultStatus.ERROR, error=refusal("result_unavailable", message), cache=hit)
-        return self._result(call, ResultStatus.SUCCESS, output=record.payload, cache=hit)
+            return call.result(
+                ResultStatus.ERROR, error=refusal("result_unavailable", message), cache=hit, from_cache=True
+            )
+        return call.result(ResultStatus.SUCCESS, output=record.payload, cache=hit, from_cache=True)
 
-    def _result(
-        self,
-        call: Call,
-        status: ResultStatus,
-        *,
-        output: Any = None,
-        error: ResultError | None = None,
-        cache: CacheHit | None = None,
-    ) -> ToolResult:
-        return ToolResult(
-            request_id=call.request_id,
-            tool_name=call.name,
-            status=status,
-            output=output,
-            error=error,
-            from_cache=cache is not None,
-            cache=cache,
-        )
-
-    def _hit(self, call: Call, state: str) -> None:
+    def _count_hit(self, call: Call, state: str) -> None:
         self._metrics.add(HITS, self._metrics.tool(call.name), str(state))
 
-    def _complain(self, call: Call, what: str, error: Exception) -> None:
-        say(
-            logging.ERROR,
-            "dedupe_store_failed",
-            requestId=call.request_id,
-            toolName=call.name,
-            operation=what,
-            errorCode=type(error).__name__,
-        )
+    def _log_store_failure(self, call: Call, what: str, error: Exception) -> None:
+        log_call(logging.ERROR, "dedupe_store_failed", call, operation=what, errorCode=type(error).__name__)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..clock import Clock
-from ..log import say
+from ..log import log_event
 from .memory import InMemoryDedupeStore
 from .record import Claim, DedupeRecord, DedupeState, DedupeStore
 
@@ -77,9 +77,9 @@ class FallbackDedupeStore:
         self._pending: OrderedDict[str, tuple[DedupeRecord, int]] = OrderedDict()
         self._claiming: dict[str, asyncio.Future[Claim | None]] = {}
         self._late: dict[str, asyncio.Task[Claim]] = {}
-        self._left: OrderedDict[str, float] = OrderedDict()
+        self._budgets: OrderedDict[str, float] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._lost: asyncio.Event = asyncio.Event()
+        self._went_down: asyncio.Event = asyncio.Event()
         self._waiters = 0
         self._probing: asyncio.Task[None] | None = None
         self._connecting: asyncio.Task[Any] | None = None
@@ -110,18 +110,18 @@ class FallbackDedupeStore:
             other = await asyncio.shield(under_way)
             if other is not None:
                 return other
-        told: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
-        self._claiming[key] = told
-        elsewhere: Claim | None = None
+        claimed: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
+        self._claiming[key] = claimed
+        held_elsewhere: Claim | None = None
         try:
-            claim = await self._claim_there(record, lease_ms)
+            claim = await self._claim_in_shared(record, lease_ms)
             if claim is not None and not claim.mine:
-                elsewhere = claim
+                held_elsewhere = claim
                 return claim
             return await self._memory.claim(record, lease_ms)
         finally:
             del self._claiming[key]
-            told.set_result(elsewhere)
+            claimed.set_result(held_elsewhere)
 
     async def claim_shared(self, record: DedupeRecord, lease_ms: int) -> Claim:
         """Claim a key in the shared store alone, for claims that must be unique among all processes.
@@ -130,44 +130,44 @@ class FallbackDedupeStore:
             ConnectionError: it failed, or did not answer in time; a key granted late is released.
         """
         await self.connect()
-        asked = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
+        request = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
         try:
-            await self._wait_for(asked, CLAIM_MS)
-            if asked.done():
-                return asked.result()
+            await self._wait_for(request, CLAIM_MS)
+            if request.done():
+                return request.result()
         except _Down:
             pass
         except BaseException:
-            self._in_background(self._release(asked, record))
+            self._in_background(self._release(request, record))
             raise
-        self._in_background(self._release(asked, record))
+        self._in_background(self._release(request, record))
         raise ConnectionError("the shared store does not answer")
 
-    async def _claim_there(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
+    async def _claim_in_shared(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
         """Return the store's answer to a claim; None without an answer in time."""
         await self.connect()
         if self.down:
             return None
-        asked = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
+        request = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
         try:
-            waited = await self._wait_for(asked, CLAIM_MS)
-            self._left[record.holder] = BUDGET_MS - waited
-            if len(self._left) > MAX_PENDING:
-                self._left.popitem(last=False)
-            if not asked.done():
-                self._late[record.holder] = asked
-                asked.add_done_callback(lambda _: self._late.pop(record.holder, None))
+            waited = await self._wait_for(request, CLAIM_MS)
+            self._budgets[record.holder] = BUDGET_MS - waited
+            if len(self._budgets) > MAX_PENDING:
+                self._budgets.popitem(last=False)
+            if not request.done():
+                self._late[record.holder] = request
+                request.add_done_callback(lambda _: self._late.pop(record.holder, None))
                 return None
         except BaseException:  # the call is cancelled: release the key if it is granted later
-            self._in_background(self._release(asked, record))
+            self._in_background(self._release(request, record))
             raise
         with contextlib.suppress(_Down):
-            return asked.result()
+            return request.result()
         return None
 
-    async def _release(self, asked: asyncio.Task[Claim], record: DedupeRecord) -> None:
+    async def _release(self, request: asyncio.Task[Claim], record: DedupeRecord) -> None:
         with contextlib.suppress(_Down):
-            if (await asked).mine:
+            if (await request).mine:
                 gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
                 await self._answer(lambda: self._shared.finish(gone, 1))
 
@@ -182,9 +182,9 @@ class FallbackDedupeStore:
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
         """Store the call's result in memory and in the store; in the store later if it is slow or down."""
         here = await self._memory.finish(record, ttl_ms)
-        left_ms = self._left.pop(record.holder, BUDGET_MS - CLAIM_MS)
+        left_ms = self._budgets.pop(record.holder, BUDGET_MS - CLAIM_MS)
         if self.down:
-            self._keep(record, ttl_ms)
+            self._queue_write(record, ttl_ms)
             return here
         writing = self._in_background(self._write_or_keep(record, ttl_ms))
         await self._wait_for(writing, left_ms)
@@ -196,10 +196,10 @@ class FallbackDedupeStore:
         try:
             return await self._answer(lambda: self._write(record, ttl_ms))
         except _Down:
-            self._keep(record, ttl_ms)
+            self._queue_write(record, ttl_ms)
             return True
 
-    def _keep(self, record: DedupeRecord, ttl_ms: int) -> None:
+    def _queue_write(self, record: DedupeRecord, ttl_ms: int) -> None:
         """Queue a result until it can be written."""
         self._pending[record.key] = record, ttl_ms
         if len(self._pending) > MAX_PENDING:
@@ -233,22 +233,22 @@ class FallbackDedupeStore:
         if self.down:
             return None
         waiting = asyncio.ensure_future(self._shared.wait(key, version, timeout_ms))
-        lost = asyncio.ensure_future(self._lost.wait())
+        went_down = asyncio.ensure_future(self._went_down.wait())
         self._waiters += 1
         if self._waiters == 1:
             self._in_background(self._ping_store())
         try:
-            await asyncio.wait({waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiting, went_down}, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else None
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-            self._lose(error)
+            self._mark_down(error)
             return None
         finally:
             self._waiters -= 1
             waiting.cancel()
-            lost.cancel()
+            went_down.cancel()
 
     async def _ping_store(self) -> None:
         """Ping the store while calls wait: a wait may be long and gives no answers meanwhile."""
@@ -288,8 +288,8 @@ class FallbackDedupeStore:
         """Reset in a child process or on another event loop: pending requests belong to the old one."""
         self._shared.after_fork()
         self._memory.after_fork()
-        self._claiming, self._late, self._tasks, self._lost = {}, {}, set(), asyncio.Event()
-        self._left.clear()
+        self._claiming, self._late, self._tasks, self._went_down = {}, {}, set(), asyncio.Event()
+        self._budgets.clear()
         self._answers, self._waiters, self._probing, self._connecting, self.down = 0, 0, None, None, False
 
     # --- asking -------------------------------------------------------------------------------------------------------
@@ -302,17 +302,17 @@ class FallbackDedupeStore:
         """
         if self.down:
             raise _Down
-        asked = self._in_background(self._answer(operation))
-        await self._wait_for(asked, within_ms)
-        if not asked.done():
+        request = self._in_background(self._answer(operation))
+        await self._wait_for(request, within_ms)
+        if not request.done():
             raise _Down
-        return asked.result()
+        return request.result()
 
-    async def _wait_for(self, asked: asyncio.Task[Any], most_ms: float) -> float:
+    async def _wait_for(self, request: asyncio.Task[Any], most_ms: float) -> float:
         """Wait up to `most_ms` milliseconds until the store answers or is down; return the time waited."""
         waited_ms = 0.0
-        while waited_ms < most_ms and not asked.done():
-            await asyncio.wait({asked}, timeout=_TURN_MS / 1000)
+        while waited_ms < most_ms and not request.done():
+            await asyncio.wait({request}, timeout=_TURN_MS / 1000)
             waited_ms += _TURN_MS
         return waited_ms
 
@@ -324,46 +324,48 @@ class FallbackDedupeStore:
         """
         if self.down:
             raise _Down
-        asked = asyncio.ensure_future(operation())
+        request = asyncio.ensure_future(operation())
         try:
             answers, waited_ms = self._answers, 0.0
-            while not asked.done():
-                await asyncio.wait({asked}, timeout=_TURN_MS / 1000)
+            while not request.done():
+                await asyncio.wait({request}, timeout=_TURN_MS / 1000)
                 if self.down:
                     raise _Down
                 waited_ms = waited_ms + _TURN_MS if answers == self._answers else 0.0
                 answers = self._answers
-                if waited_ms >= (PATIENCE_MS if answers else FIRST_PATIENCE_MS) and not asked.done():
-                    self._lose(TimeoutError())
+                if waited_ms >= (PATIENCE_MS if answers else FIRST_PATIENCE_MS) and not request.done():
+                    self._mark_down(TimeoutError())
                     raise _Down
             try:
-                answer = asked.result()
+                answer = request.result()
             except Exception as error:
-                self._lose(error)
+                self._mark_down(error)
                 raise _Down from error
             self._answers += 1
             return answer
         finally:
-            asked.cancel()
+            request.cancel()
 
     def _in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._finished)
         return task
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a late failure has been reported already
 
-    def _lose(self, error: Exception) -> None:
+    def _mark_down(self, error: Exception) -> None:
         """Mark the store as down until it answers again; logged once."""
         if self.down:
             return
         self.down = True
-        self._lost.set()
-        say(logging.WARNING, "dedupe_store_lost", errorCode=type(error).__name__, instead="memory of this process")
+        self._went_down.set()
+        log_event(
+            logging.WARNING, "dedupe_store_lost", errorCode=type(error).__name__, instead="memory of this process"
+        )
         self._probing = asyncio.get_running_loop().create_task(self._probe())
 
     async def _probe(self) -> None:
@@ -382,6 +384,6 @@ class FallbackDedupeStore:
             except Exception:  # noqa: BLE001, S112 - it is still down
                 continue
             self.down = False
-            self._lost.clear()
-            say(logging.WARNING, "dedupe_store_back")
+            self._went_down.clear()
+            log_event(logging.WARNING, "dedupe_store_back")
             return

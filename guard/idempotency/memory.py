@@ -206,7 +206,7 @@ class InMemoryDedupeStore:
     def _wake(self, key: str) -> None:
         for future in self._waiting.pop(key, ()):
             with contextlib.suppress(RuntimeError):  # the loop is closed, so it has no waiters
-                future.get_loop().call_soon_threadsafe(_ring, future)
+                future.get_loop().call_soon_threadsafe(_set_done, future)
 
     def _make_room(self) -> None:
         if len(self._records) <= self._max_keys and self.kept_bytes <= self._max_bytes:
@@ -230,12 +230,14 @@ class InMemoryDedupeStore:
         return msgspec.structs.replace(record, payload=_copied(record.payload))
 
 
-def _ring(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
 def _copied(payload: object) -> object:
+    if type(payload) is str:
+        return payload
     try:
         return copy.deepcopy(payload)
     except Exception:  # noqa: BLE001 - what cannot be copied is shared

@@ -1,8 +1,8 @@
-"""The store of a fleet: Redis, with atomic claims and changes (extra `redis`).
+"""Dedupe store in Redis for a fleet, with atomic claims and changes (extra `redis`).
 
-One hash per key, with Redis' own expiry: a running record expires with its lease, so a dead holder frees its key by
-dying. Claims and changes are scripts, which Redis runs one at a time; a change names the holder it is made for, so one
-that was thought dead cannot overwrite its successor. Redis' clock alone counts.
+One hash per key, with Redis' own expiry: a running record expires with its lease, which frees the key of a dead holder.
+Claims and changes are scripts, which Redis runs one at a time. A change names its holder, so that a holder whose lease
+has expired cannot overwrite its successor. All times are Redis' clock.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return 1
 """
 
-_FIRST_LOOK_MS = 10.0
-_LAST_LOOK_MS = 200.0
+_FIRST_PAUSE_MS = 10.0
+_LAST_PAUSE_MS = 200.0
 
 
 class RedisDedupeStore:
-    """Keys of everyone who shares a Redis and a prefix.
+    """Dedupe store of all processes that share a Redis and a prefix.
 
-    Those of one process that wait for the same key look for it together.
+    Calls of one process that wait for the same key share one poll.
     """
 
     in_process = False
 
     def __init__(self, client: Redis, prefix: str = DEFAULT_PREFIX) -> None:
-        """Use a client of `redis.asyncio`; it stays the caller's until `close`."""
+        """Use a client of `redis.asyncio`; `close` closes it."""
         from redis.exceptions import ResponseError  # extra `redis`
 
         self._refused = ResponseError
@@ -73,7 +73,7 @@ class RedisDedupeStore:
         self._extend = client.register_script(_EXTEND)
         self._finish = client.register_script(_FINISH)
         self._parents: list[Any] = []
-        self._looking: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._polls: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     @classmethod
     def from_url(cls, url: str, prefix: str = DEFAULT_PREFIX, **options: Any) -> RedisDedupeStore:
@@ -84,7 +84,7 @@ class RedisDedupeStore:
         return cls(Redis.from_url(url, **options), prefix)
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Take a key if it is free; one whose lease has ended is."""
+        """Claim a key if it is free or its lease has expired."""
         value = msgspec.json.encode(record)
         name = self._name(record.key)
         for _ in range(2):
@@ -100,13 +100,13 @@ class RedisDedupeStore:
         raise self._refused(f"{name} cannot be claimed: it holds no record, however often it is removed")
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
-        """Push the end of the holder's lease out."""
+        """Extend the holder's lease."""
         with contextlib.suppress(self._refused):
             return bool(await self._extend(keys=[self._name(record.key)], args=[record.holder, lease_ms]))
         return False
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Put the call's end in place of its running record."""
+        """Replace the running record by the call's result."""
         value = msgspec.json.encode(record)
         arguments: list[Any] = [record.holder, value, str(record.state), ttl_ms, int(record.is_free)]
         with contextlib.suppress(self._refused):
@@ -114,7 +114,7 @@ class RedisDedupeStore:
         return False
 
     async def get(self, key: str) -> DedupeRecord | None:
-        """The record as it stands now."""
+        """Return the current record."""
         fields: Any = self._client.hmget(self._name(key), ["record", "state", "version", "holder"])
         try:
             stored, state, version, holder = await fields
@@ -123,19 +123,19 @@ class RedisDedupeStore:
         return None if stored is None else _read(stored, state, version, holder)
 
     async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
-        """Look again and again, less and less often, until the record moves on, its holder dies, or so long."""
-        task = self._looking.get((key, version))
+        """Poll with growing delays until the record changes or expires, at most `timeout_ms` milliseconds."""
+        task = self._polls.get((key, version))
         if task is None:
-            task = self._looking[key, version] = asyncio.create_task(self._look(key, version))
-            task.add_done_callback(lambda _: self._looking.pop((key, version), None))
-        # A look that fails is told to all who wait for it.
+            task = self._polls[key, version] = asyncio.create_task(self._poll(key, version))
+            task.add_done_callback(lambda _: self._polls.pop((key, version), None))
+        # A poll that fails raises in all calls that wait for it.
         done, _ = await asyncio.wait({task}, timeout=max(0.0, timeout_ms) / 1000)
         for finished in done:
             finished.result()
         return await self.get(key)
 
     async def clear(self, tool: str | None = None) -> int:
-        """Forget everything below the prefix, or everything of one tool."""
+        """Delete all records below the prefix, or all records of one tool; return their number."""
         gone = 0
         async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500):
             if tool is not None:
@@ -150,18 +150,18 @@ class RedisDedupeStore:
         return gone
 
     async def size(self) -> int:
-        """How many records there are below the prefix."""
+        """Return the number of records below the prefix."""
         return len([name async for name in self._client.scan_iter(match=f"{self._prefix}*", count=500)])
 
     def after_fork(self) -> None:
-        """Connect anew; the parent's connections are kept, as they would close its own when they go."""
+        """Reconnect; the parent's connections are kept, as finalizing them would close them for the parent, too."""
         self._parents.append(self._client)
-        self._looking = {}
+        self._polls = {}
         self._client = self._fresh_client()
         self._claim, self._extend, self._finish = map(self._client.register_script, (_CLAIM, _EXTEND, _FINISH))
 
     def on_another_loop(self) -> RedisDedupeStore:
-        """The same Redis and prefix, over connections of their own."""
+        """Return a store with the same Redis and prefix, over connections of its own."""
         return RedisDedupeStore(self._fresh_client(), self._prefix)
 
     def _fresh_client(self) -> Redis:
@@ -170,13 +170,13 @@ class RedisDedupeStore:
         return type(self._client).from_pool(fresh)  # closing the client closes the pool as well
 
     async def close(self) -> None:
-        """Disconnect."""
-        for task in self._looking.values():
+        """Close the connections."""
+        for task in self._polls.values():
             task.cancel()
         await self._client.aclose()
 
-    async def _look(self, key: str, version: int) -> None:
-        pause = _FIRST_LOOK_MS
+    async def _poll(self, key: str, version: int) -> None:
+        pause = _FIRST_PAUSE_MS
         while True:
             reading: Any = self._client.hget(self._name(key), "version")
             try:
@@ -186,14 +186,14 @@ class RedisDedupeStore:
             if found != str(version).encode() and found != str(version):
                 return
             await asyncio.sleep(pause / 1000)
-            pause = min(_LAST_LOOK_MS, pause * 1.5)
+            pause = min(_LAST_PAUSE_MS, pause * 1.5)
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}{key}"
 
 
 def _read(stored: Any, state: Any, version: Any, holder: Any) -> DedupeRecord | None:
-    """A record as Redis holds it; None where something else than this library has written it."""
+    """Decode a stored record; None if it was not written by this library."""
     try:
         record = msgspec.json.decode(stored, type=DedupeRecord)
         return msgspec.structs.replace(

@@ -15,13 +15,12 @@ import orjson
 
 from ...projections.calls.classify import Failure, classify
 from ...schemas import events as ev
-from ...schemas.codec import EARLIEST, LATEST
 from ...schemas.envelope import output_id
-from ...schemas.event_base import epoch_ms
+from ...schemas.event_base import EARLIEST, LATEST, epoch_ms
 from ...schemas.vocabulary import Status, ToolClass
+from ...security.redaction import redact_text
 from ..failure import of_result
 from ..privacy import Privacy
-from ..redaction import redact_text
 from ..request import Call
 from ..settings import GuardSettings
 from ..tools import Tool

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator
 from .base import Defaults, Run
 from .claude_code import read_claude_code
 from .codex import read_codex
-from .formats import recognised
 from .gemini import read_gemini
 from .openai import read_openai
-from .ordering import InOrderOfTime
 from .otel import read_otel
-from .reading import Lines, Skipped, objects_of
+from .reading import InOrderOfTime, Lines, Skipped, objects_of, recognised
 
 Importer = Callable[[Lines, Defaults], Iterator[bytes]]
 

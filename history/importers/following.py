@@ -15,9 +15,8 @@ import orjson
 from .base import Defaults, Run, attempted
 from .claude_code import ClaudeCodeLog
 from .codex import CodexLog
-from .formats import recognised
 from .gemini import GeminiLog
-from .reading import Numbered, parse
+from .reading import Numbered, parse, recognised
 
 LOOKED_AT = 400
 """Lines kept to detect the format; a file not recognised by then is skipped."""

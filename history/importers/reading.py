@@ -12,12 +12,18 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import re
+from array import array
 from collections.abc import Iterable, Iterator
+from datetime import datetime
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import orjson
 
 from ...errors import ConfigError
+from ...schemas.event_base import epoch_ms
+from ...schemas.otlp_spans import is_span
 
 Lines = Iterable[bytes]
 
@@ -179,3 +185,80 @@ def _mended(value: Any) -> Any:
     if isinstance(value, dict):
         return {_mended(name): _mended(inner) for name, inner in value.items()}
     return [_mended(inner) for inner in value] if isinstance(value, list) else value
+
+
+_CODEX = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_CLAUDE = frozenset({"user", "assistant", "system", "summary", "progress", "attachment", "result"})
+_CLAUDE_FIELDS = frozenset({"sessionId", "session_id", "parentUuid", "leafUuid", "isSidechain"})
+_OTEL = frozenset({"resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "batches"})
+_OPENAI = frozenset(
+    """role messages traj trajectory choices output input conversation simulations custom_id tool_calls transcripts
+    history request response data items""".split()
+)
+
+
+def recognised(records: Iterable[Numbered]) -> str:
+    """Name of the detected format; empty if unknown."""
+    for _, record in records:
+        found = _one(record)
+        if found:
+            return found
+    return ""
+
+
+def _one(record: dict[str, Any]) -> str:
+    kind = record.get("type")
+    kind = kind if isinstance(kind, str) else ""
+    if kind in _CODEX and isinstance(record.get("payload"), dict):
+        return "codex"
+    if "record_type" in record or {"id", "timestamp", "instructions"} <= record.keys():
+        return "codex"
+    if isinstance(record.get("session"), dict) and isinstance(record.get("items"), list):
+        return "codex"
+    if {"sessionId", "projectHash"} <= record.keys():
+        return "gemini"
+    trace = record.get("trace")
+    if record.keys() & _OTEL or is_span(record) or (isinstance(trace, dict) and trace.keys() & _OTEL):
+        return "otel"
+    if kind in _CLAUDE and (record.keys() & _CLAUDE_FIELDS or isinstance(record.get("message"), dict)):
+        return "claude-code"
+    if record.keys() & _OPENAI or kind.endswith(("_call", "_call_output")):
+        return "openai"
+    return ""
+
+
+_TIME = re.compile(rb'"time":"([^"]+)"')
+
+
+class InOrderOfTime:
+    """Stable sort of events by time, in a temporary file."""
+
+    def __init__(self) -> None:
+        """Create an empty temporary file."""
+        self._file = TemporaryFile()  # noqa: SIM115 - closed by `close`; it lives as long as this does
+        self._times = array("q")
+        self._sizes = array("q")
+
+    def add(self, event: bytes) -> None:
+        """Add an event."""
+        found = _TIME.search(event)
+        self._times.append(epoch_ms(datetime.fromisoformat(found[1].decode())) if found else 0)
+        self._sizes.append(len(event))
+        self._file.write(event)
+
+    def __len__(self) -> int:
+        """Number of events."""
+        return len(self._times)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield all events in time order."""
+        starts = array("q", [0])
+        for size in self._sizes:
+            starts.append(starts[-1] + size)
+        for number in sorted(range(len(self._times)), key=self._times.__getitem__):
+            self._file.seek(starts[number])
+            yield self._file.read(self._sizes[number])
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        self._file.close()

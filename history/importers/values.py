@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ...schemas.foreign_values import name_of, time_of
+from ...schemas.event_base import name_of, time_of
 
 __all__ = [
     "MAX_NESTING",

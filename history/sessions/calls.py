@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from ...errors import EventRejected
-from ...projections.session.appended import is_our_finish
+from ...projections.session.appended import is_appended
 from ...projections.session.calls import args_of, describe, start_of
 from ...projections.session.records import OpenCall
 from ...projections.session.verdicts import judge
@@ -25,7 +25,7 @@ from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms, json_of
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
 from ...schemas.vocabulary import Status, ToolClass
-from ..signatures import signature
+from ..event_rows import signature
 
 Record = dict[str, Any]
 """Parsed event or decision in the wire format."""
@@ -224,7 +224,7 @@ class Calls:
     def _finished(self, event: ToolCallFinished) -> Call | None:
         place = event.session_id, event.call_id
         at = epoch_ms(event.time)
-        if is_our_finish(event):
+        if is_appended(event):
             found = self._by_start.get(event.correlation_id or "")
             if found is None or (found[0].finish_id and not self._came_late(found[0], at)):
                 return None
@@ -249,7 +249,7 @@ class Calls:
         call.model = call.model or event.model or ""
         call.workspace = call.workspace or event.workspace_id or ""
         self._judge(call, described, event)
-        if is_our_finish(event):
+        if is_appended(event):
             self._closed[place] = found
             call.duration_ms = None
         else:
@@ -288,7 +288,7 @@ class Calls:
 
     @staticmethod
     def _error(call: Call, event: ToolCallFinished) -> None:
-        if is_our_finish(event):
+        if is_appended(event):
             call.error = "no answer by the deadline that was stated"
             call.told = "", "", call.error, ""
             return

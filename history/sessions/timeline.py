@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...rules.rules import Rules
 from ...schemas.event_base import epoch_ms
 from .calls import TOLD, Call, Calls, Record, Verdict, shortened
-from .ladders import ladder_of
+from .evidence import ladder_of
 
 TEXT_CHARS = 200
 """Maximum characters of a message in the timeline."""

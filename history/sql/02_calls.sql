@@ -10,7 +10,7 @@ SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_
        severity, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
        answered_late, duration_ms, attempts,
        error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
-       coalesce(workspace_id, 'default') AS workspace, "offset", id, record
+       coalesce(workspace_id, 'default') AS workspace, "offset", id, noted, record
 FROM events
 WHERE type = 'tool_call.finished';
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
@@ -30,7 +30,7 @@ CREATE OR REPLACE VIEW failures AS
 SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, service,
        failure_key, severity, expected, status, error_type, error_code, http_status, signature, duration_ms, call_digest, type, id, record
 FROM events
-WHERE verdict = 'failure';
+WHERE verdict = 'failure' AND noted IS NOT FALSE;
 COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
 COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
 
@@ -55,7 +55,7 @@ SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND ex
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS failure_rate,
        count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
        count(*) FILTER (outcome = 'late') AS late, count(*) FILTER (outcome = 'lost') AS lost,
-       approx_quantile(duration_ms, [0.5, 0.95]) AS quantiles_ms,
+       quantile_cont(duration_ms, [0.5, 0.95]) AS quantiles_ms,
        count(DISTINCT session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
 ) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC, tool_name;
@@ -78,7 +78,7 @@ SELECT coalesce(model, 'unknown') AS model, tool_name, count(*) AS calls,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS failure_rate,
        count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making,
-       approx_quantile(duration_ms, 0.5) AS p50_ms
+       quantile_cont(duration_ms, 0.5) AS p50_ms
 FROM tool_calls GROUP BY ALL ORDER BY ALL;
 COMMENT ON VIEW model_tool_matrix IS 'How each model does with each tool; own_making are failures the model caused by what it sent';
 COMMENT ON COLUMN model_tool_matrix.judged IS 'Calls that failed or succeeded; failure_rate is a share of them';

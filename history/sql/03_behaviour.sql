@@ -78,7 +78,7 @@ SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model,
        bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
        sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
 FROM tool_calls
-WHERE same_result >= 2 AND from_cache IS NOT TRUE
+WHERE same_result >= 2 AND noted IS NOT FALSE AND from_cache IS NOT TRUE
 GROUP BY session_id, call_digest, coalesce(result_digest, signature)
 HAVING max(same_result) >= 3;
 COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session with nothing new done by other calls in between; what came after the first brought nothing';

@@ -32,7 +32,8 @@ WITH changes AS (
     SELECT 'trust', trust_key, workspace, CASE WHEN scope = 'user' THEN user_id END, from_state, to_state, time, "offset", false
     FROM trust_timeline
 ), present AS (
-    SELECT until, coalesce(since, (SELECT min(time) FROM recorded_events)) AS since FROM recorded_until, recorded_since
+    SELECT until, greatest(coalesce(since, (SELECT min(time) FROM recorded_events)), first) AS since
+    FROM recorded_until, recorded_since, recorded_first
 ), spans AS (
     SELECT machine, subject, workspace, user_id, to_state AS state, time AS began,
            lead(time) OVER key AS ended FROM changes

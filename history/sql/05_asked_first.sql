@@ -58,23 +58,25 @@ COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and
 CREATE OR REPLACE VIEW asks AS
 WITH permissions AS MATERIALIZED (
     SELECT type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id, granted, method, id
-    FROM events WHERE type IN ('permission.requested', 'permission.resolved')
-), answers AS (
-    SELECT session_id, call_id, time, granted, method FROM permissions WHERE type = 'permission.resolved'
+    FROM events WHERE type IN ('permission.requested', 'permission.resolved') AND noted IS NOT FALSE
 ), asked AS (
     SELECT * FROM permissions WHERE type = 'permission.requested'
     UNION ALL
-    SELECT * FROM permissions r WHERE type = 'permission.resolved' AND NOT EXISTS
-        (FROM permissions q WHERE q.type = 'permission.requested' AND q.session_id = r.session_id AND q.call_id = r.call_id)
-), called AS (
-    SELECT session_id, call_id, time, outcome FROM tool_calls SEMI JOIN permissions USING (session_id, call_id)
+    FROM permissions ANTI JOIN (SELECT session_id, call_id FROM permissions WHERE type = 'permission.requested') q USING (session_id, call_id)
+    WHERE type = 'permission.resolved'
+), answers AS (
+    SELECT q.id, min(a.time) AS answered, arg_min({'granted': a.granted, 'method': a.method}, a.time) AS answer
+    FROM asked q JOIN permissions a USING (session_id, call_id)
+    WHERE a.type = 'permission.resolved' AND q.time <= a.time GROUP BY q.id
+), outcomes AS (
+    SELECT q.id, arg_min(c.outcome, c.time) AS outcome
+    FROM asked q JOIN tool_calls c USING (session_id, call_id)
+    WHERE c.noted IS NOT FALSE AND q.time <= c.time GROUP BY q.id
 )
-SELECT q.time, q.session_id, coalesce(q.workspace_id, 'default') AS workspace, q.user_id, q.agent_id, q.model, q.tool_name, q.call_id,
-       a.time AS answered, a.time - q.time AS waited, a.granted, a.method, c.outcome,
-       coalesce(a.granted AND c.outcome IN ('success', 'expected'), false) AS for_nothing, q.id
-FROM asked q
-ASOF LEFT JOIN answers a ON q.session_id = a.session_id AND q.call_id = a.call_id AND q.time <= a.time
-ASOF LEFT JOIN called c ON q.session_id = c.session_id AND q.call_id = c.call_id AND q.time <= c.time;
+SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
+       answered, answered - time AS waited, answer.granted AS granted, answer.method AS method, outcome,
+       coalesce(answer.granted AND outcome IN ('success', 'expected'), false) AS for_nothing, id
+FROM asked LEFT JOIN answers USING (id) LEFT JOIN outcomes USING (id);
 COMMENT ON VIEW asks IS 'Requests for permission, their answer, and what became of the call';
 COMMENT ON COLUMN asks.for_nothing IS 'A false ask: it was granted, and the call did not fail';
 COMMENT ON COLUMN asks.granted IS 'NULL: nobody has answered';
@@ -91,29 +93,26 @@ COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; 
 
 CREATE OR REPLACE VIEW retries AS
 WITH judged AS (
-    SELECT session_id, call_digest, time, "offset", outcome FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral'
-), failing AS (
-    SELECT DISTINCT session_id, call_digest FROM judged WHERE outcome = 'failure'
-), repeated AS (
-    -- Most calls are never made again: places are counted in those sessions alone in which one that had failed was.
-    SELECT DISTINCT session_id FROM (
-        SELECT session_id, lag(outcome) OVER (PARTITION BY session_id, call_digest ORDER BY time, "offset") AS outcome_before
-        FROM judged SEMI JOIN failing USING (session_id, call_digest)
-    ) WHERE outcome_before = 'failure'
-), counted AS (
-    SELECT time, started, session_id, workspace, model, tool_name, service, call_digest, verdict, outcome, severity, id,
-           row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
-    FROM tool_calls SEMI JOIN repeated USING (session_id)
-), tried AS (
-    SELECT *, lag(outcome) OVER again AS outcome_before, lag(severity) OVER again AS severity_before, lag(time) OVER again AS failed,
-           place - lag(place) OVER again - 1 AS calls_between
-    FROM counted SEMI JOIN failing USING (session_id, call_digest) WHERE verdict <> 'neutral'
-    WINDOW again AS (PARTITION BY session_id, call_digest ORDER BY place)
+    SELECT time, "offset", started, session_id, workspace, model, tool_name, service, call_digest, outcome, severity, id
+    FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral' AND noted IS NOT FALSE
+), again AS (
+    SELECT session_id, call_digest FROM judged GROUP BY ALL HAVING count(*) > 1 AND bool_or(outcome = 'failure')
+), retried AS (
+    SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed, lag(id) OVER of_call AS id_before
+    FROM judged SEMI JOIN again USING (session_id, call_digest)
+    WINDOW of_call AS (PARTITION BY session_id, call_digest ORDER BY time, "offset")
+    QUALIFY lag(outcome) OVER of_call = 'failure'
+), spans AS (
+    SELECT session_id, min(failed) AS first, max(time) AS last FROM retried GROUP BY session_id
+), places AS (
+    -- Few calls are retries: calls are numbered only from the first failure to the last retry of a session.
+    SELECT id, row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
+    FROM tool_calls JOIN spans USING (session_id) WHERE time BETWEEN first AND last
 )
 SELECT time, session_id, workspace, model, tool_name, service,
-       CASE calls_between WHEN 0 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
-       coalesce(started, time) - failed AS waited, calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
-FROM tried WHERE outcome_before = 'failure'
+       CASE own.place - other.place WHEN 1 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
+       coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
+FROM retried JOIN places own USING (id) JOIN places other ON other.id = id_before
 UNION ALL
 SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
        outcome = 'success', id
@@ -130,17 +129,23 @@ FROM retries GROUP BY ALL ORDER BY retried DESC, tool_name, kind;
 COMMENT ON VIEW retry_success IS 'How often a retry succeeded, by tool and kind of retry';
 
 CREATE OR REPLACE MACRO new_things(span := INTERVAL 1 DAY) AS TABLE
-WITH seen AS (
-    SELECT 'failure' AS kind, signature AS name, time, session_id FROM failures WHERE expected IS NOT TRUE AND signature IS NOT NULL
-    UNION ALL SELECT unnest(['tool', 'model']), unnest([tool_name, model]), time, session_id FROM tool_calls
+WITH present AS (
+    SELECT until, until - span AS beginning FROM recorded_until
+), troubles AS (
+    SELECT 'failure' AS kind, signature AS name, time, session_id FROM failures WHERE expected IS NOT TRUE
     UNION ALL SELECT 'trust lost', trust_key, time, session_id FROM trust_timeline WHERE to_state IN ('escalated', 'blocked')
     UNION ALL SELECT 'circuit opened', breaker_key, time, session_id FROM breaker_timeline WHERE to_state = 'open'
+), known AS (
+    SELECT kind, name FROM troubles, present WHERE time < beginning
+    UNION ALL SELECT unnest(['tool', 'model']), unnest([tool_name, model])
+    FROM (SELECT DISTINCT tool_name, model FROM tool_calls, present WHERE time < beginning)
+), seen AS (
+    SELECT kind, name, time, session_id FROM troubles, present WHERE time BETWEEN beginning AND until
+    UNION ALL SELECT unnest(['tool', 'model']), unnest([tool_name, model]), time, session_id
+    FROM tool_calls, present WHERE time BETWEEN beginning AND until
 )
-SELECT * EXCLUDE (beginning) FROM (
-    -- Most things are old and left out at the end: for them, sessions are not counted.
-    SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) FILTER (time >= beginning) AS sessions, beginning
-    FROM seen, (SELECT until, until - span AS beginning FROM recorded_until) WHERE name IS NOT NULL AND time <= until GROUP BY kind, name, beginning
-) WHERE first_seen >= beginning ORDER BY kind, times DESC, name;
+SELECT kind, name, min(time) AS first_seen, count(*) AS times, count(DISTINCT session_id) AS sessions
+FROM seen ANTI JOIN known USING (kind, name) WHERE name IS NOT NULL GROUP BY kind, name ORDER BY kind, times DESC, name;
 COMMENT ON MACRO TABLE new_things IS 'Failures, tools, models, and keys and circuits in trouble, that were first seen within span before the end of what is recorded';
 
 CREATE OR REPLACE MACRO compared_signatures(span := INTERVAL 7 DAY) AS TABLE
@@ -159,13 +164,16 @@ COMMENT ON MACRO TABLE compared_signatures IS 'Failures of the last span that we
 
 CREATE OR REPLACE MACRO compared_rates(span := INTERVAL 7 DAY, min_calls := 10) AS TABLE
 WITH judged AS (
-    SELECT unnest([{'kind': 'tool', 'name': tool_name}, {'kind': 'model', 'name': coalesce(model, 'unknown')}]) AS subject,
-           verdict = 'failure' AND expected IS NOT TRUE AS failed, time >= until - span AS recent
-    FROM tool_calls, recorded_until WHERE verdict <> 'neutral' AND time >= until - 2 * span AND time <= until
+    SELECT tool_name, coalesce(model, 'unknown') AS model, time >= until - span AS recent, count(*) AS calls,
+           count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures
+    FROM tool_calls, recorded_until WHERE verdict <> 'neutral' AND time >= until - 2 * span AND time <= until GROUP BY ALL
+), subjects AS (
+    SELECT unnest(['tool', 'model']) AS kind, unnest([tool_name, model]) AS name, recent, calls, failures FROM judged
 ), counted AS (
-    SELECT subject.kind AS kind, subject.name AS name, count(*) FILTER (recent) AS calls, count(*) FILTER (recent AND failed) AS failures,
-           count(*) FILTER (NOT recent) AS calls_before, count(*) FILTER (NOT recent AND failed) AS failures_before
-    FROM judged GROUP BY ALL
+    SELECT kind, name, coalesce(sum(calls) FILTER (recent), 0)::BIGINT AS calls, coalesce(sum(failures) FILTER (recent), 0)::BIGINT AS failures,
+           coalesce(sum(calls) FILTER (NOT recent), 0)::BIGINT AS calls_before,
+           coalesce(sum(failures) FILTER (NOT recent), 0)::BIGINT AS failures_before
+    FROM subjects GROUP BY ALL
 ), bounded AS (
     SELECT *, failures / nullif(calls, 0) AS rate, wilson_low(failures, calls) AS low, wilson_high(failures, calls) AS high,
            failures_before / nullif(calls_before, 0) AS rate_before, wilson_low(failures_before, calls_before) AS low_before,

@@ -244,6 +244,34 @@ def change(before: Trial, after: Trial, truth: Truth, weigh: Weights) -> Change:
     )
 
 
+class Choice(NamedTuple):
+    """Combination chosen on some sessions and checked on others.
+
+    Attributes:
+        trial: the combination; the rules in force if nothing better stood the check; None: too few sessions.
+        price_by: its change on the sessions used to choose; None if it is in force.
+        price: the same on the sessions held out; None if there are none.
+        refuted: the combination that costs least on the sessions used to choose, but surely more on those held out.
+    """
+
+    trial: Trial | None
+    price_by: Change | None = None
+    price: Change | None = None
+    refuted: Trial | None = None
+
+
+def choose(trials: Sequence[Trial], parts: Split, weigh: Weights) -> Choice:
+    """Choose the combination that costs least; the rules in force if sessions held out show that it costs more."""
+    one = recommended(trials, parts.by, weigh)
+    if one is None or one.in_force:
+        return Choice(one)
+    in_force = next(trial for trial in trials if trial.in_force)
+    price = change(in_force, one, parts.held_out, weigh) if parts.held_out.sources else None
+    if price is not None and price.verdict == "worse":
+        return Choice(in_force, refuted=one)
+    return Choice(one, change(in_force, one, parts.by, weigh), price)
+
+
 def _changed(sessions: frozenset[str], before: Mapping[str, int], after: Mapping[str, int]) -> tuple[float, Interval]:
     """Change of the fraction of sessions in a set, and its interval."""
     first, second = sessions & before.keys(), sessions & after.keys()

@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ...projections.emitter import Output
 from ...projections.topology import STAGES
 from ...rules.older_shapes import Misfit
-from ...rules.parser import fitted
+from ...rules.parser import overlaid
 from ...rules.rules import BehaviourRules, EscalationRule, Ladder, Rules
 from ...schemas.settings import SettingsOverrides
 from ..inputs import Input, Inputs
@@ -91,7 +91,7 @@ def _with(rules: Rules, values: dict[str, Any]) -> Rules:
         for step in reversed(above):
             patch = {step: patch}
         try:
-            rules = fitted(rules, patch)
+            rules = overlaid(rules, patch)
         except Misfit as misfit:
             raise ConfigError(f"--grid {misfit}") from misfit
     return rules

@@ -11,7 +11,7 @@ import duckdb
 from ...rules.rules import Rules
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
-from .choice import HOLD_OUT, Change, Split, Trial, Weights, change, recommended, split, weights
+from .choice import HOLD_OUT, Change, Split, Trial, Weights, choose, split, weights
 from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .labels import Truth, labelled, recorded_sessions, truth_of
 from .replay import Material
@@ -60,6 +60,7 @@ class Found(NamedTuple):
         chosen: number of the combination that costs least; None: there are too few sessions to choose by.
         price: what it changes on the sessions held out; None: none are, or nothing was chosen, or it is in force.
         price_by: the same on the sessions that it was chosen by.
+        refuted: combination that would have been chosen, but surely costs more on the sessions held out.
     """
 
     alarm: Alarm
@@ -71,6 +72,7 @@ class Found(NamedTuple):
     chosen: int | None
     price: Change | None
     price_by: Change | None
+    refuted: Trial | None = None
 
     @property
     def in_force(self) -> Trial:
@@ -129,12 +131,7 @@ def search(
     trials = _scored(material.connection, tried, raised, known.truth, alarm)
     parts = split(known.truth, wanted.hold_out, wanted.seed)
     weigh = weights(parts.by, wanted.false_alarm, wanted.miss)
-    one = recommended(trials, parts.by, weigh)
-    in_force = next(trial for trial in trials if trial.in_force)
-    price = price_by = None
-    if one is not None and not one.in_force:
-        price_by = change(in_force, one, parts.by, weigh)
-        price = change(in_force, one, parts.held_out, weigh) if parts.held_out.sources else None
+    choice = choose(trials, parts, weigh)
     return Found(
         alarm=alarm,
         trials=trials,
@@ -142,9 +139,10 @@ def search(
         judged=known,
         parts=parts,
         weigh=weigh,
-        chosen=next((number for number, trial in enumerate(trials) if trial is one), None),
-        price=price,
-        price_by=price_by,
+        chosen=next((number for number, trial in enumerate(trials) if trial is choice.trial), None),
+        price=choice.price,
+        price_by=choice.price_by,
+        refuted=choice.refuted,
     )
 
 

@@ -73,7 +73,7 @@ class OpenCodeDialect(Dialect):
 
 
 def _failed_part(part: Payload) -> tuple[Happening, ...]:
-    """A tool that throws never reaches `tool.execute.after`: only the part of the message tells."""
+    """Return the end of a call that failed; a tool that throws is reported only in a part of the message."""
     state = _object(part.get("state"))
     if part.get("type") != "tool" or state.get("status") != "error":
         return ()

@@ -37,7 +37,7 @@ from .dialect import (
 MAX_OPEN = 200
 """Number of open calls per session; beyond it the oldest are forgotten, and end as whole calls."""
 
-MAX_SETTLED = 500
+MAX_IGNORED = 500
 """Number of calls remembered whose end is ignored: refused here, or ended already."""
 
 MAX_PIECES = 50
@@ -105,7 +105,7 @@ class HookSession:
         self._at = 0
         self._calls = 0
         self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
-        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
         self._events: list[bytes] = []
@@ -115,7 +115,7 @@ class HookSession:
         """Return why it waits for its user; empty if it does not."""
         return self.inbox.pause_reason if self.inbox.paused else ""
 
-    def take(self, hook: Hook, now_ms: int) -> list[bytes]:
+    def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
         """Process a hook; return the resulting events, in order.
 
         Args:
@@ -126,7 +126,7 @@ class HookSession:
         self._model = hook.model or self._model
         self._events = []
         for happening in hook.happened:
-            self._take(happening)
+            self._handle(happening)
         made, self._events = self._events, []
         return made
 
@@ -142,17 +142,17 @@ class HookSession:
             if isinstance(happening, CallBegan):
                 found = self._judge(happening, check)
                 if found.refusal and not shadow:
-                    self._taken(_place(happening))
-                    self._settle(_place(happening))
+                    self._remove_open(_place(happening))
+                    self._ignore_end(_place(happening))
                 if found != Answer():
                     return found
         pause = self.paused if hook.event in self._dialect.takes_pause else ""
         context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
         return Answer(context=context, pause=pause and f"trustfold: {pause}")
 
-    def hear(self, nudge: NudgeIssued) -> None:
+    def deliver(self, nudge: NudgeIssued) -> None:
         """Queue a nudge for the next answer that can carry it."""
-        self.inbox.take(nudge)
+        self.inbox.deliver(nudge)
 
     # --- before a call --------------------------------------------------------------------------------------------
 
@@ -175,30 +175,30 @@ class HookSession:
             twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
         return Answer()
 
-    def _settle(self, place: str) -> None:
+    def _ignore_end(self, place: str) -> None:
         """Ignore the end of a call that was refused here, or reported twice."""
-        self._settled[place] = None
-        while len(self._settled) > MAX_SETTLED:
-            self._settled.popitem(last=False)
+        self._ignored[place] = None
+        while len(self._ignored) > MAX_IGNORED:
+            self._ignored.popitem(last=False)
 
     def _context(self) -> str:
         return "\n".join(message["content"] for message in self.inbox.messages())
 
     # --- what happened --------------------------------------------------------------------------------------------
 
-    def _take(self, happening: Happening) -> None:
+    def _handle(self, happening: Happening) -> None:
         match happening:
             case Prompted():
                 self._prompted()
             case Said():
                 self._said(happening)
             case CallBegan():
-                self._hold(happening)
+                self._open_call(happening)
             case CallEnded():
                 self._ended(happening)
             case CallsClosed(call_ids):
                 for call_id in call_ids:
-                    self._give_up(self._taken(f"id:{call_id}"))
+                    self._cancel(self._remove_open(f"id:{call_id}"))
             case TurnOver(text):
                 self._turn_over(text)
             case SessionOver(reason):
@@ -231,40 +231,40 @@ class HookSession:
             self._event("model.text", text=shortened(text))
         self._last_words = words or self._last_words
 
-    def _hold(self, call: CallBegan) -> None:
+    def _open_call(self, call: CallBegan) -> None:
         self._begin_turn()
         self._last_words = ""
         self._calls += 1
         place = _place(call)
-        self._settled.pop(place, None)
+        self._ignored.pop(place, None)
         self._open.setdefault(place, deque()).append(_Open(call, call.call_id or f"call-{self._calls}", self._at))
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
     def _ended(self, ended: CallEnded) -> None:
         place = _place(ended.call)
-        held = self._taken(place)
-        if held is None:
-            if place in self._settled:
+        open_call = self._remove_open(place)
+        if open_call is None:
+            if place in self._ignored:
                 return
             self._begin_turn()
             self._calls += 1
-            held = _Open(ended.call, ended.call.call_id or f"call-{self._calls}", self._at)
-        self._whole_call(held, ended)
+            open_call = _Open(ended.call, ended.call.call_id or f"call-{self._calls}", self._at)
+        self._whole_call(open_call, ended)
         if ended.call.call_id:
-            self._settle(place)
+            self._ignore_end(place)
 
-    def _whole_call(self, held: _Open, ended: CallEnded) -> None:
-        began = held.began_ms
+    def _whole_call(self, open_call: _Open, ended: CallEnded) -> None:
+        began = open_call.began_ms
         if ended.duration_ms is not None:  # without the time of the approval
             began = max(began, self._at - int(ended.duration_ms))
-        call = ended.call if ended.call.args else held.call
+        call = ended.call if ended.call.args else open_call.call
         about: dict[str, Any] = {
-            "call_id": held.call_id,
+            "call_id": open_call.call_id,
             "tool_name": call.tool,
-            "service": call.service or held.call.service or None,
+            "service": call.service or open_call.call.service or None,
         }
-        passed = {"approvals": held.approvals} if held.approvals else {}
+        passed = {"approvals": open_call.approvals} if open_call.approvals else {}
         self._event("tool_call.started", began, **about, **passed, args=bounded_arguments(call.args))
         self._event(
             "tool_call.finished",
@@ -275,14 +275,14 @@ class HookSession:
             duration_ms=ended.duration_ms,
         )
 
-    def _give_up(self, held: _Open | None) -> None:
-        if held is not None:
-            self._whole_call(held, CallEnded(held.call, INTERRUPTED))
+    def _cancel(self, open_call: _Open | None) -> None:
+        if open_call is not None:
+            self._whole_call(open_call, CallEnded(open_call.call, INTERRUPTED))
 
     def _turn_over(self, text: str) -> None:
         self._speak(text)
-        for held in [one for twins in self._open.values() for one in twins]:
-            self._give_up(held)
+        for open_call in [one for twins in self._open.values() for one in twins]:
+            self._cancel(open_call)
         self._open.clear()
         self._pieces.clear()
         self._last_words = ""
@@ -296,15 +296,15 @@ class HookSession:
             self._turn_open = True
             self._event("turn.started")
 
-    def _taken(self, place: str) -> _Open | None:
-        """Remove and return the oldest held call of a key."""
+    def _remove_open(self, place: str) -> _Open | None:
+        """Remove and return the oldest open call of a key."""
         twins = self._open.get(place)
         if not twins:
             return None
-        held = twins.popleft()
+        open_call = twins.popleft()
         if not twins:
             del self._open[place]
-        return held
+        return open_call
 
     def _event(self, kind: str, at_ms: int | None = None, **fields: Any) -> None:
         if not self._begun:

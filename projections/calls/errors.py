@@ -1,4 +1,4 @@
-"""Errors that are neutral for the tool (refusals, cancellations, guards), and the meaning of exit codes.
+"""Errors with a meaning of their own: neutral ones (refusals, cancellations, guards), exit codes, unknown tools.
 
 A user's denial, a sibling cancelled with a failed parallel call and a call that was never made are neutral: neither
 success nor failure. The tables are explained in docs/classification.md.
@@ -134,3 +134,58 @@ def normal_exit_code(code: int) -> str:
     if code >= 0:
         return str(code)
     return str(code + _UNSIGNED if _WINDOWS_FAULT <= code + _UNSIGNED < _UNSIGNED - 128 else 128 - code)
+
+
+MAX_MESSAGE_CHARS = 600
+"""Number of characters of a message that are searched: the fault is named first, long lists of tools may follow."""
+
+_TYPES = frozenset(
+    """nosuchtool nosuchtoolerror ainosuchtoolerror toolnotfound toolnotfounderror toolnotfoundexception unknowntool
+    unknowntoolerror unavailabletool unavailabletoolerror unavailabletoolagenterror toolnotregistered
+    toolnotregisterederror functionnotfound functionnotfounderror""".split()
+)
+_PLAIN = re.compile(
+    r"\b(?:no such tool|unknown tool|unavailable tool|(?:not a valid|is an invalid) tool)\b", re.IGNORECASE
+)
+_BEFORE = re.compile(r"\b(?:tool|function|action)(?: with)?(?: named?)?[\s:]*[\"'`]*$", re.IGNORECASE)
+_AFTER = re.compile(
+    r"""["'`]*\s*
+    (?: (?:was\ |is\ |could\ |has\ )? not\ (?:be(?:en)?\ )? (?:found|available|registered|defined)
+      | (?:does|do) (?:\ not|n['’]t) \ exist )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@lru_cache(maxsize=1024)
+def _is_type(word: str) -> bool:
+    return _NOT_LETTERS.sub("", word.lower()) in _TYPES
+
+
+def is_unknown_tool(tool_name: str, error_type: str, code: str, message: str) -> bool:
+    """Whether a failed call was answered by "there is no such tool" (docs/detection.md).
+
+    By error type or code first, then by message. The forms, and where they come from:
+
+    - JSON-RPC `-32601` (method not found), and "Unknown tool: NAME": Model Context Protocol, Tools, Error Handling; its
+      `-32602` alone also means bad arguments and is not enough.
+    - `AI_NoSuchToolError`, "tried to call unavailable tool 'NAME'": Vercel AI SDK, opencode.
+    - "No such tool available: NAME": Claude Code.
+    - "NAME is not a valid tool, try one of […]": LangChain, LangGraph.
+    - "Unknown tool NAME, should be instead one of […]": smolagents; "Unknown tool name: 'NAME'": Pydantic AI.
+    - "Tool NAME not found", "Tool "NAME" not found in registry", "Tool with name NAME not found", "Function NAME not
+      found", "Action 'NAME' don't exist": OpenAI Agents SDK, openclaw, Gemini CLI, LlamaIndex, AutoGen, CrewAI. Here
+      the name of the called tool must stand between, so that a tool whose search found nothing does not count.
+
+    A shell's "command not found" is the shell's answer: the shell tool exists.
+    """
+    if code == "-32601" or _is_type(error_type[:MAX_TYPE_CHARS]) or _is_type(code[:MAX_TYPE_CHARS]):
+        return True
+    head = message[:MAX_MESSAGE_CHARS]
+    if _PLAIN.search(head):
+        return True
+    place = head.find(tool_name)
+    return (
+        place > 0
+        and _BEFORE.search(head[:place]) is not None
+        and _AFTER.match(head, place + len(tool_name)) is not None
+    )

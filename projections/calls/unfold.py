@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .launchers import NAMES as LAUNCHERS
-from .launchers import launched
-from .programs import lines_in, trees_in
+from .launchers import launched, lines_in, trees_in
 from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
 
 MAX_SCRIPT_CHARS = 65_536

@@ -12,9 +12,8 @@ from ...schemas.outcomes import US
 from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
 from ..emitter import MAX_CAUSES, Emitter
-from .profile import most_common_pattern, nudge_effectiveness, stall_rate
 from .promotion import Change, Move
-from .state import ModelProfile, UserTrust
+from .state import ModelProfile, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
 
 def user_trust_changed(

@@ -61,7 +61,7 @@ class Change(NamedTuple):
     causes: tuple[str, ...]
 
 
-def hear(record: UserTrust, standing: ToolStanding, at: int) -> None:
+def add_report(record: UserTrust, standing: ToolStanding, at: int) -> None:
     """Store the tool's trust and counts in one workspace."""
     places = record.places
     places.pop(standing.workspace_id, None)
@@ -78,7 +78,7 @@ def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change |
         counting = [
             place
             for place in record.places.values()
-            if place.calls >= rules.min_calls and place.told_at > record.watermark
+            if place.calls >= rules.min_calls and place.reported_at > record.watermark
         ]
         if len(counting) < rules.workspaces or mean_rate(counting) <= rules.failure_rate + _TOLERANCE:
             return None

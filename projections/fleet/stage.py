@@ -16,10 +16,10 @@ from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
 from ..emitter import Emitter
-from ..idle import HOUR_MS, WEEK_MS, Rest
-from . import profile, promotion
+from ..stage import HOUR_MS, WEEK_MS, Retention
+from . import promotion
 from .emitters import model_state, user_trust_changed, withdraw_model
-from .state import FleetState, ModelProfile, UserTrust
+from .state import FleetState, ModelProfile, UserTrust, count_behaviour, is_publication_due, note_published
 
 
 class FleetStage:
@@ -69,25 +69,26 @@ class FleetStage:
         if event.origin >= 0:  # timer records have no origin
             state.origins[event.space] = event.origin
 
-    def renews(self, event: Standing) -> bool:
+    def is_activity(self, event: Standing) -> bool:
         """Count every event as activity of the key, including timer records."""
         del event
         return True
 
-    def rest(self, state: FleetState) -> Rest:
+    def retention(self, state: FleetState) -> Retention:
         """Keep a tool that is escalated or untrusted in some workspace; a published model profile must be withdrawn."""
         user, model = state.user, state.model
         if user is not None and (user.state is not TrustState.TRUSTED or user.places):
-            return Rest.STANDS
-        return Rest.TOLD if model is not None and (model.told_turns or model.told_news) else Rest.NOTHING
+            return Retention.KEEP
+        changed = model is not None and (model.published_turns or model.published_counts)
+        return Retention.NOTIFY if changed else Retention.DROP
 
-    def part_with(self, state: FleetState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: FleetState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Withdraw the profile of a forgotten model; return False if a tool must be kept."""
         del key, at, rules
-        rest = self.rest(state)
-        if rest is Rest.TOLD and state.model is not None:
+        retention = self.retention(state)
+        if retention is Retention.NOTIFY and state.model is not None:
             withdraw_model(state.model, emit)
-        return rest is not Rest.STANDS
+        return retention is not Retention.KEEP
 
     def due_at(self, state: FleetState) -> int | None:
         """Return when a user's escalation expires."""
@@ -98,9 +99,9 @@ class FleetStage:
         del now, rules
         due = self.due_at(state)
         if due is not None:
-            self.pass_time(state, key, due, emit)
+            self.append_timer(state, key, due, emit)
 
-    def pass_time(self, state: FleetState, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: FleetState, key: str, at: int, emit: Emitter) -> None:
         """Append a timer record; it takes effect when it is read back."""
         del state
         passed = StandingDue(id=f"{key}@{at}/due", time_ms=at, key=key)
@@ -120,7 +121,7 @@ class FleetStage:
         record = state.user
         if record is None:
             record = state.user = UserTrust(event.user_id, event.tool_name)
-        promotion.hear(record, event, at)
+        promotion.add_report(record, event, at)
         change = promotion.promote_or_demote(record, rules, at)
         if change is not None:
             user_trust_changed(record, change, rules, emit, session_id=event.session_id, cause=event.cause)
@@ -128,7 +129,7 @@ class FleetStage:
     def _model(self, state: FleetState, event: ModelBehaved, emit: Emitter) -> None:
         if state.model is None:
             state.model = ModelProfile(event.model)
-        profile.count(state.model, event)
-        if profile.is_worth_telling(state.model):
-            profile.note_published(state.model)
+        count_behaviour(state.model, event)
+        if is_publication_due(state.model):
+            note_published(state.model)
             model_state(state.model, emit)

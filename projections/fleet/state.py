@@ -1,9 +1,13 @@
-"""State of a user's tool over all workspaces, or of a model over all sessions. Bounded; fields are only appended."""
+"""State of a user's tool over all workspaces, or of a model over all sessions, and the counts of its profile.
+
+Bounded; fields are only appended.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import TrustState
 from ..stage import KeyState
 
@@ -17,13 +21,13 @@ class Place(msgspec.Struct, array_like=True):
     Attributes:
         calls: calls in the window, as last reported.
         failures: of these, the failed ones.
-        told_at: time of that report, milliseconds.
+        reported_at: time of that report, milliseconds.
         cause: id of the causing input event.
     """
 
     calls: int
     failures: int
-    told_at: int
+    reported_at: int
     cause: str
 
 
@@ -48,14 +52,14 @@ class UserTrust(msgspec.Struct, array_like=True):
 
 
 class ModelProfile(msgspec.Struct, array_like=True):
-    """Counts of a model's behaviour.
+    """Counts of a model's behaviour: sums, which do not depend on the order of sessions.
 
     Attributes:
         pattern_counts: streaks detected, by pattern.
         false_alarms: nudges reported as false alarms, by pattern.
         nudges_judged: nudges with a verdict; -1: an older snapshot, in which all sent ones count as judged.
-        told_turns: turns in the published profile.
-        told_news: sum of all other counts in the published profile.
+        published_turns: turns in the published profile.
+        published_counts: sum of all other counts in the published profile.
     """
 
     model: str
@@ -65,8 +69,8 @@ class ModelProfile(msgspec.Struct, array_like=True):
     nudges_sent: int = 0
     nudges_effective: int = 0
     false_alarms: dict[str, int] = {}
-    told_turns: int = 0
-    told_news: int = 0
+    published_turns: int = 0
+    published_counts: int = 0
     nudges_judged: int = -1
 
 
@@ -82,3 +86,69 @@ class FleetState(KeyState):
     origins: dict[str, int] = {}
     user: UserTrust | None = None
     model: ModelProfile | None = None
+
+
+PART = 20
+"""A profile is published again when a count has grown by one part in this many.
+
+So it is published for each of the first forty changes, then whenever turns or the sum of the other counts have grown by
+a twentieth: a follower is never more than five per cent behind, and a million turns give some 250 records.
+"""
+
+
+def count_behaviour(profile: ModelProfile, behaved: ModelBehaved) -> None:
+    """Add the counts of a session's record."""
+    if profile.nudges_judged < 0:
+        profile.nudges_judged = profile.nudges_sent
+    profile.nudges_judged += behaved.nudges_judged
+    profile.turns += behaved.turns
+    profile.stalled_turns += behaved.stalled_turns
+    profile.nudges_sent += behaved.nudges_sent
+    profile.nudges_effective += behaved.nudges_effective
+    for counts, pattern in (
+        (profile.pattern_counts, behaved.pattern),
+        (profile.false_alarms, behaved.false_alarm),
+    ):
+        if pattern is not None:
+            counts[str(pattern)] = counts.get(str(pattern), 0) + 1
+
+
+def is_publication_due(profile: ModelProfile) -> bool:
+    """Whether the profile has grown enough since it was published."""
+    return _grown(profile.turns, profile.published_turns) or _grown(_other_counts(profile), profile.published_counts)
+
+
+def note_published(profile: ModelProfile) -> None:
+    """Store the published counts."""
+    profile.published_turns, profile.published_counts = profile.turns, _other_counts(profile)
+
+
+def _other_counts(profile: ModelProfile) -> int:
+    return (
+        profile.stalled_turns
+        + sum(profile.pattern_counts.values())
+        + profile.nudges_sent
+        + max(0, profile.nudges_judged)
+        + sum(profile.false_alarms.values())
+    )
+
+
+def _grown(count_now: int, published: int) -> bool:
+    return count_now - published >= max(1, published // PART)
+
+
+def stall_rate(profile: ModelProfile) -> float | None:
+    """Return stalled turns by turns; None before the first turn."""
+    return profile.stalled_turns / profile.turns if profile.turns else None
+
+
+def nudge_effectiveness(profile: ModelProfile) -> float | None:
+    """Return nudges that helped by nudges judged; None before the first."""
+    judged = profile.nudges_judged if profile.nudges_judged >= 0 else profile.nudges_sent
+    return profile.nudges_effective / judged if judged else None
+
+
+def most_common_pattern(profile: ModelProfile) -> str | None:
+    """Return the most frequent pattern, of equal ones the first by name; None without any."""
+    counts = profile.pattern_counts
+    return min(counts, key=lambda name: (-counts[name], name), default=None)

@@ -12,13 +12,12 @@ from datetime import UTC, datetime, timedelta
 from ...schemas.envelope import output_id
 from ...schemas.events import Event, TimePassed, ToolCallFinished, epoch_ms
 from ...schemas.vocabulary import Status
-from .context import Context
-from .records import OpenCall
+from .records import Context, OpenCall
 
 _FINISHED = "tool_call.finished"
 _PASSED = "time.passed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OURS = frozenset({Status.TIMEOUT, Status.LOST})
+_APPENDED_STATUS = frozenset({Status.TIMEOUT, Status.LOST})
 
 
 def finish_id(started_id: str) -> str:
@@ -26,13 +25,15 @@ def finish_id(started_id: str) -> str:
     return output_id(started_id, _FINISHED, 0)
 
 
-def is_our_finish(event: ToolCallFinished) -> bool:
-    """Whether trustfold appended this finish: it names its start, and its id derives from it.
+def is_appended(event: Event) -> bool:
+    """Whether trustfold appended this event: a finish that names its start, or a timer event; by its id.
 
-    When it is read back, however late, it closes exactly that call, or nothing if the call is already closed.
+    When such a finish is read back, however late, it closes exactly that call, or nothing if it is already closed.
     """
-    started = event.correlation_id
-    return event.status in _OURS and started is not None and event.id == finish_id(started)
+    if isinstance(event, ToolCallFinished):
+        started = event.correlation_id
+        return started is not None and event.status in _APPENDED_STATUS and event.id == finish_id(started)
+    return isinstance(event, TimePassed) and event.id == _timer_id(event.session_id, epoch_ms(event.time))
 
 
 def append_finishes(ctx: Context, now: int) -> list[ToolCallFinished]:
@@ -75,7 +76,7 @@ def _append_finish(ctx: Context, call: OpenCall, at: int, *, lost: bool = False)
     return event
 
 
-def append_passed(ctx: Context, now: int) -> TimePassed | None:
+def append_timer_event(ctx: Context, now: int) -> TimePassed | None:
     """Append a `TimePassed` if the next stall or overdue call is due by `now` (milliseconds); else None."""
     state = ctx.state
     overdue_at = min((call.deadline_ms for call in state.open_calls if not call.ends_when_due), default=0)
@@ -84,7 +85,7 @@ def append_passed(ctx: Context, now: int) -> TimePassed | None:
         return None
     event = TimePassed(
         schema_version="1.0",
-        id=_passed_id(ctx.session_id, due),
+        id=_timer_id(ctx.session_id, due),
         time=_EPOCH + timedelta(milliseconds=due),
         session_id=ctx.session_id,
         workspace_id=state.workspace_id or None,
@@ -94,12 +95,5 @@ def append_passed(ctx: Context, now: int) -> TimePassed | None:
     return event
 
 
-def is_ours(event: Event) -> bool:
-    """Whether trustfold appended this event."""
-    if isinstance(event, ToolCallFinished):
-        return is_our_finish(event)
-    return isinstance(event, TimePassed) and event.id == _passed_id(event.session_id, epoch_ms(event.time))
-
-
-def _passed_id(session_id: str, due: int) -> str:
+def _timer_id(session_id: str, due: int) -> str:
     return output_id(f"{session_id}@{due}", _PASSED, 0)

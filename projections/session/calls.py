@@ -18,9 +18,8 @@ from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, T
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
-from .appended import finish_id, is_our_finish
-from .context import Context
-from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, OpenCall, SessionRecord
+from .appended import finish_id, is_appended
+from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
 MAX_SCENARIO = 200
@@ -36,7 +35,7 @@ def args_of(event: ToolCallStarted) -> Args:
     return args if isinstance(args, dict) else {"args": args}
 
 
-def telling(tool_name: str, args: Args, rules: Rules) -> Args:
+def distinguishing_args(tool_name: str, args: Args, rules: Rules) -> Args:
     """Arguments that distinguish calls of a tool: all except those that the rules declare volatile."""
     volatile = rules.tools.volatile_args.get(tool_name)
     return {name: value for name, value in args.items() if name not in volatile} if volatile else args
@@ -50,7 +49,8 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     line = keys.read_command(name, args) if runs == "shell" else None
     key = keys.call_key(name, args, event.service or "", line, families)
     if args or event.args is not UNSET:
-        canonical = fingerprints.canonical(telling(name, args, rules) if rules.tools.volatile_args else args)
+        own_args = distinguishing_args(name, args, rules) if rules.tools.volatile_args else args
+        canonical = fingerprints.canonical(own_args)
     else:
         # Without arguments or a digest two calls cannot be recognised as the same.
         canonical = (event.args_digest or event.id).encode()
@@ -243,7 +243,7 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
     """
     state = ctx.state
     calls = state.open_calls
-    ours = is_our_finish(event)
+    ours = is_appended(event)
     for position in range(len(calls) - 1, -1, -1):
         call = calls[position]
         if call.call_id != event.call_id or (ours and finish_id(call.event_id) != event.id):
@@ -253,11 +253,13 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
             state.schedule()
         else:
             state.next_deadline = 0
-        _remember_closed(state, call.call_id)
+        state.closed_calls.append(fingerprints.digest(call.call_id.encode()))
+        del state.closed_calls[:-MAX_CLOSED_CALLS]
         if call.agent_id != state.agent:
             state.act_as(call.agent_id)
         return call
-    if ours or fingerprints.digest(event.call_id.encode()) in state.closed_calls:
+    closed = fingerprints.digest(event.call_id.encode())
+    if ours or closed in state.closed_calls:
         return None
     _forget_asked(state, event.call_id)
     at = ctx.emit.at
@@ -266,12 +268,8 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
         call.started_ms = at - int(event.duration_ms)
     state.act_as(call.agent_id)
     call.step = state.steps.lone_call()
-    _remember_closed(state, call.call_id)
+    state.closed_calls.append(closed)
+    del state.closed_calls[:-MAX_CLOSED_CALLS]
     state.lone_calls.append((call.call_id, epoch_ms(event.time)))
     del state.lone_calls[:-MAX_LONE_CALLS]
     return call
-
-
-def _remember_closed(state: SessionRecord, call_id: str) -> None:
-    state.closed_calls.append(fingerprints.digest(call_id.encode()))
-    del state.closed_calls[:-MAX_CLOSED_CALLS]

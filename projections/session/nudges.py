@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from ...rules.behaviour import filled
 from ...rules.rules import Rules
 from ...schemas.decisions import NudgeIssued, NudgeJudged
+from ...schemas.events import FeedbackFalseAlarm
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
-from . import feedback, profile
-from .context import Context
+from ..calls.fingerprints import digest
 from .detectors.registry import KINDS, PRECEDENCE
-from .patterns import SEVERITIES, known
-from .records import ActivePattern, PendingNudge
+from .outcomes import emit_behaviour
+from .patterns import SEVERITIES, decide
+from .records import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, Context, FalseAlarm, IssuedNudge, PendingNudge
+from .state import AgentState, SessionContext, SessionState
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
 _LANES = {
@@ -26,11 +28,6 @@ _LANES = {
 }
 _STRONGEST = {NudgeLevel.OFF: 0, NudgeLevel.GENTLE: 1, NudgeLevel.DIRECT: 2, NudgeLevel.FULL: 3}
 MAX_PENDING = 8
-
-
-def strongest_allowed(rules: Rules) -> int:
-    """Strongest nudge that the rules allow: 0 none, 1 gentle, 2 direct, 3 interrupt."""
-    return _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
 
 
 def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int) -> str:
@@ -60,84 +57,104 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     either. Patterns marked as false alarms are skipped.
     """
     state, rules, emit = ctx.state, ctx.rules, ctx.emit
-    allowed = strongest_allowed(rules)
-    if state.feedback.muted:
-        sighted = [active for active in sighted if not feedback.is_muted(state.feedback, active)]
+    feedback = state.feedback
+    if feedback.muted:
+        sighted = [active for active in sighted if (active.pattern, active.fingerprint) not in feedback.muted]
     active = min(sighted, key=lambda one: PRECEDENCE[one.pattern], default=None)
-    if active is None or not allowed or not _may_nudge(active, ctx):
+    allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
+    if active is None or not allowed:
         return
     severity = active.severity
-    if severity <= active.nudged_severity:
+    if active.nudged_at >= 0 and severity <= active.nudged_severity:
+        if state.calls - active.nudged_at < rules.nudges.cooldown_calls:
+            return
         severity = min(3, active.nudged_severity + active.raised)
     strength = min(severity, allowed)
     nudge_type = _TYPES[strength - 1]
     active.nudged_at = state.calls
     active.nudged_severity = severity
     active.raised = 0
-    made = emit.decision(
-        "nudges",
-        ctx.session_id,
+    nudge_id = decide(
         NudgeIssued,
-        session_id=ctx.session_id,
-        workspace_id=state.workspace_id or None,
+        active,
+        ctx,
         caused_by=(emit.cause,),
         nudge_type=nudge_type,
         message=text_for(active, strength, rules, seconds=(emit.at - active.first_ms) // 1000),
-        pattern=Pattern(active.pattern),
-        severity=SEVERITIES[active.severity - 1],
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
-        duration_ms=emit.at - active.first_ms,
-        **known(ctx),
     )
-    profile.nudged(ctx)
-    wants_action = KINDS[active.pattern].wants_action
-    state.pending_nudges.append(PendingNudge(made, active.pattern, active.fingerprint, state.calls, wants_action))
+    emit_behaviour(ctx, nudges_sent=1)
+    pattern, fingerprint = active.pattern, active.fingerprint
+    wants_action = KINDS[pattern].wants_action
+    state.pending_nudges.append(PendingNudge(nudge_id, pattern, fingerprint, state.calls, wants_action))
     del state.pending_nudges[:-MAX_PENDING]
-    feedback.remember_issued(state.feedback, made, active)
+    issued = IssuedNudge(digest(nudge_id.encode()), pattern, fingerprint, active.tool_name)
+    feedback.issued = [*feedback.issued[1 - MAX_ISSUED :], issued]
 
 
-def _may_nudge(active: ActivePattern, ctx: Context) -> bool:
-    if active.nudged_at < 0 or active.severity > active.nudged_severity:
-        return True
-    return ctx.state.calls - active.nudged_at >= ctx.rules.nudges.cooldown_calls
+def judge(ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: Context) -> None:
+    """Judge pending nudges by the streaks that the current event ended or repeated, and by the calls made since.
 
-
-def judge_repeat(sighted: Iterable[ActivePattern], ctx: Context) -> None:
-    """Judge nudges of repeated patterns as ignored, and make their next nudge a step stronger."""
-    for active in sighted:
-        for pending in ctx.state.pending_nudges[:]:
-            if pending.pattern != active.pattern or pending.fingerprint != active.fingerprint:
-                continue
-            _judge(pending, ctx, effective=False)
-            active.raised = 1
-
-
-def judge_time(ctx: Context) -> None:
-    """Judge nudges without a repeat in `effective_within_calls` calls: effective, unless an action was expected."""
-    for pending in ctx.state.pending_nudges[:]:
-        if ctx.state.calls - pending.at_call >= ctx.rules.nudges.effective_within_calls:
+    A nudge about a repeated pattern was ignored, and the next one is a step stronger; one about an ended pattern was
+    effective, and so is one without a repeat in `effective_within_calls` calls, unless an action was expected.
+    """
+    state = ctx.state
+    for streaks, effective in ((repeated, False), (ended, True)):
+        for active in streaks:
+            for pending in state.pending_nudges[:]:
+                if (pending.pattern, pending.fingerprint) == (active.pattern, active.fingerprint):
+                    _judge(pending, ctx, effective=effective)
+                    active.raised = 0 if effective else 1
+    for pending in state.pending_nudges[:]:
+        if state.calls - pending.at_call >= ctx.rules.nudges.effective_within_calls:
             _judge(pending, ctx, effective=not pending.wants_action)
 
 
-def judge_cleared(cleared: Iterable[ActivePattern], ctx: Context) -> None:
-    """Judge the nudges of cleared patterns as effective."""
-    for active in cleared:
-        for pending in ctx.state.pending_nudges[:]:
-            if pending.pattern == active.pattern and pending.fingerprint == active.fingerprint:
-                _judge(pending, ctx, effective=True)
-
-
 def _judge(pending: PendingNudge, ctx: Context, *, effective: bool) -> None:
-    ctx.state.pending_nudges.remove(pending)
-    profile.judged(ctx, effective=effective)
-    ctx.emit.decision(
+    state, emit = ctx.state, ctx.emit
+    state.pending_nudges.remove(pending)
+    emit_behaviour(ctx, nudges_judged=1, nudges_effective=int(effective))
+    emit.decision(
         "nudges",
         ctx.session_id,
         NudgeJudged,
         session_id=ctx.session_id,
-        workspace_id=ctx.state.workspace_id or None,
-        caused_by=(ctx.emit.cause,),
+        workspace_id=state.workspace_id or None,
+        caused_by=(emit.cause,),
         nudge_id=pending.nudge_id,
         effective=effective,
     )
+
+
+def false_alarm(event: FeedbackFalseAlarm, ctx: SessionContext) -> None:
+    """Count a nudge, or an open pattern, as a false alarm: a person or a platform marks it as wrong.
+
+    False alarms are counted per pattern and tool in the session. The streak is still reported, for history, but is not
+    nudged again in this session. Repeated feedback and unknown ids are ignored; feedback about an escalation is only
+    kept in history.
+    """
+    state = ctx.state
+    feedback = state.feedback
+    agents: tuple[SessionState | AgentState, ...] = (state, *state.agents.values())
+    wrong = digest(event.output_id.encode())
+    alarm = next((one for one in feedback.issued if one.id_digest == wrong), None)
+    if alarm is None:
+        patterns = (one for agent in agents for one in agent.active if one.pattern_id == event.output_id)
+        active = next(patterns, None)
+        if active is None or (active.pattern, active.fingerprint) in feedback.muted:
+            return
+        alarm = IssuedNudge(wrong, active.pattern, active.fingerprint, active.tool_name)
+    feedback.issued = [one for one in feedback.issued if one.id_digest != wrong]
+    mute = (alarm.pattern, alarm.fingerprint)
+    for agent in agents:  # the effect of a false alarm is not judged
+        agent.pending_nudges = [one for one in agent.pending_nudges if (one.pattern, one.fingerprint) != mute]
+    if mute not in feedback.muted:
+        feedback.muted = [*feedback.muted[1 - MAX_FALSE_ALARMS :], mute]
+    counts = feedback.false_alarms
+    known = next((one for one in counts if (one.pattern, one.tool_name) == (alarm.pattern, alarm.tool_name)), None)
+    if known is None:
+        known = FalseAlarm(alarm.pattern, alarm.tool_name)
+        feedback.false_alarms = [*counts[1 - MAX_FALSE_ALARMS :], known]
+    known.count += 1
+    emit_behaviour(ctx, false_alarm=Pattern(alarm.pattern))

@@ -103,12 +103,12 @@ _DETECTORS_2: dict[str, dict[str, str]] = {
     "tool_avoidance": {"named": "named_tools"},
     "prerequisite_violated": {"policies": "prerequisites"},
     "call_budget": {"calls": "turn_calls"},
-    "stalled_call": {"overdue": "overdue", "cut_off_at": "user_at"},
+    "stalled_call": {"overdue": "overdue", "ignored_before": "user_at"},
     "stalled_turn": {
         "last_sign": "last_sign",
         "silent_since": "silent_since",
-        "silence_told": "silence_told",
-        "duration_told": "turn_told",
+        "silence_reported": "silence_told",
+        "duration_reported": "turn_told",
     },
 }
 """Names of the detectors' fields in version 2, where all of them were fields of the state, by pattern and field."""

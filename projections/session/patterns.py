@@ -8,42 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...schemas.decisions import PatternCleared, PatternDetected
+from ...schemas.decisions import NudgeIssued, PatternCleared, PatternDetected
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from ..emitter import MAX_CAUSES
-from . import profile
-from .context import Context, Sighting
-from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, NudgeMark, SessionRecord
+from .outcomes import emit_behaviour
+from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, Context, NudgeMark, Sighting
 
 SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
 
 
-def find(state: SessionRecord, pattern: str, fingerprint: int) -> ActivePattern | None:
-    """Open streak of a pattern and fingerprint; None if there is none."""
-    for active in state.active:
-        if active.pattern == pattern and active.fingerprint == fingerprint:
-            return active
-    return None
+def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bool]:
+    """Record a sighting; emits `pattern.detected` if its streak is new or has become more severe.
 
-
-def sight(sighting: Sighting, ctx: Context) -> ActivePattern:
-    """Record a sighting; emits `pattern.detected` if its streak is new or has become more severe."""
-    state, emit = ctx.state, ctx.emit
-    active = find(state, sighting.pattern, sighting.fingerprint)
+    Returns:
+        The streak, and whether that was emitted.
+    """
+    state = ctx.state
+    pattern, fingerprint = sighting.pattern, sighting.fingerprint
+    active = next((one for one in state.active if (one.pattern, one.fingerprint) == (pattern, fingerprint)), None)
     if active is None:
-        active = ActivePattern(
-            pattern=sighting.pattern,
-            fingerprint=sighting.fingerprint,
-            pattern_id="",
-            severity=0,
-            count=0,
-            first_ms=sighting.since_ms or emit.at,
-            last_step=state.steps.number,
-            tool_name="",
-            required_tool=sighting.required_tool,
-        )
+        since = sighting.since_ms or ctx.emit.at
+        active = ActivePattern(pattern, fingerprint, "", 0, 0, since, state.steps.number, "")
+        active.required_tool = sighting.required_tool
         for mark in state.nudged:
-            if mark.pattern == active.pattern and mark.fingerprint == active.fingerprint:
+            if (mark.pattern, mark.fingerprint) == (pattern, fingerprint):
                 active.nudged_at, active.nudged_severity = mark.nudged_at, mark.severity
         state.active.append(active)
         del state.active[:-MAX_ACTIVE_PATTERNS]
@@ -52,60 +40,60 @@ def sight(sighting: Sighting, ctx: Context) -> ActivePattern:
         active.tool_name = sighting.tools[-1]
     active.variant = sighting.variant
     active.last_step = state.steps.number
-    profile.stuck(active.pattern, ctx, new=not active.severity)
-    if sighting.severity > active.severity:
+    state.turn.stalled = True
+    if not active.severity:
+        emit_behaviour(ctx, pattern=Pattern(pattern))
+    raised = sighting.severity > active.severity
+    if raised:
         active.severity = sighting.severity
-        active.pattern_id = emit.decision(
-            "nudges",
-            ctx.session_id,
+        active.pattern_id = decide(
             PatternDetected,
-            session_id=ctx.session_id,
-            workspace_id=state.workspace_id or None,
+            active,
+            ctx,
             caused_by=tuple(sighting.event_ids[-MAX_CAUSES:]),
-            pattern=sighting.pattern,
-            severity=SEVERITIES[active.severity - 1],
             repetitions=sighting.repetitions,
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
-            fingerprint=f"{sighting.fingerprint:016x}",
-            duration_ms=emit.at - active.first_ms,
-            **known(ctx),
+            fingerprint=f"{fingerprint:016x}",
             expected_action=sighting.expected_action or None,
         )
-    return active
+    return active, raised
 
 
-def clear(gone: Iterable[ActivePattern], ctx: Context) -> list[ActivePattern]:
+def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
     """Close streaks that have ended; emits `pattern.cleared` for each."""
-    state, emit = ctx.state, ctx.emit
-    closed = list(gone)
-    for active in closed:
+    state = ctx.state
+    for active in ended:
         state.active.remove(active)
         if active.nudged_at >= 0:
             state.nudged.append(NudgeMark(active.pattern, active.fingerprint, active.nudged_at, active.nudged_severity))
             del state.nudged[:-MAX_NUDGE_MARKS]
-        emit.decision(
-            "nudges",
-            ctx.session_id,
+        decide(
             PatternCleared,
-            session_id=ctx.session_id,
-            workspace_id=state.workspace_id or None,
-            caused_by=(emit.cause,),
-            pattern=Pattern(active.pattern),
-            severity=SEVERITIES[active.severity - 1],
+            active,
+            ctx,
+            caused_by=(ctx.emit.cause,),
             repetitions=active.count,
             fingerprint=f"{active.fingerprint:016x}",
-            duration_ms=emit.at - active.first_ms,
-            **known(ctx),
         )
-    return closed
 
 
-def known(ctx: Context) -> dict[str, Any]:
-    """Common fields of outputs about a pattern: agent, turn, model and correlation, where known."""
-    state = ctx.state
-    return {
-        "agent_id": state.agent or None,
-        "turn_index": state.turn.index if state.turn.known else None,
-        "model": state.model or None,
-        "correlation_id": ctx.emit.correlation_id,
-    }
+def decide(
+    kind: type[PatternDetected | PatternCleared | NudgeIssued], active: ActivePattern, ctx: Context, /, **fields: Any
+) -> str:
+    """Emit a decision about a streak; agent, turn and model are filled in where they are known. Returns its id."""
+    state, emit = ctx.state, ctx.emit
+    return emit.decision(
+        "nudges",
+        ctx.session_id,
+        kind,
+        session_id=ctx.session_id,
+        workspace_id=state.workspace_id or None,
+        agent_id=state.agent or None,
+        turn_index=state.turn.index if state.turn.known else None,
+        model=state.model or None,
+        correlation_id=emit.correlation_id,
+        pattern=Pattern(active.pattern),
+        severity=SEVERITIES[active.severity - 1],
+        duration_ms=emit.at - active.first_ms,
+        **fields,
+    )

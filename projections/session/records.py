@@ -1,15 +1,18 @@
-"""State records of one session, apart from the detectors' counts. Their size is bounded.
+"""State records of one session, apart from the detectors' counts, and the context of a fold. Their size is bounded.
 
 New fields are only appended, so that older, shorter snapshots of the same version still load.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ...schemas.vocabulary import ToolClass
+from ...rules.rules import Rules
+from ...schemas.vocabulary import Pattern, ToolClass
+from ..emitter import Emitter
 from ..stage import KeyState
 from .steps import Steps
 
@@ -173,7 +176,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
         recursive_calls: recursive calls started.
         completed: calls that succeeded; a partial result rests on them.
         limits: cost, seconds and calls as overridden; None: the rules' limit holds.
-        told: bits of what has been said: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls.
+        emitted: bits of the decisions emitted: 1, 2, 4 warned and 8, 16, 32 violated, of cost, duration and calls.
         overrides: ids of the overrides used, newest last.
     """
 
@@ -182,7 +185,7 @@ class GuaranteeRecord(msgspec.Struct, array_like=True):
     recursive_calls: int = 0
     completed: int = 0
     limits: list[float | None] = msgspec.field(default_factory=lambda: [None, None, None])
-    told: int = 0
+    emitted: int = 0
     overrides: list[str] = []
 
 
@@ -287,3 +290,45 @@ class SessionRecord(KeyState):
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
         """Detector of a class that belongs to the current agent."""
         raise NotImplementedError
+
+
+class Sighting(NamedTuple):
+    """A detector's report of its pattern in the current event, with a severity from 1 minor to 3 severe.
+
+    Attributes:
+        fingerprint: identifies what repeats; 0 for patterns without one. Pattern and fingerprint identify the streak.
+        repetitions: number of repetitions so far.
+        tools: tools of the repetition, oldest first.
+        event_ids: evidence, newest last.
+        expected_action: action that the model should take instead; empty if unknown.
+        required_tool: tool that the model should call; empty if unknown.
+        since_ms: start of the first repetition, milliseconds; 0: time of the current event.
+        variant: key of the nudge texts in the detector's `variants`; empty: its own `texts`.
+        agent_id: agent that shows the pattern; None: the current agent.
+    """
+
+    pattern: Pattern
+    severity: int
+    fingerprint: int
+    repetitions: int
+    tools: Sequence[str]
+    event_ids: Sequence[str]
+    expected_action: str = ""
+    required_tool: str = ""
+    since_ms: int = 0
+    variant: str = ""
+    agent_id: str | None = None
+
+
+class Context(msgspec.Struct, gc=False):
+    """Context of the fold of one event; `emit` holds its id (`cause`) and its time (`at`, milliseconds).
+
+    Attributes:
+        sightings: sightings that detectors have appended and that have not been emitted yet.
+    """
+
+    state: SessionRecord
+    session_id: str
+    rules: Rules
+    emit: Emitter
+    sightings: list[Sighting] = []

@@ -14,21 +14,18 @@ from ...rules.rules import Rules
 from ...schemas import events as ev
 from ...schemas.codec import decode_event
 from ...schemas.fields import LARGEST_COUNT
-from ...schemas.outcomes import DEFAULT_WORKSPACE, US, ProbeRequest
+from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import Status
-from ..calls.keys import has_scope
 from ..emitter import Emitter
-from ..idle import HOUR_MS, Rest
 from ..rule_source import session_overrides
-from . import feedback, guarantees, older_states, profile, watch
-from .appended import append_finishes, append_lost, append_passed, is_ours
+from ..stage import HOUR_MS, Retention
+from . import dispatch, executions, nudges, older_states, outcomes
+from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
+from .executions import synthesis_completed
 from .records import MAX_RECENT_IDS
-from .reports import reported_outcomes
-from .state import SessionState
-from .synthesis import synthesis_completed
-from .verdicts import judge, tell_tools
-from .watch import SessionContext
+from .state import SessionContext, SessionState
+from .verdicts import judge
 
 _SIGNS_OF_LIFE: frozenset[type] = frozenset(
     {
@@ -82,10 +79,10 @@ class SessionStage:
             return
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
-        if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_ours(event):
+        if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_appended(event):
             self._fall_due(ctx, at)
         correlation = event.correlation_id
-        if correlation is None or not is_ours(event):  # an appended event holds only values known when it was made
+        if correlation is None or not is_appended(event):  # an appended event holds only values known when it was made
             if workspace := event.workspace_id:
                 state.workspace_id = workspace
             if user := event.user_id:
@@ -99,9 +96,9 @@ class SessionStage:
                 emit.correlation_id = correlation
         kind = type(event)
         alive = kind in _SIGNS_OF_LIFE
-        if alive and (stalled := state.detectors.stalled_turn).silence_told:
-            stalled.silence_told = 0
-            watch.break_out(ctx)
+        if alive and (stalled := state.detectors.stalled_turn).silence_reported:
+            stalled.silence_reported = 0
+            dispatch.close_ended(ctx)
         handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(event, ctx)
@@ -109,20 +106,20 @@ class SessionStage:
             _wait(event, ctx)
         _remember(state, mark)
 
-    def renews(self, event: ev.Event) -> bool:
+    def is_activity(self, event: ev.Event) -> bool:
         """Whether an event resets the session's idle time; appended events do not."""
-        return not is_ours(event)
+        return not is_appended(event)
 
-    def rest(self, state: SessionState) -> Rest:
+    def retention(self, state: SessionState) -> Retention:
         """Part of an idle session that must be kept: everything while a call is in flight or a stall is due."""
-        return Rest.NOTHING if self.due_at(state) is None else Rest.STANDS
+        return Retention.DROP if self.due_at(state) is None else Retention.KEEP
 
-    def part_with(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: SessionState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Fold what is due in an old session whose id is used again; returns False if something is still due later."""
         self._fall_due(SessionContext(state, key, rules, emit), at)
-        return self.rest(state) is Rest.NOTHING
+        return self.retention(state) is Retention.DROP
 
-    def pass_time(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: SessionState, key: str, at: int, emit: Emitter) -> None:
         """Do nothing, as the state of a session is not published."""
 
     def due_at(self, state: SessionState) -> int | None:
@@ -139,7 +136,7 @@ class SessionStage:
         """
         ctx = SessionContext(state, key, rules, emit)
         append_finishes(ctx, now)
-        append_passed(ctx, now)
+        append_timer_event(ctx, now)
 
     def _fall_due(self, ctx: SessionContext, at: int) -> None:
         """Append and fold everything due before the current event, each at its due time, in the order of time."""
@@ -147,8 +144,8 @@ class SessionStage:
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
         while (due := self.due_at(state)) is not None and due <= at:
             finishes = append_finishes(ctx, due)
-            _fold_ours(finishes, ctx)
-            passed = None if finishes else append_passed(ctx, due)
+            _fold_appended(finishes, ctx)
+            passed = None if finishes else append_timer_event(ctx, due)
             if passed is not None:
                 _remember(state, _mark_of(passed.id))
                 _time_passed(passed, ctx)
@@ -191,7 +188,7 @@ def _remember(state: SessionState, mark: bytes) -> None:
 # --- what falls due ---------------------------------------------------------------------------------------------------
 
 
-def _fold_ours(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:
+def _fold_appended(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:
     """Fold finishes that were just appended; when they are read back they are duplicates."""
     state = ctx.state
     for finish in finishes:
@@ -211,9 +208,9 @@ def _wait(event: ev.Event, ctx: SessionContext) -> None:
         # A call is open, and nothing else is watched: the usual case.
         stalled.last_sign, stalled.silent_since, state.stall_due = event.id, 0, 0
         return
-    stalled.signed(event, ctx, waits=state.open_calls or overdue or state.asked)
+    stalled.restart_silence(event, ctx, waits=state.open_calls or overdue or state.asked)
     if stalled.silent_since or overdue or ctx.rules.behaviour.max_turn_duration_seconds is not None:
-        watch.schedule(ctx)
+        dispatch.schedule(ctx)
     else:
         state.stall_due = 0
 
@@ -225,46 +222,46 @@ def _started(event: ev.ToolCallStarted, ctx: SessionContext) -> None:
     args = args_of(event)
     call = open_call(event, args, ctx)
     if call is not None:
-        watch.call_begun(call, args, ctx)
+        dispatch.call_started(call, args, ctx)
         if event.recursion_depth or ctx.state.guarantees is not None or ctx.rules.guarantees.sessions == "all":
-            guarantees.call_started(event, ctx)
+            executions.call_started(event, ctx)
 
 
 def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     state = ctx.state
     call = close_call(event, ctx)
     if state.detectors.stalled_call.overdue:
-        _arrived(event, ctx, late=call is None)
+        _overdue_finished(event, ctx, late=call is None)
     if call is None:
         return
     verdict = judge(event, call, ctx.rules)
-    tell_tools(event, call, verdict, ctx)
+    outcomes.emit_finished_call(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":
         state.neutral_calls += verdict.neutral
         state.failed_calls += verdict.failed
     if state.guarantees is not None or call.event_id == event.id:
-        guarantees.call_finished(event, ctx, succeeded=verdict.word == "success")
+        executions.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        watch.call_begun(call, {}, ctx)
-    watch.call_finished(event, call, verdict, ctx)
+        dispatch.call_started(call, {}, ctx)
+    dispatch.call_finished(event, call, verdict, ctx)
 
 
-def _arrived(event: ev.ToolCallFinished, ctx: SessionContext, *, late: bool = False) -> None:
+def _overdue_finished(event: ev.ToolCallFinished, ctx: SessionContext, *, late: bool = False) -> None:
     """Stop tracking an overdue call that has finished; a late success still satisfies policies."""
-    waited_for = ctx.state.detectors.stalled_call.arrived(event.call_id)
+    waited_for = ctx.state.detectors.stalled_call.stop_tracking(event.call_id)
     if waited_for is not None:
         ctx.state.act_as(waited_for.agent_id)
         if late and event.status is Status.SUCCESS and ctx.rules.behaviour.enabled:
-            watch.succeeded(event.tool_name, ctx)
-        watch.break_out(ctx)
+            dispatch.succeeded(event.tool_name, ctx)
+        dispatch.close_ended(ctx)
 
 
 def _text(event: ev.ModelText, ctx: SessionContext) -> None:
     agent = event.agent_id or ""
     if agent != ctx.state.agent:
         ctx.state.act_as(agent)
-    watch.text(event, ctx)
+    dispatch.text(event, ctx)
 
 
 def _turn_started(event: ev.TurnStarted, ctx: SessionContext) -> None:
@@ -282,7 +279,7 @@ def _turn_started(event: ev.TurnStarted, ctx: SessionContext) -> None:
     turn.since_ms = ctx.emit.at
     turn.event_id = event.id
     state.asked = []
-    watch.turn_started(ctx)
+    dispatch.turn_started(ctx)
 
 
 def _turn_ended(event: ev.TurnEnded, ctx: SessionContext) -> None:
@@ -298,22 +295,28 @@ def _turn_ended(event: ev.TurnEnded, ctx: SessionContext) -> None:
 
 
 def _turn_over(event: ev.TurnStarted | ev.TurnEnded, ctx: SessionContext) -> None:
-    ended = isinstance(event, ev.TurnEnded)
-    watch.turn_over(ctx, ended=ended)
+    dispatch.turn_over(ctx, ended=isinstance(event, ev.TurnEnded))
+    _count_turn(ctx, stalled=isinstance(event, ev.TurnEnded) and bool(event.stalled))
+
+
+def _count_turn(ctx: SessionContext, *, stalled: bool) -> None:
+    """Emit an ended turn; it counts as stalled once if a pattern was seen in it or the platform marks it so."""
     if ctx.rules.behaviour.enabled:
-        profile.turn_over(ctx, stalled=isinstance(event, ev.TurnEnded) and bool(event.stalled))
+        turn = ctx.state.turn
+        outcomes.emit_behaviour(ctx, turns=1, stalled_turns=int(stalled or turn.stalled))
+        turn.stalled = False
 
 
 def _time_passed(event: ev.TimePassed, ctx: SessionContext) -> None:
     """Report the stall that is due now; ignored if it has been reported or is over."""
     state = ctx.state
-    if ctx.emit.at in {state.stall_due, state.next_deadline} and is_ours(event):
-        watch.time_came(ctx)
+    if ctx.emit.at in {state.stall_due, state.next_deadline} and is_appended(event):
+        dispatch.time_passed(ctx)
 
 
 def _user(event: ev.UserMessage, ctx: SessionContext) -> None:
     del event
-    watch.user_spoke(ctx)
+    dispatch.user_message(ctx)
 
 
 def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
@@ -321,16 +324,16 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
     state, emit = ctx.state, ctx.emit
     if state.open_calls:
         cause, at, traceparent, correlation_id = emit.cause, emit.at, emit.traceparent, emit.correlation_id
-        _fold_ours(append_lost(ctx), ctx)
+        _fold_appended(append_lost(ctx), ctx)
         emit.begin(cause, at, traceparent)
         emit.correlation_id = correlation_id
-    watch.user_spoke(ctx)
-    if state.turn.open and ctx.rules.behaviour.enabled:
-        profile.turn_over(ctx, stalled=False)
+    dispatch.user_message(ctx)
+    if state.turn.open:
+        _count_turn(ctx, stalled=False)
     state.guarantees = None
     state.turn.open = False
     state.turn.since_ms = 0
-    watch.session_ended(ctx)
+    dispatch.session_ended(ctx)
 
 
 def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:
@@ -348,37 +351,13 @@ def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: Sessio
     ctx.state.models = event.models
 
 
-def _probe_requested(event: ev.BreakerProbeRequested, ctx: SessionContext) -> None:
-    emit = ctx.emit
-    workspace = event.workspace_id or ctx.state.workspace_id or DEFAULT_WORKSPACE
-    scope = event.breaker_key if has_scope(event.breaker_key) else f"tool:{event.breaker_key}"
-    request = ProbeRequest(
-        id=f"{event.id}/probe",
-        time_ms=emit.at,
-        workspace_id=workspace,
-        scope=scope,
-        session_id=event.session_id,
-        cause=event.id,
-        origin_partition=emit.origin_partition,
-        origin=emit.next_origin(),
-        guard_id=event.guard_id,
-        call_id=event.call_id,
-    )
-    emit.record("outcomes", f"{workspace}{US}{scope}", request, request.id)
-
-
-def _reported(event: ev.FailureReported | ev.SuccessReported, ctx: SessionContext) -> None:
-    for outcome in reported_outcomes(event, ctx):
-        ctx.emit.record("outcomes", outcome.key, outcome, outcome.id)
-
-
 def _permission_requested(event: ev.PermissionRequested, ctx: SessionContext) -> None:
     state = ctx.state
     wait_begins(state, event.call_id, ctx.emit.at)
-    waited_for = state.detectors.stalled_call.arrived(event.call_id)
+    waited_for = state.detectors.stalled_call.stop_tracking(event.call_id)
     if waited_for is not None:  # the call waits for a person, not for the tool
         state.act_as(waited_for.agent_id)
-        watch.break_out(ctx)
+        dispatch.close_ended(ctx)
 
 
 def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> None:
@@ -387,12 +366,6 @@ def _permission_resolved(event: ev.PermissionResolved, ctx: SessionContext) -> N
         wait_ends(ctx.state, event.call_id, ctx.emit.at)
     else:
         _finished(denial_of(event), ctx)
-
-
-def _feedback(event: ev.FeedbackFalseAlarm, ctx: SessionContext) -> None:
-    pattern = feedback.false_alarm(ctx.state, event.output_id)
-    if pattern:
-        profile.called_wrong(pattern, ctx)
 
 
 _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
@@ -406,14 +379,14 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.SessionEnded: _session_ended,
     ev.SessionSettingsChanged: _settings,
     ev.ModelsAvailable: _models_available,
-    ev.BreakerProbeRequested: _probe_requested,
-    ev.FailureReported: _reported,
-    ev.SuccessReported: _reported,
+    ev.BreakerProbeRequested: outcomes.emit_probe_request,
+    ev.FailureReported: outcomes.emit_reported_call,
+    ev.SuccessReported: outcomes.emit_reported_call,
     ev.PermissionRequested: _permission_requested,
     ev.PermissionResolved: _permission_resolved,
-    ev.GuaranteeOverridden: guarantees.overridden,
+    ev.GuaranteeOverridden: executions.overridden,
     ev.SynthesisCompleted: synthesis_completed,
-    ev.FeedbackFalseAlarm: _feedback,
+    ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }
 """Handler by event type; other events are ignored."""

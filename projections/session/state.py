@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from .detectors.registry import FIELDS, OF_SESSION, Detectors
-from .records import ActivePattern, AnyDetector, NudgeMark, PendingNudge, SessionRecord
+from .records import ActivePattern, AnyDetector, Context, NudgeMark, PendingNudge, SessionRecord
 from .steps import Steps
 
 MAX_AGENTS = 16
@@ -88,3 +88,9 @@ class SessionState(SessionRecord):
             pending.at_call += calls
         for mark in self.nudged:
             mark.nudged_at += calls
+
+
+class SessionContext(Context, gc=False):
+    """Context of the fold of one event, with the complete session state."""
+
+    state: SessionState

@@ -65,18 +65,20 @@ class Steps(msgspec.Struct, array_like=True):
         self.open_calls, self.sealed = 1, True
         return self.number
 
-    def call_finished(self, step: int, fingerprint: int) -> bool:
+    def call_finished(self, step: int, call: int, result: int) -> bool:
         """Count a finished call in its step; True if the step is complete and was added to the cycle counters.
 
-        A call of `fingerprint` 0 does not change the step's fingerprint. A call of an earlier step is ignored, because
-        that step was closed without it.
+        `call` and `result` are fingerprints; a call with `result` 0 does not change the step's. A call of an earlier
+        step is ignored, because that step was closed without it.
         """
         if step != self.number:
             return False
         self.sealed = True
         self.open_calls -= 1
-        if fingerprint:
-            self.mix = self.mix + fingerprint & _MASK
+        if result:  # the fingerprint of a pair is never 0; sums of several keep which call gave which result
+            mixed = (call ^ result * _ODD) & _MASK
+            mixed = (mixed ^ mixed >> 29) * _ODDER & _MASK or 1
+            self.mix = self.mix + mixed & _MASK
         return self.open_calls <= 0 and self.close()
 
     def close(self) -> bool:
@@ -96,8 +98,12 @@ class Steps(msgspec.Struct, array_like=True):
         del tail[:-MAX_CYCLE]
         return True
 
-    def remember(self, done: Done, window_steps: int) -> list[Done]:
-        """Add a finished call to the window, drop calls outside it, and return earlier occurrences of the call."""
+    def remember(self, done: Done, window_steps: int) -> tuple[list[Done], bool]:
+        """Add a finished call to the window, and drop calls outside it.
+
+        Returns:
+            Its earlier occurrences, oldest first, and whether its result is new to the window, or unknown.
+        """
         window, call = self.window, done.call
         oldest = self.number - window_steps
         if window and window[0].step <= oldest:
@@ -106,7 +112,7 @@ class Steps(msgspec.Struct, array_like=True):
         window.append(done)
         if len(window) > 4 * window_steps:
             del window[0]
-        return same
+        return same, not same or not done.result or all(one.result != done.result for one in same)
 
     def forget(self) -> None:
         """Clear window and cycle counters, so that nothing before this step counts."""
@@ -114,9 +120,3 @@ class Steps(msgspec.Struct, array_like=True):
         self.window = []
         self.cycle_tail = []
         self.cycle_runs = [0] * MAX_CYCLE
-
-
-def fingerprint_of(call: int, result: int) -> int:
-    """Fingerprint of a call with its result, never 0; sums of several keep which call gave which result."""
-    mixed = (call ^ result * _ODD) & _MASK
-    return (mixed ^ mixed >> 29) * _ODDER & _MASK or 1

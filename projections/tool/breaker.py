@@ -256,7 +256,7 @@ def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequ
     return ProbeAnswer(granted=True, lease_until=record.lease.until)
 
 
-def obey(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[Change]:
+def apply_command(record: BreakerRecord, order: BreakerOrder, policy: BreakerPolicy, at: int) -> list[Change]:
     """Apply an operator's command: force the circuit open, close it, disable it, or set it to observe only."""
     if not record.since:
         record.since = at

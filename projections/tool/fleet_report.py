@@ -36,15 +36,15 @@ def after_call(fold: Fold, outcome: CallOutcome) -> None:
     if report is None:
         report = state.fleet_report = FleetReport()
     user = outcome.user_id
-    joined = bool(user) and user not in report.users and _join(report, user)
+    is_new_user = bool(user) and user not in report.users and _add_user(report, user)
     counted = verdict == "failure" and trust.is_counted(outcome, trust.rules_for(fold.rules.trust, outcome).tool)
     if verdict == "success" or (counted and outcome.time_ms >= own.watermark):
         if fold.at >= report.until:
-            _roll(report, fold.at, rules)
+            _begin_bucket(report, fold.at, rules)
         report.tally[0] += 1
         report.tally[1] += counted
-    if report.told or own.state is not _TRUSTED:
-        _tell(fold, own, report, Cause(outcome.cause, outcome.session_id), joined=joined)
+    if report.reported_state or own.state is not _TRUSTED:
+        _report(fold, own, report, Cause(outcome.cause, outcome.session_id), is_new_user=is_new_user)
 
 
 def after_order(fold: Fold, cause: str) -> None:
@@ -54,21 +54,21 @@ def after_order(fold: Fold, cause: str) -> None:
         return
     if own.watermark == fold.emit.at:
         report.tally = [0, 0]
-    if report.told or own.state is not _TRUSTED:
-        _tell(fold, own, report, Cause(cause), joined=False)
+    if report.reported_state or own.state is not _TRUSTED:
+        _report(fold, own, report, Cause(cause), is_new_user=False)
 
 
-def _join(report: FleetReport, user: str) -> bool:
+def _add_user(report: FleetReport, user: str) -> bool:
     """Add a user; False if the list is full and a report is open, because each user must get its end."""
     if len(report.users) >= MAX_USERS:
-        if report.told:
+        if report.reported_state:
             return False
         del report.users[0]
     report.users.append(user)
     return True
 
 
-def _roll(report: FleetReport, at: int, rules: FleetRules) -> None:
+def _begin_bucket(report: FleetReport, at: int, rules: FleetRules) -> None:
     """Begin a new bucket, and drop the buckets that have left the window."""
     width = max(1, int(rules.window_seconds * 1000) // BUCKETS)
     passed = min(BUCKETS, (at - report.until) // width + 1)
@@ -76,16 +76,16 @@ def _roll(report: FleetReport, at: int, rules: FleetRules) -> None:
     report.until = at - at % width + width
 
 
-def _tell(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, joined: bool) -> None:
-    """Emit a report for each user if a change requires it; `joined`: a user has just been added."""
+def _report(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, is_new_user: bool) -> None:
+    """Emit a report for each user if a change requires it; `is_new_user`: a user has just been added."""
     rules, emit = fold.rules.fleet, fold.emit
     trusted = own.state is _TRUSTED
-    changed = own.state != report.told
+    changed = own.state != report.reported_state
     if changed and trusted:
         report.tally = [0, 0]  # restored trust resets the counts
     calls, failures = sum(report.tally[::2]), sum(report.tally[1::2])
-    due = changed or report.until != report.told_until
-    if not due and (trusted or not (joined or _moved(report, calls, failures, rules))):
+    due = changed or report.until != report.reported_until
+    if not due and (trusted or not (is_new_user or _moved(report, calls, failures, rules))):
         return
     for user in report.users:
         standing = ToolStanding(
@@ -104,13 +104,13 @@ def _tell(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, jo
             failures=failures,
         )
         emit.record("standings", standing.key, standing, standing.id)
-    report.told = "" if trusted and not changed else str(own.state)
-    report.told_calls, report.told_failures, report.told_until = calls, failures, report.until
+    report.reported_state = "" if trusted and not changed else str(own.state)
+    report.reported_calls, report.reported_failures, report.reported_until = calls, failures, report.until
 
 
 def _moved(report: FleetReport, calls: int, failures: int, rules: FleetRules) -> bool:
     """Whether the failure rate moved by RATE_STEP, or gained or lost enough calls, since it was last reported."""
-    means, meant = calls >= rules.min_calls, report.told_calls >= rules.min_calls
-    if not (means and meant):
-        return means != meant
-    return abs(failures / calls - report.told_failures / report.told_calls) >= RATE_STEP - 1e-9
+    enough, had_enough = calls >= rules.min_calls, report.reported_calls >= rules.min_calls
+    if not (enough and had_enough):
+        return enough != had_enough
+    return abs(failures / calls - report.reported_failures / report.reported_calls) >= RATE_STEP - 1e-9

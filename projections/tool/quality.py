@@ -44,7 +44,7 @@ DAY_MS = 86_400_000
 FORGOTTEN_AFTER = 5
 """Half-lives after which a failed scenario is forgotten, as it would demote the tool's rank by under a hundredth."""
 
-TOLD_STEP = 0.05
+PUBLISHED_STEP = 0.05
 """Change of the score that is published when nothing else has changed."""
 
 _SURCHARGE_FROM, _HIGHER_FROM = 5, 10
@@ -146,7 +146,7 @@ def _open_record(state: ToolState, rules: QualityRules) -> QualityRecord:
     """Find the tool's record, or create a clean one."""
     if state.quality is None:
         whole = registered_score(state, rules)
-        state.quality = QualityRecord(score=whole, told=whole)
+        state.quality = QualityRecord(score=whole, published_score=whole)
     return state.quality
 
 
@@ -225,15 +225,15 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
         if record.published:
             emit.tombstone("state", key)
         return
-    told = record.told if record.published else registered
+    shown = record.published_score if record.published else registered
     down_until = _down_until(record, rules)
     if down_until:  # published again before the time known to followers has passed
-        always = always or down_until - record.down_told >= rules.unavailable_seconds * 500
+        always = always or down_until - record.published_down_until >= rules.unavailable_seconds * 500
     else:
-        always = always or record.down_told > at
-    if not always and abs(record.score - told) < TOLD_STEP - 1e-9 and not (whole and told != record.score):
+        always = always or record.published_down_until > at
+    if not always and abs(record.score - shown) < PUBLISHED_STEP - 1e-9 and not (whole and shown != record.score):
         return
-    record.told, record.published, record.down_told = record.score, True, down_until
+    record.published_score, record.published, record.published_down_until = record.score, True, down_until
     tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
     emit.write(
         "state",

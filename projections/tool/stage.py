@@ -42,7 +42,7 @@ from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
 from ..emitter import Emitter
-from ..idle import HOUR_MS, WEEK_MS, Rest
+from ..stage import HOUR_MS, WEEK_MS, Retention
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState
 
@@ -103,12 +103,12 @@ class ToolStage:
         """Milliseconds without a call or a command after which a key may be forgotten (see `rest`)."""
         return int(rules.idle.key_idle_hours * HOUR_MS)
 
-    def renews(self, event: Outcome | Command) -> bool:
+    def is_activity(self, event: Outcome | Command) -> bool:
         """Whether an event resets the key's idle time; here every event does, `TimePassed` included."""
         del event
         return True
 
-    def rest(self, state: ToolState) -> Rest:
+    def retention(self, state: ToolState) -> Retention:
         """Part of an idle key's state that must be kept.
 
         A state may be forgotten when it no longer affects a later call: its circuit is closed and enforced, all its
@@ -122,19 +122,19 @@ class ToolStage:
             or circuit.mode is not BreakerMode.ENFORCE
             or circuit.lease is not None
         ):
-            return Rest.STANDS
+            return Retention.KEEP
         for record in trust_scopes.records(state):
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
-                return Rest.STANDS
+                return Retention.KEEP
         # `services` is kept because commands about a tool are passed on to its keys at these services.
-        if state.quality is not None or (report is not None and report.told) or state.services:
-            return Rest.STANDS
-        return Rest.TOLD if _published_keys(state) else Rest.NOTHING
+        if state.quality is not None or (report is not None and report.reported_state) or state.services:
+            return Retention.KEEP
+        return Retention.NOTIFY if _published_keys(state) else Retention.DROP
 
-    def part_with(self, state: ToolState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
+    def expire(self, state: ToolState, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Emit tombstones for everything published of a forgotten state; returns False if the state must be kept."""
         del key, at, rules
-        if self.rest(state) is Rest.STANDS:
+        if self.retention(state) is Retention.KEEP:
             return False
         for published in _published_keys(state):
             emit.tombstone("state", published)
@@ -151,7 +151,7 @@ class ToolStage:
         if due is not None:
             _append_time(state, key, due, emit, cause=lease.event_id if lease is not None else "")
 
-    def pass_time(self, state: ToolState, key: str, at: int, emit: Emitter) -> None:
+    def append_timer(self, state: ToolState, key: str, at: int, emit: Emitter) -> None:
         """Append a `TimePassed` for a time in milliseconds; it takes effect when it is read back."""
         _append_time(state, key, at, emit)
 
@@ -248,7 +248,7 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
         case PatternSeen():
             models.fold_pattern(fold, event)
         case TrustOrder():
-            trust_orders.obey_passed_on(fold, event)
+            trust_orders.apply_forwarded(fold, event)
         case TimePassed() | CallOutcome():
             return  # `_catch_up` has already made the due transitions
         case QualityMark():
@@ -258,9 +258,9 @@ def _fold_other(fold: Fold, event: Outcome | Command) -> None:
         case BreakerForceOpen() | BreakerClose() | BreakerDisable() | BreakerObserve():
             record = fold.state.breaker
             policy = fold.rules.breakers.policy_for(fold.state.scope, record.tool_class)
-            _publish_circuit(fold, breaker.obey(record, event, policy, fold.at), (event.id,))
+            _publish_circuit(fold, breaker.apply_command(record, event, policy, fold.at), (event.id,))
         case _:
-            trust_orders.obey(fold, event)
+            trust_orders.apply_command(fold, event)
 
 
 def _fold_probe_request(fold: Fold, request: ProbeRequest) -> None:

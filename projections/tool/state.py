@@ -229,11 +229,11 @@ class QualityRecord(msgspec.Struct, array_like=True):
         words: records of content words of failed scenarios.
         scenarios: failed scenarios, oldest first.
         last_failed: time (ms) of the last counted failure.
-        told: score published last.
+        published_score: score published last.
         published: whether the `state` topic holds a record of the tool.
         missed: consecutive latest calls that did not reach the tool, at most `unavailable_after`.
         missed_at: time (ms) of the last of them.
-        down_told: published time (ms) until which the tool is unavailable; 0 if it is not.
+        published_down_until: published time (ms) until which the tool is unavailable; 0 if it is not.
     """
 
     score: float
@@ -242,11 +242,11 @@ class QualityRecord(msgspec.Struct, array_like=True):
     words: dict[str, WordRecord] = {}
     scenarios: list[FailedScenario] = []
     last_failed: int = 0
-    told: float = 0.0
+    published_score: float = 0.0
     published: bool = False
     missed: int = 0
     missed_at: int = 0
-    down_told: int = 0
+    published_down_until: int = 0
 
 
 class FleetReport(msgspec.Struct, array_like=True):
@@ -256,19 +256,19 @@ class FleetReport(msgspec.Struct, array_like=True):
         users: ids of the users who call it here, in the order of their first call.
         until: end of the newest bucket, milliseconds.
         tally: calls and failures of the newest bucket, then those of the earlier buckets.
-        told: trust state reported last; empty if no report is open.
-        told_calls: number of calls reported last.
-        told_failures: number of failures reported last.
-        told_until: end of the newest bucket at the last report, milliseconds.
+        reported_state: trust state reported last; empty if no report is open.
+        reported_calls: number of calls reported last.
+        reported_failures: number of failures reported last.
+        reported_until: end of the newest bucket at the last report, milliseconds.
     """
 
     users: list[str] = []
     until: int = 0
     tally: list[int] = []
-    told: str = ""
-    told_calls: int = 0
-    told_failures: int = 0
-    told_until: int = 0
+    reported_state: str = ""
+    reported_calls: int = 0
+    reported_failures: int = 0
+    reported_until: int = 0
 
 
 class ToolState(KeyState):

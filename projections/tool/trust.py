@@ -161,11 +161,11 @@ class Wider(NamedTuple):
 
     Attributes:
         record: the wider record.
-        told: whether users are notified of its changes.
+        notifies: whether users are notified of its changes.
     """
 
     record: TrustRecord
-    told: bool
+    notifies: bool
 
 
 class Judgement(NamedTuple):
@@ -319,7 +319,7 @@ def _explain(record: TrustRecord, changes: list[Change], rule: EscalationRule, w
     """
     order_key, covered = record.key, False
     if wider is not None and wider.record.state is not _T:
-        order_key, covered = wider.record.key, wider.told
+        order_key, covered = wider.record.key, wider.notifies
     explained = []
     for change in changes:
         why = reason(change, rule)
@@ -490,7 +490,7 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     return changes
 
 
-def obey(
+def apply_order(
     record: TrustRecord, order: Order, rule: EscalationRule, at: int, *, whole: bool = False, hidden: bool = False
 ) -> list[Change]:
     """Apply an operator's order; an order without a transition from the current state changes nothing.

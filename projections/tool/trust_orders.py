@@ -46,7 +46,7 @@ def check_room(state: ToolState, command: ToolRemove, rules: Rules) -> None:
     )
 
 
-def obey(fold: Fold, command: TrustCommand) -> None:
+def apply_command(fold: Fold, command: TrustCommand) -> None:
     """Apply a command to the key it names; one for a scope as a whole also applies to its fine keys."""
     state, name = fold.state, command.key
     order = _order_of(command, fold.at)
@@ -68,7 +68,7 @@ def obey(fold: Fold, command: TrustCommand) -> None:
     fleet_report.after_order(fold, command.id)
 
 
-def obey_passed_on(fold: Fold, event: TrustOrder) -> None:
+def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
     """Apply an order passed on by another state: for a tool as a whole, or for a key kept by an older version."""
     state, order = fold.state, Order(event.order, event.cause, event.until_ms)
     if not event.key:
@@ -123,7 +123,7 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
         hidden = wide and of_mcp and not record.published and move not in _SEEN_ORDERS
         rule = _rule_of(state, record, fold.rules.trust)
-        changes = trust.obey(record, order, rule, fold.at, whole=whole, hidden=hidden)
+        changes = trust.apply_order(record, order, rule, fold.at, whole=whole, hidden=hidden)
         if hidden:
             continue
         for change in changes:

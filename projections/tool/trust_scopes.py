@@ -76,7 +76,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     if worked and trust.is_untroubled(record, key_rule):
         trust.fold_untroubled_success(record, at)
     else:
-        wider = None if hidden else trust.Wider(whole, told=rule.notify_user)
+        wider = None if hidden else trust.Wider(whole, notifies=rule.notify_user)
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
 
 

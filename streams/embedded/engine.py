@@ -17,6 +17,7 @@ import msgspec
 import orjson
 
 from ...errors import ConfigError, StateIncompatible
+from ...projections.dead_letters import original
 from ...projections.emitter import Output
 from ...projections.local_topology import LocalTopology
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
@@ -28,7 +29,6 @@ from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
-from ..dead_letters import original
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .store_views import StoredOutput, Views
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from .errors import store_error
+from .store import store_error
 
 MAX_PAGE = 10_000
 """Largest number of records of one query; a follower continues from the last offset."""

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from .errors import store_error
-from .store import FIRST_OFFSET, OUTPUTS, connect
+from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
 PAGE_BYTES = 16 * 1024 * 1024
 """Bytes of records in a page; the last record may exceed it."""

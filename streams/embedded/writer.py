@@ -188,7 +188,7 @@ class Writer:
             try:
                 await self.call(self.reloader.look)
             except Exception:
-                log.exception("the rules could not be swapped; the next look tries again")
+                log.exception("the rules could not be replaced; the next poll tries again")
 
     def _fall_due(self) -> list[Output]:
         due = self.engine.next_due()
@@ -206,7 +206,7 @@ class Writer:
 
     def _failed(self, error: Exception) -> None:
         self.fault = str(error)
-        log.error("a batch was not kept: %s", error, exc_info=None if isinstance(error, TrustfoldError) else error)
+        log.error("a batch was not stored: %s", error, exc_info=None if isinstance(error, TrustfoldError) else error)
 
 
 def _kept_since(now_ms: int) -> dict[str, int]:

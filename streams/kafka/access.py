@@ -65,11 +65,11 @@ def reason(error: BaseException) -> tuple[str, str]:
         (ConnectionResetError, ConnectionAbortedError, errors.KafkaConnectionError, asyncio.IncompleteReadError),
     ):
         advice = "the port may speak no TLS, or want it, or SASL: look at TRUSTFOLD_SECURITY_PROTOCOL, and at its log"
-        return f"closes the connection ({_told(error)})", advice
+        return f"closes the connection ({_message_of(error)})", advice
     if isinstance(error, OSError):
         return f"cannot be reached: {error.strerror or error}", "start it, or correct TRUSTFOLD_BROKER"
     advice = "correct TRUSTFOLD_SASL_USERNAME, _PASSWORD or _MECHANISM; it must speak SASL at this port"
-    return f"refuses us: {_told(error)}", advice
+    return f"refuses the connection: {_message_of(error)}", advice
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -120,7 +120,7 @@ async def unreachable(settings: KafkaSettings) -> ConfigError:
                 return Denied(f"broker {host}:{port} cannot be used: {found}; {advice}")
         else:
             connection.close()
-            return Denied(f"broker {host}:{port} takes connections and no more: {WANTS_SASL}")
+            return Denied(f"broker {host}:{port} accepts connections and answers no request: {WANTS_SASL}")
     return ConfigError(
         f"no broker answers at {settings.bootstrap}; is it running, and is --bootstrap or TRUSTFOLD_BROKER right?"
     )
@@ -133,8 +133,8 @@ def _answered(error: BaseException) -> bool:
 def unseen(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
     """Return the error for topics that this user may not describe."""
     rest = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
-    told = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
-    return Denied(f"{user_of(settings)} may not see {told}: give it the rights of its role; {RIGHTS}")
+    names = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
+    return Denied(f"{user_of(settings)} may not see {names}: give it the rights of its role; {RIGHTS}")
 
 
 def user_of(settings: KafkaSettings) -> str:
@@ -145,9 +145,9 @@ def user_of(settings: KafkaSettings) -> str:
 def lacking(settings: KafkaSettings, error: BaseException) -> Denied:
     """Return the error for a missing right."""
     return Denied(
-        f"the brokers deny {user_of(settings)} a right: {_told(error)}; give it the rights of its role: {RIGHTS}"
+        f"the brokers deny {user_of(settings)} a right: {_message_of(error)}; give it the rights of its role: {RIGHTS}"
     )
 
 
-def _told(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -28,8 +28,8 @@ def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
     """Yield one command per line; topics carry the deployment's prefix."""
     base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add --allow-principal"
     for principal, kind, name, operations in _grants(settings, who):
-        told = " ".join(f"--operation {operation}" for operation in operations)
-        yield f"{base} {principal} {told} --{kind} {name}".rstrip()
+        granted = " ".join(f"--operation {operation}" for operation in operations)
+        yield f"{base} {principal} {granted} --{kind} {name}".rstrip()
 
 
 def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str, str, list[str]]]:

@@ -200,7 +200,7 @@ async def run_exchange(engine: Engine) -> None:
     try:
         while True:
             await asyncio.sleep(EXCHANGE_S)
-            await engine.learn_skew()
+            await engine.update_skew()
     except Exception as error:  # noqa: BLE001 - reported by failing the worker
         await engine.fail(error)
 

@@ -203,12 +203,12 @@ async def group_of(admin: Any, name: str) -> Group:
         KafkaError: the brokers refuse the request.
     """
 
-    async def ask() -> Any:
+    async def request() -> Any:
         node = await admin.find_coordinator(name)
         (group,) = (await admin._client.send(node, _DescribeGroup(name))).to_object()["groups"]
         return group
 
-    group = await _of_coordinator(name, ask)
+    group = await _of_coordinator(name, request)
     members = [(member["client_id"], member["client_host"].lstrip("/")) for member in group["members"]]
     return Group(group["state"], members, _named(group["operations"] if group["operations"] >= 0 else None))
 
@@ -220,11 +220,11 @@ async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
         KafkaError: the brokers refuse the request.
     """
 
-    async def ask() -> Any:
+    async def request() -> Any:
         node = await admin.find_coordinator(name)
         return (await admin._client.send(node, OffsetFetchRequest(name, None))).to_object()
 
-    answer = await _of_coordinator(name, ask)
+    answer = await _of_coordinator(name, request)
     return {
         TopicPartition(topic["topic"], part["partition"]): part["offset"]
         for topic in answer["topics"]
@@ -233,13 +233,13 @@ async def committed_by(admin: Any, name: str) -> dict[TopicPartition, int]:
     }
 
 
-async def _of_coordinator(group: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+async def _of_coordinator(group: str, request: Callable[[], Awaitable[Any]]) -> Any:
     """Return the answer of a group's coordinator; retries, as a new cluster has none before the first request."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + COORDINATOR_S
     while True:
         try:
-            answer = await ask()
+            answer = await request()
             if not answer["error_code"]:
                 return answer
             raise for_code(answer["error_code"])(f"group {group} cannot be described")
@@ -258,18 +258,18 @@ async def clock_of(admin: Any) -> Clock:
         ValueError: the answer contains no time.
     """
     node = admin._client.get_random_node()
-    asked = time.time()
+    sent_at = time.time()
     answer = (await admin._client.send(node, _DescribeQuorum())).to_object()
-    answered = time.time()
+    answered_at = time.time()
     if answer["error_code"]:
         raise for_code(answer["error_code"])("the quorum cannot be described")
     quorum = answer["topics"][0]["partitions"][0]
     if quorum["error_code"]:
         raise for_code(quorum["error_code"])("the quorum cannot be described")
-    told = [voter["fetched_ms"] for voter in quorum["voters"] if voter["replica_id"] == quorum["leader"]]
-    if not told or told[0] <= 0:
+    fetched_ms = [voter["fetched_ms"] for voter in quorum["voters"] if voter["replica_id"] == quorum["leader"]]
+    if not fetched_ms or fetched_ms[0] <= 0:
         raise ValueError("the leader of the quorum tells no time")
-    return Clock(told[0] / 1000 - (asked + answered) / 2, (answered - asked) / 2)
+    return Clock(fetched_ms[0] / 1000 - (sent_at + answered_at) / 2, (answered_at - sent_at) / 2)
 
 
 def _named(operations: int | None) -> frozenset[str] | None:

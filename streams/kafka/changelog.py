@@ -1,24 +1,44 @@
-"""Reads and writes ranges of changelog partitions in bulk.
+"""Changelog partitions: bulk reads and writes of ranges, and which worker's records count.
 
 Faust reads a changelog record by record through its streams (6,700 records/s measured); reading whole fetches is forty
 times as fast. The reader is a plain consumer outside the group, so a rebalance cannot revoke its partitions during a
 read, and the group's consumer never fetches changelogs.
+
+Fencing: ownership of changelog partitions, decided in the changelog itself.
+
+A worker that was paused for longer than the session timeout does not know that its partitions were reassigned; its late
+writes would overwrite newer state. The group's generation is checked before every write, but a pause can fall between
+the check and the write, so the log decides:
+
+- A new owner first appends a *claim* to the changelog partition. The claim's offset is its *epoch*: it grows with every
+  owner and needs no coordination. The owner reads the log up to its own claim.
+- Every state record carries its writer's epoch in a header. A reader goes through the log in order and ignores each
+  record whose epoch is below the newest one seen: its writer had lost the partition before the record arrived.
+- The owner compares the offset of each acknowledged batch with the one it expects. A gap means that another worker
+  wrote: a claim before the batch means the partition is lost (`Fenced`, nothing is acknowledged); a stale state means
+  that its key is written again, because compaction keeps the newest record of a key regardless of epochs. Changelogs
+  have a compaction lag (`topics`), which leaves time for that.
+
+A late claim by a member of an older generation fences the true owner. The group confirms the owner, who claims again
+and restarts from its last checkpoint: time is lost, state is not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from .fencing import epoch_headers
+from ...errors import TrustfoldError
 from .lane import LEAVE_S, bounded
 from .records import Span, read_spans
 from .settings import KafkaSettings
+from .store import OWN
 
 
 class ChangelogReader:
@@ -90,3 +110,67 @@ async def write_states(
         await submit(batch)
     results = await asyncio.gather(*[future for future, _ in sent])
     return [(result.offset, count) for result, (_, count) in zip(results, sent, strict=True)]
+
+
+CLAIM_KEY = OWN + b"claim"
+"""Key of claims; compaction keeps the newest one."""
+
+EPOCH_HEADER = "e"
+
+
+class Fenced(TrustfoldError):
+    """Another worker claimed the partition; nothing since the last checkpoint may be acknowledged."""
+
+
+def epoch_headers(epoch: int) -> list[tuple[str, bytes]]:
+    """Return the headers of a state record written in an epoch."""
+    return [(EPOCH_HEADER, epoch.to_bytes(8, "big"))]
+
+
+@dataclass(slots=True)
+class Accepted:
+    """Valid contents of a range of a changelog.
+
+    Attributes:
+        states: valid keys and states, in log order; None deletes.
+        stale: keys of invalid records.
+        claims: offsets of claims.
+    """
+
+    states: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    stale: set[bytes] = field(default_factory=set)
+    claims: list[int] = field(default_factory=list)
+
+
+class EpochFilter:
+    """Reads one changelog partition in order and separates valid from stale records.
+
+    Attributes:
+        epoch: newest epoch seen.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        """Start after a range whose newest epoch was `epoch`; 0 at the beginning of the log."""
+        self.epoch = epoch
+        self._newest = epoch.to_bytes(8, "big")
+
+    def read(self, records: Iterable[Any]) -> Accepted:
+        """Classify the next records of the partition (aiokafka's, with key, value, offset, headers)."""
+        found = Accepted()
+        keep = found.states.append
+        newest = self._newest
+        for record in records:
+            headers = record.headers
+            if record.key == CLAIM_KEY:
+                found.claims.append(record.offset)
+                newest = max(newest, record.offset.to_bytes(8, "big"))
+            elif not headers or headers[0][0] != EPOCH_HEADER or headers[0][1] < newest:
+                found.stale.add(record.key)
+            else:
+                newest = headers[0][1]
+                keep((record.key, record.value))
+                if found.stale:
+                    found.stale.discard(record.key)
+        self._newest = newest
+        self.epoch = int.from_bytes(newest, "big")
+        return found

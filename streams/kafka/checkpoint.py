@@ -3,7 +3,7 @@
 1. Snapshot: each partition's touched states and their offsets are taken together.
 2. Outputs queued until then are acknowledged by the brokers.
 3. States are appended to the changelog, one record per touched key, and acknowledged.
-4. The offsets of those appends prove that no other worker owns the partition (see `fencing`).
+4. The offsets of those appends prove that no other worker owns the partition (see `changelog`).
 5. Only then the local store is written and the offsets are marked as done; Faust's commit timer commits them.
 
 A crash between any two steps replays events whose outputs and perhaps states are already written: the position in each
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,14 +39,30 @@ class Superseded(Exception):
     """The tenure of a checkpoint ended during it; the checkpoint is abandoned."""
 
 
-class Ownership(Protocol):
-    """Queries of a checkpoint about the group."""
+class Owner(Protocol):
+    """Worker whose tasks a checkpoint makes durable; the engine.
+
+    Attributes:
+        settings: changelog names, timeouts.
+        metrics: counters of checkpoints.
+        tasks: currently owned stage partitions.
+    """
+
+    settings: KafkaSettings
+    metrics: LaneMetrics
+    tasks: dict[tuple[str, int], PartitionTask]
 
     def tenure(self) -> Tenure | None:
         """Return the current tenure; None while this worker has no partitions."""
 
     def is_member(self, generation: int) -> bool:
         """Whether this worker is a member of the group in that generation."""
+
+    def producer(self) -> Any:
+        """Return the running aiokafka producer."""
+
+    def mark_done(self, tp: TP, next_offset: int) -> None:
+        """Mark a partition's offset as durable in the consumer."""
 
 
 @dataclass(slots=True)
@@ -69,37 +85,22 @@ class Checkpointer:
 
     def __init__(
         self,
-        settings: KafkaSettings,
-        *,
-        ownership: Ownership,
-        tasks: Callable[[], Collection[PartitionTask]],
-        producer: Callable[[], Any],
+        owner: Owner,
         drain: Callable[[], Awaitable[None]],
         inspect: Callable[[PartitionTask, int, int | None], Awaitable[int]],
-        mark_done: Callable[[TP, int], None],
-        metrics: LaneMetrics,
     ) -> None:
         """Connect its dependencies.
 
         Args:
-            settings: changelog names, timeouts.
-            ownership: the group's view of this worker.
-            tasks: the partitions owned now.
-            producer: the running aiokafka producer.
+            owner: the worker.
             drain: waits until all outputs queued so far are acknowledged.
             inspect: reads foreign changelog records between two offsets (None: to the end) of a task and returns the
                 offset it read to; raises Fenced.
-            mark_done: marks a partition's offset as durable in the consumer.
-            metrics: counts.
         """
-        self._settings = settings
-        self._ownership = ownership
-        self._tasks = tasks
-        self._producer = producer
+        self._owner = owner
+        self._settings = owner.settings
         self._drain = drain
         self._inspect = inspect
-        self._mark_done = mark_done
-        self._metrics = metrics
         self.lock = asyncio.Lock()
         self.began_at: float | None = None
         self._limit: asyncio.Timeout | None = None
@@ -123,7 +124,7 @@ class Checkpointer:
             Exception: an output or a state was rejected.
         """
         async with self.lock:
-            tenure = self._ownership.tenure()
+            tenure = self._owner.tenure()
             if tenure is None:
                 return
             self._require(tenure)
@@ -147,20 +148,20 @@ class Checkpointer:
             finally:
                 self._limit = self.began_at = None
             self._require(tenure)
-            keep = self._settings.live_states // len(self._tasks()) + 1
+            keep = self._settings.live_states // len(self._owner.tasks) + 1
             for part in parts:
                 self._conclude(part, keep)
             self._count(parts, time.perf_counter() - started)
 
     def _require(self, tenure: Tenure) -> None:
-        if self._ownership.tenure() != tenure:
+        if self._owner.tenure() != tenure:
             raise Superseded(f"tenure {tenure.number} is over")
-        if not self._ownership.is_member(tenure.generation):
+        if not self._owner.is_member(tenure.generation):
             raise LostGroup(f"no longer a member of generation {tenure.generation}")
 
     async def _collect(self) -> list[_Part]:
         parts = []
-        for task in list(self._tasks()):
+        for task in list(self._owner.tasks.values()):
             items = task.take_snapshot()
             if items:
                 called, task.when_durable = task.when_durable, []
@@ -171,7 +172,7 @@ class Checkpointer:
     async def _write(self, part: _Part) -> None:
         task = part.task
         topic = self._settings.changelog(task.stage)
-        for base, count in await write_states(self._producer(), topic, task.partition, part.items, task.epoch):
+        for base, count in await write_states(self._owner.producer(), topic, task.partition, part.items, task.epoch):
             if base == task.log_next:
                 task.log_next += count
             elif base < 0:
@@ -185,12 +186,12 @@ class Checkpointer:
         task.store.write(part.items, next_offset=task.log_next, epoch=task.epoch)
         task.processor.forget_clean(keep)
         for tp, offset in part.ends.items():
-            self._mark_done(tp, offset)
-        for tell in part.when_durable:
-            tell()
+            self._owner.mark_done(tp, offset)
+        for notify in part.when_durable:
+            notify()
 
     def _count(self, parts: list[_Part], seconds: float) -> None:
-        metrics = self._metrics
+        metrics = self._owner.metrics
         metrics.checkpoints += 1
         metrics.checkpoint_seconds += seconds
         metrics.checkpoint_last_seconds = seconds

@@ -23,17 +23,16 @@ from ...errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import READ, WRITE, BrokerWatch
+from .changelog import Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
-from .fencing import Fenced
 from .metrics import LaneMetrics
-from .order import Order
+from .order import Order, commit_note
 from .outputs import OutputWriter
 from .ownership import Changelogs
 from .protocols import StageSpec, Topology
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
-from .skew import Skew, commit_note
 from .spans import Spans
 from .store import PartitionStore
 from .table import StateTable
@@ -41,7 +40,7 @@ from .task import PartitionTask
 
 log = logging.getLogger(__name__)
 
-STRANGERS_S = 30.0
+FOREIGN_CHECK_S = 30.0
 """Seconds between comparisons of idle changelogs with this worker's writes; far below their compaction lag."""
 
 
@@ -102,14 +101,8 @@ class Engine:
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
-        self.order = Order(
-            places,
-            {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal},
-            lead=settings.stage_lead,
-            wait=settings.order_wait,
-            most=settings.poll_records,
-            skew=Skew(lead=settings.worker_lead, wait=settings.order_wait),
-        )
+        internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
+        self.order = Order(settings, places, internal)
         self.reached = 0
         self.last_record_at = time.monotonic()
         self._app: Any = None
@@ -122,7 +115,7 @@ class Engine:
         self._steady = asyncio.Event()
         self._steady.set()
         self._checkpoint_due = asyncio.Event()
-        self._told_rules = ""
+        self._logged_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
         self.recovering = False
@@ -132,25 +125,16 @@ class Engine:
         self._renewal_due = False
         self._start_overs = 0
         self.on_failure: Callable[[], None] | None = None
-        self._looked_at = time.monotonic()
+        self._foreign_checked_at = time.monotonic()
         self.writer = OutputWriter(
             settings,
             producer=self.producer,
             internal=topology.sources,
             metrics=metrics,
-            underway=self.order.underway,
+            outputs_in_flight=self.order.outputs_in_flight,
         )
         self.changelogs = Changelogs(settings, self.producer, metrics)
-        self.checkpointer = Checkpointer(
-            settings,
-            ownership=self,
-            tasks=self.tasks.values,
-            producer=self.producer,
-            drain=self.writer.drain,
-            inspect=self.changelogs.inspect,
-            mark_done=self._mark_done,
-            metrics=metrics,
-        )
+        self.checkpointer = Checkpointer(self, self.writer.drain, self.changelogs.inspect)
 
     def bind(self, app: Any, tables: dict[str, StateTable]) -> None:
         """Connect the engine with its Faust app and the tables, by stage name."""
@@ -176,7 +160,7 @@ class Engine:
         for batch in poll.batches:
             topic, stage = self.sources[batch.tp.topic]
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
-            self.order.underway.folded(batch.tp, batch.next_offset)
+            self.order.outputs_in_flight.folded(batch.tp, batch.next_offset)
             self._note_lag(stage.name, batch)
         self.last_record_at = time.monotonic()
         self.gate.taken(poll)
@@ -223,23 +207,23 @@ class Engine:
         most[stage] = max(most.get(stage, 0.0), (self.reached - batch.first) / 1000)
 
     def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
-        """Return the note that a commit carries for each partition (see `skew`)."""
+        """Return the note that a commit carries for each partition (see `order`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
-    async def learn_skew(self) -> None:
+    async def update_skew(self) -> None:
         """Read how far the other workers have come; does nothing if this worker owns all partitions."""
         tenure = self._tenure
         if tenure is None or self.watch.waiting:
             return
-        strangers = [
+        foreign_partitions = [
             tp
             for topic in self.sources
             for tp in (TP(topic, number) for number in range(self.settings.partitions))
             if tp not in self.gate.expected
         ]
-        notes = await self._app.consumer.notes(strangers) if strangers else []
+        notes = await self._app.consumer.notes(foreign_partitions) if foreign_partitions else []
         if self._tenure is tenure:
-            self.order.skew.learn(notes)
+            self.order.skew.update(notes)
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""
@@ -305,7 +289,7 @@ class Engine:
         if self._tenure is None or self.failed:
             return
         if self.watch.lost_since is not None:
-            log.warning("no broker takes a last checkpoint; work since the one before it is redone")
+            log.warning("no broker answers for a last checkpoint; work since the previous one is repeated")
             return
         try:
             async with asyncio.timeout(seconds):
@@ -315,10 +299,10 @@ class Engine:
             self.metrics.rebalances_lost += 1
             log.warning("partitions were lost before they could be checkpointed: %s", loss)
         except TimeoutError:
-            log.warning("no last checkpoint within %g s; work since the one before it is redone", seconds)
+            log.warning("no last checkpoint within %g s; work since the previous one is repeated", seconds)
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
             if passes(error):
-                log.warning("no last checkpoint, work since the one before it is redone: %r", error)
+                log.warning("no last checkpoint, work since the previous one is repeated: %r", error)
             else:
                 await self.fail(error)
 
@@ -353,7 +337,7 @@ class Engine:
             return
         self._start_overs += 1
         if self._start_overs > START_OVERS:
-            raise WorkerFault(f"{START_OVERS} attempts in a row to take the partitions failed: {describe(error)}")
+            raise WorkerFault(f"{START_OVERS} consecutive attempts to recover the partitions failed: {describe(error)}")
         log.info("the recovery is tried again: %r", error)
         await asyncio.sleep(min(2.0 ** (self._start_overs - 2), BACK_OFF_S))
 
@@ -416,11 +400,11 @@ class Engine:
 
     def _log_rules(self) -> None:
         """Log the rules of files and environment once all tasks use them."""
-        if self.rulebook is not None and self.metrics.rules != self._told_rules and self.tasks:
+        if self.rulebook is not None and self.metrics.rules != self._logged_rules and self.tasks:
             newest = self.rulebook.edition()
             if all(task.rules.edition is newest for task in self.tasks.values()):
-                self._told_rules = self.metrics.rules
-                log.info("rules %s hold from here on", self._told_rules)
+                self._logged_rules = self.metrics.rules
+                log.info("rules %s are in force from here on", self._logged_rules)
 
     def _end_rules(self) -> None:
         if self.rulebook is not None:
@@ -456,7 +440,7 @@ class Engine:
                 missing = [name for name in names if (name, partition) not in have]
                 if missing:
                     raise ConfigError(
-                        f"partition {partition} of {', '.join(set(names) - set(missing))} came without that of "
+                        f"partition {partition} of {', '.join(set(names) - set(missing))} was assigned without that of "
                         f"{', '.join(missing)}: the sources of stage {stage.name} need the same number of partitions; "
                         "run `trustfold topics check`"
                     )
@@ -485,18 +469,18 @@ class Engine:
                 self._log_rules()
             self.durable_at = time.monotonic()
             self._start_overs = 0
-            if time.monotonic() - self._looked_at > STRANGERS_S:
-                self._looked_at = time.monotonic()
+            if time.monotonic() - self._foreign_checked_at > FOREIGN_CHECK_S:
+                self._foreign_checked_at = time.monotonic()
                 async with self.checkpointer.lock:
                     if self._tenure is not None:
-                        await self.changelogs.look_for_strangers(list(self.tasks.values()))
+                        await self.changelogs.check_foreign_writes(list(self.tasks.values()))
         except Superseded as end:
             log.info("checkpoint abandoned: %s", end)
         except LostGroup as loss:
             # The group has noticed, or will report it: a revocation and a new assignment follow.
             self.metrics.rebalances_lost += 1
             log.warning("checkpoint abandoned: %s", loss)
-            self._give_way()
+            self._drop_tenure()
         except Fenced as claim:
             self._reclaim(claim)
         except Exception as error:
@@ -512,13 +496,13 @@ class Engine:
         tenure = self._tenure
         if tenure is None or not self.is_member(tenure.generation):
             log.warning("checkpoint abandoned: %s", claim)
-            self._give_way()
+            self._drop_tenure()
             return
         log.warning("%s; the group says that this worker owns it, so it is claimed again", claim)
         self.gate.close()
         self._app.tables.recovery.begin(self._app.consumer.assignment(), tenure.generation)
 
-    def _give_way(self) -> None:
+    def _drop_tenure(self) -> None:
         """Drop the tasks of the tenure; without a tenure they belong to the current recovery, which needs them."""
         if self._tenure is not None:
             self.drop()
@@ -533,7 +517,7 @@ class Engine:
                     await self.fail(error)
                     return
                 self.start_over(error)
-                await self.writer.wait_sound()
+                await self.writer.wait_reset()
 
     async def run_settings(self) -> None:
         """Read the settings until cancelled; a failure fails the worker."""
@@ -570,7 +554,8 @@ class Engine:
         else:
             await self._app.crash(error)
 
-    def _mark_done(self, tp: TP, next_offset: int) -> None:
+    def mark_done(self, tp: TP, next_offset: int) -> None:
+        """Mark everything of a partition below an offset as durable; the next commit may include it."""
         self._app.consumer.mark_done(tp, next_offset)
 
 

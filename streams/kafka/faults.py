@@ -108,6 +108,6 @@ def describe(error: BaseException) -> str:
         return text
     name = type(error).__name__
     text = re.sub(rf"^\[Error -?\d+\] {name}(: )?", "", text)  # aiokafka's message repeats the name
-    said = f"{name}: {text}" if text else name
+    message = f"{name}: {text}" if text else name
     remedy = next((remedy for kinds, remedy in _REMEDIES if isinstance(error, kinds)), _OURS)
-    return f"{said}; {remedy}"
+    return f"{message}; {remedy}"

@@ -2,8 +2,8 @@
 
 Each topic is read from its beginning or from its latest records on, then continuously. Clients without brokers are
 silent, so brokers and partitions are checked every other second; after an outage reading continues at its position. A
-recreated topic, detected by its id, a shorter log or fewer partitions, is read from its beginning, and the listener is
-asked to forget its records.
+recreated topic, detected by its id, a shorter log or fewer partitions, is read from its beginning; a callback says
+before that its earlier records are gone.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ class Feed:
         self,
         settings: KafkaSettings,
         wanted: Mapping[str, int],
-        tell: Callable[[Sequence[Followed]], None],
-        forget: Callable[[str], None],
-        turned: Callable[[], None],
+        on_records: Callable[[Sequence[Followed]], None],
+        on_recreated: Callable[[str], None],
+        on_outage: Callable[[], None],
     ) -> None:
         """Create a reader.
 
         Args:
             settings: connection settings.
             wanted: by catalogue name: how many of the latest records of each partition to begin with, or `ALL`.
-            tell: callback for records, in order of time, within a partition in order of offsets.
-            forget: callback with the catalogue name of a recreated topic.
-            turned: callback for the start and the end of an outage.
+            on_records: callback for records, in order of time, within a partition in order of offsets.
+            on_recreated: callback with the catalogue name of a recreated topic.
+            on_outage: callback for the start and the end of an outage.
         """
         self.complete = False
         self.lost_since: float | None = None
@@ -93,9 +93,9 @@ class Feed:
         self._settings = settings
         self._wanted = dict(wanted)
         self._names = {settings.topic(name): name for name in wanted}
-        self._tell = tell
-        self._forget = forget
-        self._turned = turned
+        self._on_records = on_records
+        self._on_recreated = on_recreated
+        self._on_outage = on_outage
         self._positions: dict[TopicPartition, int] = {}
         self._ids: dict[str, bytes | None] = {}
 
@@ -133,9 +133,9 @@ class Feed:
         known, self._ids = self._ids, ids
         anew = {name for name, known_id in known.items() if known_id is not None and known_id != ids[name]}
         for topic in anew | {place.topic for place, at in self._positions.items() if at > ends.get(place, -1)}:
-            log.warning("topic %s was created anew; it is read from its beginning", topic)
+            log.warning("topic %s was created again; it is read from its beginning", topic)
             self._positions = {place: at for place, at in self._positions.items() if place.topic != topic}
-            self._forget(self._names[topic])
+            self._on_recreated(self._names[topic])
         consumer.assign(places)
         for place in places:
             most = self._wanted[self._names[place.topic]]
@@ -188,7 +188,7 @@ class Feed:
                     if not behind:
                         found += sorted(early, key=lambda record: record.timestamp)
                 if found:
-                    self._tell(found)
+                    self._on_records(found)
                 if behind is not None and not behind:
                     behind = None
                     self._found()
@@ -205,10 +205,10 @@ class Feed:
             if set(now) != set(places):
                 raise ConfigError("a topic has other partitions than before")
             if ids != self._ids:
-                raise ConfigError("a topic was created anew")
+                raise ConfigError("a topic was created again")
             ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
             if any(self._positions[place] > end for place, end in ends.items()):
-                raise ConfigError("a topic was created anew")
+                raise ConfigError("a topic was created again")
 
     def _followed(self, place: TopicPartition, record: Any) -> Followed:
         key = (record.key or b"").decode(errors="replace")
@@ -220,17 +220,17 @@ class Feed:
         if self.lost_since is not None:
             log.warning("a broker answers again after %.0f s", time.time() - self.lost_since)
         self.complete, self.lost_since, self.fault = True, None, ""
-        self._turned()
+        self._on_outage()
 
     async def _lost(self, error: BaseException) -> None:
         if isinstance(error, KafkaConnectionError):
             error = await unreachable(self._settings)
         elif isinstance(error, LACKING):
             error = lacking(self._settings, error)
-        told = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
-        if self.fault != told:
-            log.warning("%s; nothing new is shown until that is over", told)
-        self.fault = told
+        fault = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
+        if self.fault != fault:
+            log.warning("%s; no new records are shown until then", fault)
+        self.fault = fault
         if self.lost_since is None:
             self.lost_since = time.time()
-        self._turned()
+        self._on_outage()

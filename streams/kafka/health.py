@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
 
-from ..probe_server import Probe
+from ..probe_server import Probe, ProbeServer
+from .settings import KafkaSettings
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -79,3 +82,28 @@ def probe_of(engine: Engine) -> Probe:
     else:
         metrics = exposition_of(engine)
     return Probe(partial(alive, engine), partial(ready, engine), partial(body, engine), metrics)
+
+
+@contextmanager
+def probe_port(settings: KafkaSettings) -> Iterator[ProbeServer | None]:
+    """Serve the probes of a worker without an engine yet until the block ends; None if the port is off.
+
+    Raises:
+        ConfigError: the address is in use or not this machine's.
+    """
+    if settings.web_port is None:
+        yield None
+        return
+    server = ProbeServer(_CHECKING, settings.web_bind, settings.web_port)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+_CHECKING = Probe(
+    alive=lambda: "",
+    ready=lambda: "the topics are being checked",
+    body=lambda reason: orjson.dumps({"status": reason or "ok", "state": "starting"}),
+    metrics=None,
+)

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
 from ...errors import ConfigError
 from .broker_queries import committed_by, group_of
-from .records import closed
+from .records import connected_admin, connected_consumer
 from .settings import KafkaSettings
 from .topic_metadata import describe
 
@@ -55,13 +54,8 @@ async def offsets_of(settings: KafkaSettings, group: str) -> dict[TopicPartition
     Raises:
         KafkaError: no broker answers, or the group may not be seen.
     """
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await admin.start()
-            return await committed_by(admin, group)
-    finally:
-        await admin.close()
+    async with asyncio.timeout(PATIENCE_S), connected_admin(settings) as admin:
+        return await committed_by(admin, group)
 
 
 async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> list[Lag]:
@@ -73,39 +67,30 @@ async def lag_of(settings: KafkaSettings, group: str, topics: Sequence[str]) -> 
         TimeoutError: no answer in time.
     """
     committed = await offsets_of(settings, group)
-    consumer = AIOKafkaConsumer(
-        **settings.client_arguments(),
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_bytes=FETCH_BYTES,
-    )
-    try:
+    async with connected_consumer(settings, fetch_max_bytes=FETCH_BYTES) as consumer:
         async with asyncio.timeout(PATIENCE_S):
-            await consumer.start()
             places = await _places(consumer, topics)
             begins = await consumer.beginning_offsets(places)
             ends = await consumer.end_offsets(places)
         following = {place: max(committed.get(place, 0), begins[place]) for place in places}
         behind = [place for place in places if following[place] < ends[place]]
         times = await _times(consumer, {place: following[place] for place in behind}, ends)
-    finally:
-        await consumer.stop()
     now = time.time()
     found = []
     for place in places:
         at = times.get(place, 0)  # no record: the rest was compacted, or is transaction markers
         late = 0.0 if not at else max(0.0, now - at / 1000) if at > 0 else None
-        told = committed.get(place)
+        offset = committed.get(place)
         found.append(
             Lag(
                 place.topic,
                 place.partition,
                 begins[place],
                 ends[place],
-                told,
+                offset,
                 max(0, ends[place] - following[place]) if at else 0,
                 None if late is None else round(late, 3),
-                max(0, begins[place] - told) if told is not None else 0,
+                max(0, begins[place] - offset) if offset is not None else 0,
             )
         )
     return found
@@ -163,19 +148,12 @@ async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standin
     Raises:
         KafkaError: no broker answers, or the group may not be described.
     """
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False)
-    try:
-        await admin.start()
-        await consumer.start()
+    async with connected_admin(settings) as admin, connected_consumer(settings) as consumer:
         committed = await committed_by(admin, settings.app_id)
         members = (await group_of(admin, settings.app_id)).members
         found = (await describe(consumer._client, topics)).topics
         places = [TopicPartition(name, one) for name, topic in found.items() for one in range(topic.partitions)]
         begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
-    finally:
-        await admin.close()
-        await closed(consumer.stop())
     behind = sum(end - max(committed.get(place, 0), begins[place]) for place, end in ends.items())
     written = {name: sum(end for place, end in ends.items() if place.topic == name) for name in topics}
     return Standing(max(behind, 0), len(members), written)

@@ -59,7 +59,7 @@ SEEK_S = 30.0
 LEAVE_S = 2.0
 """Timeout in seconds for leaving the group, and for each resource that is closed afterwards."""
 
-FOR_EVER_S = 1e9
+UNLIMITED_S = 1e9
 
 CALLS = 4
 """Concurrent calls in the consumer's thread: a poll, a commit and a seek must not wait for each other."""
@@ -81,7 +81,7 @@ async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> 
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done:
         task.cancel()
-        log.debug("%s took longer than %g s and was left", name, seconds)
+        log.debug("%s took longer than %g s and was abandoned", name, seconds)
         return False
     if task.cancelled() or task.exception() is not None:
         log.debug("%s failed: %r", name, None if task.cancelled() else task.exception())
@@ -167,7 +167,7 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             return False
         return True
 
-    def hurry(self, busy: bool) -> None:  # noqa: FBT001 - a condition
+    def set_fetch_wait(self, busy: bool) -> None:  # noqa: FBT001 - a condition
         """Set a short or a long broker wait for the next fetches.
 
         Short also while a recovery requests offsets: a broker answers them after the pending fetch.
@@ -289,7 +289,7 @@ class BatchConsumer(driver.Consumer):
             poll = Poll(gate.tenure, batches)
             gate.delivered(poll)
             await self.callback(self._message_of(poll))
-        self.lane_thread.hurry(bool(batches or order.held))
+        self.lane_thread.set_fetch_wait(bool(batches or order.held))
         if batches:
             return 0.0
         return HELD_S if order.held or gate.in_flight else POLL_S
@@ -460,7 +460,7 @@ class BatchConsumer(driver.Consumer):
         return offsets
 
     async def notes(self, partitions: Iterable[TP]) -> list[str]:
-        """Return the commit notes of other members' partitions (see `skew`); none if no broker answers in time."""
+        """Return the commit notes of other members' partitions (see `order`); none if no broker answers in time."""
         places = [driver.ensure_aiokafka_TP(tp) for tp in partitions]
         found: list[str] = await self._thread.call_thread(self._notes, places)
         return found
@@ -517,8 +517,8 @@ class LaneProducer(driver.Producer):
         producer = super()._new_producer(transactional_id)
         # aiokafka uses one setting for sockets, the age of a batch and the wait for room in its queue. A batch that
         # expires after it was numbered would break its partition for this producer.
-        producer._message_accumulator._batch_ttl = FOR_EVER_S
-        producer._request_timeout_ms = FOR_EVER_S * 1000
+        producer._message_accumulator._batch_ttl = UNLIMITED_S
+        producer._request_timeout_ms = UNLIMITED_S * 1000
         return producer
 
     @property

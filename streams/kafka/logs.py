@@ -45,7 +45,7 @@ class ClientNoise(logging.Filter):
     def __init__(self) -> None:
         """Create a filter."""
         super().__init__()
-        self._said: dict[tuple[str, str], float] = {}
+        self._logged_at: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is logged."""
@@ -59,9 +59,9 @@ class ClientNoise(logging.Filter):
         if error is None and record.name in CONNECTIVITY and record.levelno < logging.CRITICAL:
             return False
         now, key = time.monotonic(), (record.name, str(record.msg))
-        if now - self._said.get(key, -REPEAT_S) < REPEAT_S:
+        if now - self._logged_at.get(key, -REPEAT_S) < REPEAT_S:
             return False
-        self._said[key] = now
+        self._logged_at[key] = now
         return True
 
 

@@ -42,7 +42,7 @@ class Monitor:
         self._engine = engine
         self._app = app
         self._waits: dict[str, tuple[float, float]] = {}
-        self._told: dict[str, tuple[float, int]] = {}
+        self._reported: dict[str, tuple[float, int]] = {}
         self._progress: tuple[dict[Any, int], float] = ({}, time.monotonic())
 
     async def run(self) -> None:
@@ -113,12 +113,12 @@ class Monitor:
         """Report a wait that has lasted since `began`, by default since it was first noticed here."""
         now = time.monotonic()
         if not waiting:
-            since, said = self._waits.pop(kind, (now, 0.0))
-            if said:
+            since, reported_at = self._waits.pop(kind, (now, 0.0))
+            if reported_at:
                 log.info("%s: over after %.0f s", text.partition(":")[0], now - since)
             return
-        since, said = self._waits.setdefault(kind, (began or now, 0.0))
-        if now - since >= PATIENCE_S and now - said >= REPEAT_S:
+        since, reported_at = self._waits.setdefault(kind, (began or now, 0.0))
+        if now - since >= PATIENCE_S and now - reported_at >= REPEAT_S:
             log.warning("%s (for %.0f s now)", text, now - since)
             self._waits[kind] = since, now
 
@@ -126,16 +126,16 @@ class Monitor:
         metrics = self._engine.metrics
         for reason, count in metrics.dead_letter_reasons.items():
             text = f"records became dead letters ({reason}); `trustfold dead-letters list` shows them"
-            self._tell(f"dead letter {reason}", count, text)
+            self._report_count(f"dead letter {reason}", count, text)
         for kind, text in KINDS.items():
-            self._tell(kind, metrics.folds[kind], text)
+            self._report_count(kind, metrics.folds[kind], text)
 
-    def _tell(self, kind: str, count: int, text: str) -> None:
+    def _report_count(self, kind: str, count: int, text: str) -> None:
         now = time.monotonic()
-        said, known = self._told.get(kind, (0.0, 0))
-        if count > known and (not said or now - said >= 10 * REPEAT_S):
+        reported_at, known = self._reported.get(kind, (0.0, 0))
+        if count > known and (not reported_at or now - reported_at >= 10 * REPEAT_S):
             log.warning("%d %s", count - known, text)
-            self._told[kind] = now, count
+            self._reported[kind] = now, count
 
     async def _look_at_progress(self) -> None:
         engine, now = self._engine, time.monotonic()

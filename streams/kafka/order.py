@@ -9,7 +9,11 @@ Three rules hold a record back, each for a bounded time:
 
 - a partition without buffered records, while the broker has some: its next record may be the oldest;
 - the worker's own outputs in flight: nothing is folded that is newer by more than the lead;
-- other workers that are far behind (`skew`).
+- skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
+
+Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
+order time it has reached (`commit_note`). A worker ahead of the slowest by more than its lead waits, but only for a
+bounded time, as a stuck worker must not stop the group; then it continues until the skew has been small again.
 """
 
 from __future__ import annotations
@@ -27,11 +31,72 @@ from typing import Any
 from faust.types import TP
 
 from .backpressure import Batch
-from .headers import ORDER_TIME
-from .outputs_in_flight import Underway
-from .skew import Skew
+from .outputs import ORDER_TIME
+from .outputs_in_flight import OutputsInFlight
+from .settings import KafkaSettings
 
 log = logging.getLogger(__name__)
+
+
+def commit_note(behind: int | None) -> str:
+    """Return a partition's commit note: its order time in milliseconds; empty at the log end."""
+    return "" if behind is None else f"behind {behind}"
+
+
+def time_in_note(note: str) -> int | None:
+    """Return the order time of a commit note; None if it has none."""
+    word, _, at = note.partition(" ")
+    return int(at) if word == "behind" and at.isdigit() else None
+
+
+class Skew:
+    """Skew to the other workers.
+
+    Attributes:
+        seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
+    """
+
+    def __init__(self, *, lead: float, wait: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start without other workers.
+
+        Args:
+            lead: seconds of order time that this worker may be ahead.
+            wait: longest time, in seconds, of one wait.
+            clock: monotonic seconds.
+        """
+        self.seconds = 0.0
+        self._lead_ms = lead * 1000
+        self._wait = wait
+        self._clock = clock
+        self._slowest = math.inf
+        self._since: float | None = None
+
+    def update(self, notes: Iterable[str]) -> None:
+        """Update from the notes of the others' commits."""
+        self._slowest = min((at for note in notes if (at := time_in_note(note)) is not None), default=math.inf)
+        if self._slowest == math.inf:
+            self.seconds, self._since = 0.0, None
+
+    def holds(self, head: float) -> bool:
+        """Whether a record of this order time must wait."""
+        if self._slowest == math.inf:
+            return False
+        ahead = head - self._slowest
+        self.seconds = max(ahead / 1000, 0.0)
+        if ahead <= self._lead_ms:
+            self._since = None
+            return False
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        if now - self._since <= self._wait:
+            return True
+        if self._since > -math.inf:
+            log.warning("this worker is %.0f s ahead of another one and has waited %g s; it no longer waits",
+                        self.seconds, self._wait)  # fmt: skip
+            self._since = -math.inf
+        return False
+
 
 SLACK_MS = 100
 """Milliseconds within which records of different partitions count as simultaneous, so that batches stay long."""
@@ -112,41 +177,35 @@ class Order:
     """Buffers of the source partitions of one worker, and their merge order.
 
     Attributes:
-        underway: the worker's own outputs in flight.
+        outputs_in_flight: the worker's own outputs in flight.
         skew: progress of the other workers.
         held: why records are held back: `fetch`, `stage` or `workers`; empty if they are not.
     """
 
     def __init__(
         self,
+        settings: KafkaSettings,
         stages: Mapping[str, int],
         internal: Mapping[str, str],
         *,
-        lead: float,
-        wait: float,
-        most: int,
-        skew: Skew,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start without partitions.
 
         Args:
+            settings: leads, the longest wait, records of a poll.
             stages: place of the stage that reads a topic (real name) in the flow, from 0.
             internal: topics that only stages write, catalogue names by real name.
-            lead: seconds of order time that a record may be newer than one that is under way.
-            wait: longest time, in seconds, that something which does not move holds up the rest.
-            most: records of a poll.
-            skew: see `skew`.
             clock: monotonic seconds.
         """
-        self.underway = Underway(internal.values())
-        self.skew = skew
+        self.outputs_in_flight = OutputsInFlight(internal.values())
+        self.skew = Skew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
         self.held = ""
         self._stages = dict(stages)
         self._internal = frozenset(internal)
-        self._lead_ms = lead * 1000
-        self._wait = wait
-        self._most = most
+        self._lead_ms = settings.stage_lead * 1000
+        self._wait = settings.order_wait
+        self._most = settings.poll_records
         self._clock = clock
         self._buffers: dict[TP, _Buffer] = {}
         self._missing: dict[TP, float] = {}
@@ -161,12 +220,12 @@ class Order:
         self._missing.clear()
         self._stuck = None
         self.held = ""
-        self.underway.own(offsets)
+        self.outputs_in_flight.own(offsets)
 
     def oldest(self, topics: Collection[str]) -> float:
         """Return the order time of the oldest known record of topics (real names) to fold; infinity without one."""
         heads = [buffer.head for tp, buffer in self._buffers.items() if len(buffer) and tp.topic in topics]
-        return min([*heads, self.underway.oldest_of(topics)])
+        return min([*heads, self.outputs_in_flight.oldest_of(topics)])
 
     def behind(self, tp: TP, place: Place) -> int | None:
         """Return the order time of a partition with records to fold; None at its log end."""
@@ -207,9 +266,9 @@ class Order:
             return []
         heads = [(buffers[tp].head, -buffers[tp].stage, tp) for tp in full]
         heapq.heapify(heads)
-        base = min([self.underway.oldest(full), *(first for first, _ in in_flight)])
-        ahead = sum(count for _, count in in_flight) + self.underway.count
-        taken = self._slices(heads, base, ahead if self.underway.trusted else 0, place)
+        base = min([self.outputs_in_flight.oldest(full), *(first for first, _ in in_flight)])
+        ahead = sum(count for _, count in in_flight) + self.outputs_in_flight.count
+        taken = self._slices(heads, base, ahead if self.outputs_in_flight.waited_for else 0, place)
         if not taken and self.held == "stage" and not in_flight:
             self._give_up_waiting(base)
         return taken
@@ -267,7 +326,9 @@ class Order:
             elif now - (since := self._missing.setdefault(tp, now)) <= self._wait:
                 waiting = True
             elif since > -math.inf:
-                log.warning("%s/%d gave no record for %g s; the others go on without it", *tp, self._wait)
+                log.warning(
+                    "%s/%d returned no record for %g s; the other partitions no longer wait for it", *tp, self._wait
+                )
                 self._missing[tp] = -math.inf
         return waiting
 
@@ -278,9 +339,9 @@ class Order:
             self._stuck = base, now
         if now - self._stuck[1] <= self._wait:
             return
-        log.warning("%d records of this worker did not come back to it for %g s; its stages go on without them",
-                    self.underway.count, self._wait)  # fmt: skip
-        self.underway.distrust()
+        log.warning("%d outputs of this worker were not read back within %g s; its stages no longer wait for them",
+                    self.outputs_in_flight.count, self._wait)  # fmt: skip
+        self.outputs_in_flight.stop_waiting()
         self._stuck = None
 
 

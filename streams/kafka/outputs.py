@@ -18,9 +18,9 @@ from aiokafka.partitioner import murmur2
 from faust.types import TP
 
 from ...projections.emitter import Output
-from .headers import ORDER_TIME, cloudevents, trace_headers
+from ...schemas.envelope import output_headers
 from .metrics import LaneMetrics
-from .outputs_in_flight import Underway
+from .outputs_in_flight import OutputsInFlight
 from .settings import KafkaSettings
 
 ROUND = 2_000
@@ -71,7 +71,7 @@ class OutputWriter:
         producer: Callable[[], Any],
         internal: Collection[str],
         metrics: LaneMetrics,
-        underway: Underway,
+        outputs_in_flight: OutputsInFlight,
     ) -> None:
         """Create a writer; nothing is sent before `run`.
 
@@ -80,9 +80,9 @@ class OutputWriter:
             producer: returns the running aiokafka producer.
             internal: catalogue topics read by trustfold's own stages; their records carry only the trace context.
             metrics: counts what was acknowledged.
-            underway: registers records in flight to those topics.
+            outputs_in_flight: registers records in flight to those topics.
         """
-        self._underway = underway
+        self._in_flight = outputs_in_flight
         self._settings = settings
         self._producer = producer
         self._internal = frozenset(internal)
@@ -99,8 +99,8 @@ class OutputWriter:
         self._unacknowledged: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
         self._era = 0
-        self._sound = asyncio.Event()
-        self._sound.set()
+        self._usable = asyncio.Event()
+        self._usable.set()
 
     @property
     def pending(self) -> bool:
@@ -117,26 +117,26 @@ class OutputWriter:
         self._era += 1
         self._failure = None
         self._queue.clear()
-        self._underway.reset()
+        self._in_flight.reset()
         self._waiting = 0
         self._handed = self._accepted
         self._unacknowledged = set()
         self._sizes.clear()
         self._room.set()
-        self._sound.set()
-        self._tell()
+        self._usable.set()
+        self._notify()
 
-    async def wait_sound(self) -> None:
+    async def wait_reset(self) -> None:
         """Wait for the reset after a failure."""
-        await self._sound.wait()
+        await self._usable.wait()
 
     def put(self, outputs: Sequence[Output], partition: int, at: int = 0) -> None:
         """Queue a processor's outputs of `partition`; `at` is the order time of the cause, 0 without one."""
         if outputs:
             self._queue.append((outputs, partition, at))
             if at:
-                awaited = self._underway.topics
-                self._underway.queued(at, sum(output.topic in awaited for output in outputs))
+                awaited = self._in_flight.topics
+                self._in_flight.queued(at, sum(output.topic in awaited for output in outputs))
             self._accepted += len(outputs)
             self._waiting += len(outputs)
             self._work.set()
@@ -189,11 +189,11 @@ class OutputWriter:
         queue, producer = self._queue, self._producer()
         now = int(time.time() * 1000)
         rooms: dict[tuple[str, int], _Room] = {}
-        count = told = 0
+        count = registered = 0
         while queue and count < ROUND:
             outputs, own, at = queue.popleft()
             count += len(outputs)
-            told += at > 0
+            registered += at > 0
             for topic in {output.topic for output in outputs}:
                 if topic not in self._sizes:
                     self._sizes[topic] = len(await producer.partitions_for(self._settings.topic(topic)))
@@ -204,13 +204,13 @@ class OutputWriter:
         if self._waiting <= ROOM:
             self._room.set()
         tickets = {place: self._tickets(place[0], room) for place, room in rooms.items()}
-        self._underway.taken(told)
+        self._in_flight.taken(registered)
         await asyncio.gather(
             *[self._submit(producer, place, room, tickets[place], era) for place, room in rooms.items()]
         )
         if era == self._era:
             self._handed += count
-            self._tell()
+            self._notify()
 
     def _append(
         self,
@@ -222,7 +222,7 @@ class OutputWriter:
         now: int,
     ) -> None:
         """Sort outputs into batches; the last one of each partition has room."""
-        internal, awaited, sizes = self._internal, self._underway.topics, self._sizes
+        internal, awaited, sizes = self._internal, self._in_flight.topics, self._sizes
         order = [(ORDER_TIME, b"%d" % at)] if at else []
         for output in outputs:
             topic = output.topic
@@ -241,10 +241,10 @@ class OutputWriter:
 
     def _tickets(self, topic: str, room: _Room) -> list[int]:
         """Register batches in flight to internal topics; return a ticket for each batch, 0 for other topics."""
-        if topic not in self._underway.topics or not room.at:
+        if topic not in self._in_flight.topics or not room.at:
             return [0] * len(room.batches)
         return [
-            self._underway.sent(self._settings.topic(topic), room.at, batch.record_count()) for batch in room.batches
+            self._in_flight.sent(self._settings.topic(topic), room.at, batch.record_count()) for batch in room.batches
         ]
 
     async def _submit(self, producer: Any, place: tuple[str, int], room: _Room, tickets: list[int], era: int) -> None:
@@ -267,9 +267,9 @@ class OutputWriter:
         self._metrics.outputs[topic] += count
         if ticket and not sent.cancelled():
             base = sent.result().offset
-            self._underway.acknowledged(ticket, tp, base + count if base >= 0 else -1)
+            self._in_flight.acknowledged(ticket, tp, base + count if base >= 0 else -1)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Wake the tasks that wait in `drain`."""
         if self._progress is not None:
             self._progress.set_result(None)
@@ -278,6 +278,22 @@ class OutputWriter:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            self._sound.clear()
+            self._usable.clear()
         self._work.set()
-        self._tell()
+        self._notify()
+
+
+ORDER_TIME = "order-time"
+"""Header of a record between trustfold's own stages: order time of its cause in milliseconds (see `order`)."""
+
+
+def trace_headers(output: Output) -> list[tuple[str, bytes]]:
+    """Return only the trace context; for records between trustfold's own stages."""
+    return [("traceparent", output.traceparent.encode())] if output.traceparent else []
+
+
+def cloudevents(output: Output) -> list[tuple[str, bytes]]:
+    """Return CloudEvents headers and the trace context; a tombstone is not an event and has only the latter."""
+    if output.value is None:
+        return trace_headers(output)
+    return output_headers(output.id, output.type, output.time_ms, traceparent=output.traceparent)

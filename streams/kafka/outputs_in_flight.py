@@ -21,18 +21,18 @@ class _Sent(NamedTuple):
     records: int
 
 
-class Underway:
+class OutputsInFlight:
     """Outputs in flight to this worker's own source partitions, with their order times in milliseconds.
 
     Attributes:
         topics: catalogue names of the internal topics.
-        trusted: False after `distrust`, until a record in flight is folded.
+        waited_for: False after `stop_waiting`, until a record in flight is folded.
     """
 
     def __init__(self, topics: Collection[str] = ()) -> None:
         """Start with no records in flight."""
         self.topics = frozenset(topics)
-        self.trusted = True
+        self.waited_for = True
         self._folded: dict[TP, int] = {}
         self._queued: deque[_Sent] = deque()
         self._sent: dict[int, tuple[str, _Sent]] = {}
@@ -49,16 +49,16 @@ class Underway:
 
     def own(self, folded: Mapping[TP, int]) -> None:
         """Track these partitions, folded up to these offsets; others are not tracked."""
-        self.trusted = True
+        self.waited_for = True
         self._folded = dict(folded)
         for tp in [tp for tp in self._acknowledged if tp not in folded]:
             self._count -= sum(sent.records for _, sent in self._acknowledged.pop(tp))
         for tp, offset in folded.items():
             self.folded(tp, offset)
 
-    def distrust(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting until a record in flight is folded."""
-        self.trusted = False
+        self.waited_for = False
 
     # --- on the way -------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Underway:
             return
         while waiting and waiting[0][0] <= offset:
             self._count -= waiting.popleft()[1].records
-            self.trusted = True
+            self.waited_for = True
         if not waiting:
             del self._acknowledged[tp]
 
@@ -115,7 +115,7 @@ class Underway:
             buffered: partitions with records to fold; acknowledged records in them are not waited for, as they are
                 among those or behind them.
         """
-        if not self.trusted:
+        if not self.waited_for:
             return math.inf
         waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp not in buffered]
         return min([*waiting, *(sent.at for _, sent in self._sent.values()), *self._head()], default=math.inf)

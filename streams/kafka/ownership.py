@@ -13,8 +13,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from ...errors import ConfigError
-from .changelog import ChangelogReader
-from .fencing import CLAIM_KEY, EpochFilter, Fenced
+from .changelog import CLAIM_KEY, ChangelogReader, EpochFilter, Fenced
 from .metrics import LaneMetrics
 from .settings import KafkaSettings
 from .store import PartitionStore
@@ -112,14 +111,14 @@ class Changelogs:
                     self._metrics.stale_records += len(found.stale)
                     task.rewrite |= found.stale
                     log.warning(
-                        "%d states were written to %s/%d by a worker that had lost it; they are written again",
+                        "%d states were written to %s/%d by a worker that no longer owned it; they are written again",
                         len(found.stale),
                         place.topic,
                         place.partition,
                     )
         return end
 
-    async def look_for_strangers(self, tasks: Collection[PartitionTask]) -> None:
+    async def check_foreign_writes(self, tasks: Collection[PartitionTask]) -> None:
         """Compare the ends of the changelogs with this worker's writes, and inspect records after them.
 
         An owner with nothing to write would not notice them otherwise. Call it while no checkpoint runs.

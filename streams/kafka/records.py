@@ -82,7 +82,7 @@ async def read(
         TimeoutError: nothing arrived for TIMEOUT_S.
     """
     begin = begin or {}
-    async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S) as patience:
+    async with connected_consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S) as patience:
         numbers = await partitions_of(settings, topic)
         places = [TopicPartition(topic, number) for number in numbers if partitions is None or number in partitions]
         firsts = await consumer.beginning_offsets(places)
@@ -135,7 +135,7 @@ async def read_spans(
 
 async def places_at(settings: KafkaSettings, topic: str, since_ms: int) -> dict[TopicPartition, int]:
     """Return the offset of each partition's first record at or after a time; its end without one."""
-    async with _consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S):
+    async with connected_consumer(settings) as consumer, asyncio.timeout(TIMEOUT_S):
         places = [TopicPartition(topic, number) for number in await partitions_of(settings, topic)]
         ends = await consumer.end_offsets(places)
         found = await consumer.offsets_for_times(dict.fromkeys(places, since_ms))
@@ -182,8 +182,24 @@ async def closed(stopping: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def _consumer(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(**settings.client_arguments(), enable_auto_commit=False, auto_offset_reset="earliest")
+async def connected_admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Connect an admin client; close it at the end of the block."""
+    admin = AIOKafkaAdminClient(**settings.client_arguments())
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+@asynccontextmanager
+async def connected_consumer(settings: KafkaSettings, **more: Any) -> AsyncIterator[AIOKafkaConsumer]:
+    """Connect a consumer without a group within TIMEOUT_S; close it at the end of the block.
+
+    `more` are further arguments of the client.
+    """
+    arguments = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **settings.client_arguments(), **more}
+    consumer = AIOKafkaConsumer(**arguments)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await consumer.start()
@@ -198,12 +214,8 @@ async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
     Raises:
         ConfigError: the topic does not exist.
     """
-    admin = AIOKafkaAdminClient(**settings.client_arguments())
-    try:
-        await admin.start()
+    async with connected_admin(settings) as admin:
         found = (await describe(admin._client, [topic])).topics[topic]
-    finally:
-        await admin.close()
     if found.partitions:
         return list(range(found.partitions))
     raise ConfigError(f"there is no topic {topic}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX names it")

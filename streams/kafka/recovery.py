@@ -46,7 +46,7 @@ class BulkRecovery(Service):
     def begin(self, assigned: set[TP], generation: int) -> None:
         """Start recovering an assignment, unless the worker was asked to stop."""
         if self.app.engine.stopping:
-            log.info("generation %d is not taken: the worker stops", generation)
+            log.info("generation %d is ignored: the worker stops", generation)
             return
         self.app.engine.recovering = True
         self._running = asyncio.get_running_loop().create_task(
@@ -74,7 +74,7 @@ class BulkRecovery(Service):
             started = time.monotonic()
             while (offsets := await self._attempt(assigned, generation)) is None:
                 if not engine.is_member(generation):
-                    log.info("generation %d is over before its recovery was", generation)
+                    log.info("generation %d ended before its recovery", generation)
                     engine.drop()
                     return
             engine.begin(generation, offsets)
@@ -96,7 +96,7 @@ class BulkRecovery(Service):
         """Recover once; return the source offsets, or None after a temporary fault."""
         engine, consumer = self.app.engine, self.app.consumer
         engine.drop()
-        consumer.lane_thread.hurry(True)  # noqa: FBT003
+        consumer.lane_thread.set_fetch_wait(True)
         try:
             await engine.recover(assigned)
             await self._resume()
@@ -111,7 +111,7 @@ class BulkRecovery(Service):
                     raise
                 await engine.back_off(error)
             else:
-                log.info("recovery of generation %d ended with it: %r", generation, error)
+                log.info("recovery of generation %d was abandoned: %r", generation, error)
             return None
         return offsets if engine.is_member(generation) and not engine.writer.broken else None
 

@@ -142,7 +142,7 @@ class Rulebook:
         """Return the newest rules as they are now."""
         if self._changes != self.newest.changes:
             self._changes = self.newest.changes
-            if not self.newest.says_the_same(self._edition.source):
+            if not self.newest.equals(self._edition.source):
                 self._edition = Edition(self.newest.copy(), self._settings())
         self._metrics.rules = fingerprint(_in_force(self._edition.source))
         return self._edition
@@ -239,7 +239,7 @@ class Rulebook:
             source.replace(newest.source.scopes())
         else:
             await self._read_settings(source, note.settings)
-        return newest if source.says_the_same(newest.source) else Edition(source, note.settings)
+        return newest if source.equals(newest.source) else Edition(source, note.settings)
 
     def _compare(self, notes: Collection[RulesNote], newest: Edition) -> None:
         """Log that tasks were folded by other rules: workers may have different files, or the file was changed."""
@@ -265,5 +265,8 @@ def _read(kept: bytes | None) -> RulesNote | None:
     try:
         return _decode(kept)
     except msgspec.ValidationError as error:
-        log.warning("another version noted rules that this one cannot read (%s); its own hold from here on", error)
+        log.warning(
+            "the rules stored by another version cannot be read (%s); this worker's own are in force now",
+            error,
+        )
         return None

@@ -122,7 +122,7 @@ class KafkaSettings:
         if self.revoke_timeout >= self.rebalance_timeout:
             raise ConfigError(
                 f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "
-                f"({self.rebalance_timeout} s), or the group throws the worker out while it checkpoints"
+                f"({self.rebalance_timeout} s), or the group removes the worker during its checkpoint"
             )
 
     @property

@@ -41,7 +41,7 @@ class Spans:
             ) from None
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             log.warning(
-                "TRUSTFOLD_TRACE_RATIO is set but nothing takes spans: start the worker by `opentelemetry-instrument`"
+                "TRUSTFOLD_TRACE_RATIO is set but nothing exports spans: start the worker by `opentelemetry-instrument`"
             )
         self._trace: Any = trace
         self._tracer = trace.get_tracer("trustfold.worker")

@@ -34,7 +34,7 @@ class PartitionStore(Protocol):
 
     Attributes:
         next_offset: first changelog offset that is not in the store; 0 if it is empty.
-        epoch: newest ownership epoch seen in the changelog up to there (see `fencing`).
+        epoch: newest ownership epoch seen in the changelog up to there (see `changelog`).
     """
 
     next_offset: int

@@ -35,7 +35,7 @@ class PartitionTask:
         partition: partition number, the same for every source topic and the changelog.
         processor: folds the records.
         store: encoded states acknowledged by the changelog.
-        epoch: offset of this owner's claim in the changelog (see `fencing`).
+        epoch: offset of this owner's claim in the changelog (see `changelog`).
         log_next: expected changelog offset of the next state record.
         next: next offset of each source partition to process.
         moved: whether records were processed since the last snapshot.

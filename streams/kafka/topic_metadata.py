@@ -152,11 +152,11 @@ class Cluster(NamedTuple):
 
 def described(answer: Any) -> Cluster:
     """Parse the answer to `TopicMetadata`."""
-    told = answer.to_object()
+    body = answer.to_object()
     return Cluster(
-        told["cluster_id"] or "",
-        [(broker["host"], broker["port"]) for broker in told["brokers"]],
-        {topic["topic"]: Found(topic) for topic in told["topics"]},
+        body["cluster_id"] or "",
+        [(broker["host"], broker["port"]) for broker in body["brokers"]],
+        {topic["topic"]: Found(topic) for topic in body["topics"]},
     )
 
 

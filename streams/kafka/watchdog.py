@@ -29,7 +29,7 @@ A fold takes milliseconds, restoring a million stored states some seconds.
 
 TICK_S = 1.0
 
-LAST_WORDS_S = 1.0
+LAST_LINE_S = 1.0
 """Seconds for writing the last log line: its reader may have stopped."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -54,22 +54,22 @@ class Watchdog:
         self._code = self._failed = failed
         self._deadline: float | None = None
         self._beats = 0
-        self._ask: Callable[[], object] = lambda: None
+        self._request_stop: Callable[[], object] = lambda: None
         self._asked = False
         self._over = threading.Event()
         self._reader, self._writer = socket.socketpair()
         self._handlers: dict[signal.Signals, object] = {}
 
-    def start(self, ask: Callable[[], object]) -> None:
-        """Handle the signals; the thread calls `ask` at the first one. Call it in the main thread."""
-        self._ask = ask
+    def start(self, request_stop: Callable[[], object]) -> None:
+        """Handle the signals; the thread calls `request_stop` at the first one. Call it in the main thread."""
+        self._request_stop = request_stop
         self._writer.setblocking(False)  # noqa: FBT003 - as signal.set_wakeup_fd wants it
         for number in SIGNALS:
             self._handlers[number] = signal.signal(number, _noted)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Record that the event loop is running."""
         self._beats += 1
 
@@ -90,12 +90,12 @@ class Watchdog:
     def leave(self, code: int) -> None:
         """End the process now, without clean-up."""
         if code == self._failed:
-            words = threading.Thread(target=self.last_words, daemon=True)
+            words = threading.Thread(target=self.log_failure, daemon=True)
             words.start()
-            words.join(LAST_WORDS_S)
+            words.join(LAST_LINE_S)
         os._exit(code)
 
-    def last_words(self) -> None:
+    def log_failure(self) -> None:
         """Write the last log line of a failed worker."""
         log.critical("worker failed: %s", self.reason or "it could not be stopped in order")
         with contextlib.suppress(Exception):
@@ -145,7 +145,7 @@ class Watchdog:
         self._asked = True
         self.arm()
         try:
-            self._ask()
+            self._request_stop()
         except RuntimeError:  # the event loop is closed
             self.leave(self._code)
 

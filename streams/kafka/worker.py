@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from aiokafka.errors import KafkaError
 
@@ -20,7 +21,7 @@ from ..probe_server import ProbeServer
 from .access import LACKING, lacking
 from .app import TrustfoldApp, make_app
 from .faults import WorkerFault, describe, is_expected
-from .health import probe_of
+from .health import probe_of, probe_port
 from .lane import bounded
 from .logs import start_log
 from .protocols import Topology
@@ -46,7 +47,18 @@ REFUSED = 2
 """Exit code: invalid settings or topics, or no broker answered; nothing was started."""
 
 Started = Callable[[TrustfoldApp], None]
-Check = Callable[[], Coroutine[Any, Any, Sequence[Difference]]]
+
+
+class Start(NamedTuple):
+    """Steps of a start that the caller of `run_worker` has done.
+
+    Attributes:
+        port: probe port, opened by `probe_port`; None if it is off.
+        differences: result of `check_topics`.
+    """
+
+    port: ProbeServer | None
+    differences: Sequence[Difference]
 
 
 def run_worker(
@@ -56,7 +68,7 @@ def run_worker(
     *,
     files: Files | None = None,
     on_started: Started | None = None,
-    checked: Sequence[Difference] | None = None,
+    start: Start | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
 
@@ -67,7 +79,7 @@ def run_worker(
         files: files of the rules, reloaded when they change.
         on_started: called after the first recovery, on the worker's event loop. Web servers and exporters start here;
             they find the engine and its metrics on the app.
-        checked: result of a previous `check_topics`; None: the topics are checked first.
+        start: steps that are done; None: the probe port is opened and the topics are checked first.
 
     Returns:
         STOPPED, FAILED or REFUSED; the log has the reason.
@@ -76,30 +88,32 @@ def run_worker(
     watchdog = Watchdog(settings.stop_timeout, FAILED)
     make = partial(make_app, settings, rules, topology, files=files)
     try:
-        check = partial(check_topics, settings, topology) if checked is None else partial(_found, checked)
-        code = asyncio.run(_run(settings, make, check, on_started, watchdog))
+        with probe_port(settings) if start is None else nullcontext(start.port) as port:
+            check = partial(check_topics, settings, topology) if start is None else partial(_found, start.differences)
+            code = asyncio.run(_run(settings, make, check, port, on_started, watchdog))
     except TrustfoldError as error:
         log.critical("not started: %s", error)
         code = REFUSED
     finally:
         watchdog.close()
     if code == FAILED:
-        watchdog.last_words()
+        watchdog.log_failure()
     return code
 
 
 async def _run(
     settings: KafkaSettings,
     make: Callable[[], TrustfoldApp],
-    check: Check,
+    check: Callable[[], Coroutine[Any, Any, Sequence[Difference]]],
+    port: ProbeServer | None,
     on_started: Started | None,
     watchdog: Watchdog,
 ) -> int:
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    watchdog.start(partial(loop.call_soon_threadsafe, asked.set))
-    pulse = loop.create_task(_beat(watchdog))
-    stop = loop.create_task(asked.wait())
+    stop_requested = asyncio.Event()
+    watchdog.start(partial(loop.call_soon_threadsafe, stop_requested.set))
+    pulse = loop.create_task(_heartbeat(watchdog))
+    stop = loop.create_task(stop_requested.wait())
     log.info("starting as %s on %s", settings.app_id, settings.bootstrap)
     checking = loop.create_task(check())
     await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,9 +125,8 @@ async def _run(
     app.in_worker = True
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
-    server = None
-    if settings.web_port is not None:
-        server = ProbeServer(probe_of(app.engine), settings.web_bind, settings.web_port)
+    if port is not None:
+        port.probe = probe_of(app.engine)
     starting = loop.create_task(_start(app, on_started))
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())
@@ -127,8 +140,6 @@ async def _run(
     for task in (starting, fault, crash, pulse):
         task.cancel()
     await asyncio.wait({starting, fault, crash, pulse}, timeout=1.0)
-    if server is not None:
-        server.close()
     if app._consumer is not None:  # `consumer` would create one
         cast("BatchConsumer", app._consumer).release()
     return _code(app, failing)
@@ -150,9 +161,9 @@ def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettin
     except LACKING as error:
         raise lacking(settings, error) from error
     except (KafkaError, OSError, TimeoutError) as error:
-        told = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise WorkerFault(
-            f"the brokers went away while the topics were checked ({told}): start the worker again"
+            f"the brokers became unavailable while the topics were checked ({reason}): start the worker again"
         ) from error
 
 
@@ -175,9 +186,9 @@ def _code(app: TrustfoldApp, failing: asyncio.Future[None]) -> int:
     return FAILED if app.crash_reason is not None or app.engine.failed or failing.done() else STOPPED
 
 
-async def _beat(watchdog: Watchdog) -> None:
+async def _heartbeat(watchdog: Watchdog) -> None:
     while True:
-        watchdog.beat()
+        watchdog.heartbeat()
         await asyncio.sleep(1.0)
 
 

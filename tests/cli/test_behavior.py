@@ -8,19 +8,29 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from command_line import trustfold
 from rich.console import Console, RenderableType
 from story import Story
-from trustfold.cli.behavior import comparison, pattern_counts, patterns_table, profiles_table, stalls_table
+from trustfold.cli.behavior import (
+    PatternCount,
+    comparison,
+    pattern_counts,
+    patterns_table,
+    profiles_table,
+    stalls_table,
+)
 from trustfold.rules.rules import Rules
+from trustfold.schemas.public_state import ModelUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
-def profile(model: str, turns: int, stalled: int, **fields: Any) -> dict[str, Any]:
+def profile(model: str, turns: int, stalled: int, **fields: Any) -> ModelUpdated:
     """A public profile."""
-    rate = stalled / turns if turns else None
-    return {"kind": "model", "key": model, "turns": turns, "stalled_turns": stalled, "stall_rate": rate} | fields
+    own = {"turns": turns, "stalled_turns": stalled, "stall_rate": stalled / turns if turns else None}
+    envelope = {"schema_version": "1.0", "id": "s1", "time": "2026-03-02T12:00:00.000Z", "kind": "model", "key": model}
+    return msgspec.convert(envelope | own | fields, ModelUpdated)
 
 
 def shown(what: RenderableType, *, colour: bool = False) -> str:
@@ -70,7 +80,7 @@ def test_patterns_are_counted_over_models_most_frequent_first() -> None:
     """In all, by model, and what was called wrong; of one model, its own."""
     counts = pattern_counts([LARGE, SMALL])
     assert list(counts) == ["error_retry_loop", "monologue"]
-    assert counts["error_retry_loop"] == {"count": 8, "models": {"large-1": 3, "small-1": 5}, "false_alarms": 1}
+    assert counts["error_retry_loop"] == PatternCount(8, {"large-1": 3, "small-1": 5}, false_alarms=1)
     rows = cells(patterns_table(counts, None))
     assert ["error retry loop", "8", "1", "large-1 3, small-1 5"] in rows
     assert ["monologue", "1", "-"] in cells(patterns_table(pattern_counts([LARGE]), "large-1"))

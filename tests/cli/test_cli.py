@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> list[
 def test_every_command_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
     """Each command has help, and so has each of its options."""
     assert command.help, path
+    assert "\\" not in command.help, path
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, (path, parameter.name)
@@ -53,6 +55,14 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     for code in ExitCode:
         assert f" {code:d} " in shown
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    """In the first cell of a row of docs/commands.md."""
+    rows = (Path(__file__).parents[2] / "docs" / "commands.md").read_text().splitlines()
+    cells = [row.split(" | ")[0] for row in rows if row.startswith("| `trustfold ")]
+    assert any(re.search(rf"`(?:trustfold )?{name}\b", cell) for cell in cells), f"docs/commands.md: no row of {name}"
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -157,7 +167,7 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write((Path(__file__).parents[2] / "cli" / "scenarios" / "bad_day.ndjson").read_bytes())
+        process.stdin.write((Path(__file__).parents[2] / "cli" / "demo.ndjson").read_bytes())
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -211,7 +221,7 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
     assert complete().split() == []
     made = (
         "from trustfold.streams.embedded.engine import EmbeddedEngine;"
-        "from trustfold.cli.scenarios.bad_day import events;"
+        "from trustfold.cli.demo import events;"
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)

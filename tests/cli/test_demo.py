@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import demo_script
 import orjson
 import pytest
 from command_line import trustfold
-from trustfold.cli.scenarios import bad_day
+from trustfold.cli.demo import CHAPTERS, events
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
@@ -19,15 +20,14 @@ from trustfold.schemas.codec import decode_event
 def decided() -> list[Output]:
     """What the bundled day leads to."""
     topology = LocalTopology(Rules())
-    outputs = topology.feed("events", bad_day.events()) + topology.tick(topology.stream_time)
+    outputs = topology.feed("events", events()) + topology.tick(topology.stream_time)
     return [output for output in outputs if output.topic in DECISION_TOPICS and output.value is not None]
 
 
 def test_the_bundled_day_is_what_the_script_writes() -> None:
-    """`python -m trustfold.cli.scenarios.bad_day` writes the committed file, byte for byte."""
-    committed = Path(bad_day.__file__).with_name(bad_day.FILE).read_bytes()
-    assert committed == bad_day.written(), "run: python -m trustfold.cli.scenarios.bad_day"
-    for line in bad_day.events():
+    """`tests/support/demo_script.py` writes the committed file, byte for byte."""
+    assert demo_script.FILE.read_bytes() == demo_script.written(), "run: python tests/support/demo_script.py"
+    for line in events():
         decode_event(line)
 
 
@@ -68,9 +68,9 @@ def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
     shown = trustfold("demo", cwd=tmp_path, env={"COLUMNS": columns}).stdout.decode()
     assert max(map(len, shown.splitlines())) <= min(int(columns), 100)
     flowing = re.sub(r"[▌─\s]+", " ", shown)
-    for chapter in bad_day.CHAPTERS:
+    for chapter in CHAPTERS:
         assert chapter.title in flowing
-        assert chapter.moral in flowing
+        assert chapter.result in flowing
     for word in (
         "ESCALATED",
         "BLOCKED",

@@ -48,7 +48,7 @@ def test_an_empty_directory_is_in_order(tmp_path: Path) -> None:
     shown = trustfold("doctor", cwd=tmp_path)
     assert shown.returncode == 0
     assert shown.stdout.startswith(b"ok      versions: trustfold ")
-    assert shown.stderr == b"nothing to mend\n"
+    assert shown.stderr == b"no problems found\n"
 
 
 def test_what_is_there_is_looked_at(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND, environment, trustfold
-from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.demo import events
 from waiting import wait_until
 
 

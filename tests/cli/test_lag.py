@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from click.testing import CliRunner, Result
 from kafka_run import environment, settings_for, start_worker, stop_worker
+from trustfold.cli.demo import events
 from trustfold.cli.main import main
-from trustfold.cli.scenarios.bad_day import events
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
@@ -139,7 +139,7 @@ def checks(done: Result) -> dict[str, Sequence[str]]:
 def test_a_worker_that_has_folded_everything_is_not_behind(
     deployment: KafkaSettings, worker: subprocess.Popen[bytes]
 ) -> None:
-    """Lag goes to zero in every stage, and the doctor sees the worker and finds nothing to mend."""
+    """Lag goes to zero in every stage, and the doctor sees the worker and finds no problem."""
     asyncio.run(publish(deployment, events()))
 
     def total() -> int:

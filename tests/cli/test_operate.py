@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command_line import environment, trustfold, up
 from story import Story
-from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.demo import events
 from trustfold.cli.terminal import elided
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from command_line import trustfold, up
-from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.demo import events
 
 
 def test_files_and_pipes_are_published_once(tmp_path: Path) -> None:

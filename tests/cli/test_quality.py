@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 from command_line import trustfold, up
 from rich.console import Console
@@ -18,6 +19,7 @@ from trustfold.cli.status import details
 from trustfold.errors import ConfigError
 from trustfold.projections.ranking import Ranked
 from trustfold.schemas.decision_text import line_of
+from trustfold.schemas.public_state import ModelUpdated, QualityUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 WISH = "translate english to french"
@@ -145,37 +147,51 @@ def test_nothing_to_rank_is_said(tmp_path: Path) -> None:
 # --- views ----------------------------------------------------------------------------------------------------------
 
 
+ENVELOPE = {"schema_version": "1.0", "id": "s1", "time": "2026-03-01T00:00:00.000Z"}
+
+
 def record(**fields: Any) -> dict[str, Any]:
-    """A quality state as it stands on the wire."""
-    return {"kind": "quality", "key": "[red]", "score": 0.4, "registered_score": 0.9, "failures": 7, **fields}
+    """A quality state in its wire form."""
+    own = {"kind": "quality", "key": "[red]", "score": 0.4, "registered_score": 0.9, "failures": 7}
+    return ENVELOPE | own | fields
+
+
+def quality(**fields: Any) -> QualityUpdated:
+    """A quality state."""
+    return msgspec.convert(record(**fields), QualityUpdated)
+
+
+def model(name: str, **fields: Any) -> ModelUpdated:
+    """Statistics of a model."""
+    own = {"kind": "model", "key": "bash|command=git", "model": name, "failures": 1, "workspace_id": "w1"}
+    return msgspec.convert(ENVELOPE | own | fields, ModelUpdated)
 
 
 def test_expired_tags_are_not_shown() -> None:
     """A tag counts as long as it lasts, whoever reads the state."""
     tags = {"tags": ["not-for-json", "not-for-xml"]}
     expires = {"not-for-json": "2026-02-01T00:00:00Z", "not-for-xml": "2026-04-01T00:00:00Z"}
-    table = shown(quality_table([record(**tags, tags_expire_at=expires)], NOW))
+    table = shown(quality_table([quality(**tags, tags_expire_at=expires)], NOW))
     assert "xml" in table
     assert "json" not in table
 
 
 def test_model_tells_how_each_model_did_with_each_tool() -> None:
     """A row for each key and model, the worst model of a key first; several workspaces are told apart."""
-    fields = {"kind": "model", "key": "bash|command=git", "workspace_id": "w1", "failures": 1}
-    good = fields | {"model": "large-1", "attempts": 4, "success_rate": 0.75}
-    bad = fields | {"model": "small-1", "attempts": 2, "success_rate": 0.5}
+    good = model("large-1", attempts=4, success_rate=0.75)
+    bad = model("small-1", attempts=2, success_rate=0.5)
     lines = shown(models_table([good, bad])).splitlines()
     assert [line.split() for line in lines if "bash" in line] == [
         ["bash|command=git", "small-1", "2", "1", "50%"],
         ["bash|command=git", "large-1", "4", "1", "75%"],
     ]
-    assert "Workspace" in shown(models_table([good, bad | {"workspace_id": "w2"}]))
+    assert "Workspace" in shown(models_table([good, msgspec.structs.replace(bad, workspace_id="w2")]))
 
 
 def test_status_tells_quality_and_models_of_a_key() -> None:
     """Next to trust and circuit: how good the tool is, and which model copes with it; markup is only text."""
-    model = {"kind": "model", "key": "[red]", "model": "large-1", "attempts": 4, "failures": 1, "success_rate": 0.75}
-    told = shown(details("[red]", [record(), model], [], NOW))
+    large = model("large-1", key="[red]", attempts=4, success_rate=0.75)
+    told = shown(details("[red]", [quality(), large], [], NOW))
     assert "[red]  quality 0.40 of 0.90" in told
     assert "with large-1" in told
     assert "75%" in told

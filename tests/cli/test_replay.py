@@ -14,8 +14,8 @@ import pytest
 from command_line import COMMAND, environment, trustfold
 from scenarios import ALL
 from story import Story
+from trustfold.cli.demo import events
 from trustfold.cli.replay import TOPICS
-from trustfold.cli.scenarios.bad_day import events
 from trustfold.history.catalogue import connect
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.replay import Replay

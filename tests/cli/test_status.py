@@ -9,13 +9,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from command_line import trustfold, up
 from rich.console import Console, RenderableType
-from trustfold.cli.scenarios.bad_day import events
+from trustfold.cli.demo import events
 from trustfold.cli.status import details, overview_table
 from trustfold.rules.rules import Rules
 from trustfold.schemas.decision_text import circuit_word, recovery_words
+from trustfold.schemas.public_state import BreakerUpdated, TrustUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -26,21 +28,19 @@ def at(**ahead: float) -> str:
     return (NOW + timedelta(**ahead)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def trust(key: str, state: str, **fields: Any) -> dict[str, Any]:
+ENVELOPE = {"schema_version": "1.0", "id": "s1", "time": at(), "workspace_id": "w1"}
+
+
+def trust(key: str, state: str, **fields: Any) -> TrustUpdated:
     """A public trust state."""
-    return {"kind": "trust", "key": key, "scope": "key", "state": state, "workspace_id": "w1", "threshold": 3} | fields
+    own = {"kind": "trust", "key": key, "scope": "key", "state": state, "threshold": 3}
+    return msgspec.convert(ENVELOPE | own | fields, TrustUpdated)
 
 
-def circuit(key: str, state: str, **fields: Any) -> dict[str, Any]:
+def circuit(key: str, state: str, **fields: Any) -> BreakerUpdated:
     """A public circuit state."""
-    return {
-        "kind": "breaker",
-        "key": key,
-        "scope": "tool",
-        "state": state,
-        "mode": "enforce",
-        "workspace_id": "w1",
-    } | fields
+    own = {"kind": "breaker", "key": key, "scope": "tool", "state": state, "mode": "enforce"}
+    return msgspec.convert(ENVELOPE | own | fields, BreakerUpdated)
 
 
 def shown(what: RenderableType, width: int = 100) -> str:
@@ -94,7 +94,7 @@ def test_the_table_is_the_seeds() -> None:
         (trust("a", "trusted"), ""),
     ],
 )
-def test_recovery_is_said_in_words(state: dict[str, Any], words: str) -> None:
+def test_recovery_is_said_in_words(state: TrustUpdated, words: str) -> None:
     """Each state says what leads back to trust, with the time that is left."""
     assert recovery_words(state, NOW) == words
 
@@ -105,14 +105,18 @@ def test_recovery_is_said_in_words(state: dict[str, Any], words: str) -> None:
         (circuit("tool:a", "open", open_until=at(seconds=20)), "open", "a probe in 20s"),
         (circuit("tool:a", "open", open_until=at(seconds=-1)), "half-open", "one probe may go"),
         (circuit("tool:a", "half_open", successes=1), "half-open", "1 probes succeeded, one more may go"),
-        (circuit("tool:a", "half_open", lease={"holder": "g1", "call_id": "c"}), "half-open", "probe by g1 under way"),
+        (
+            circuit("tool:a", "half_open", lease={"holder": "g1", "call_id": "c", "lease_until": at(seconds=5)}),
+            "half-open",
+            "probe by g1 under way",
+        ),
         (circuit("tool:a", "forced_open"), "forced_open", "held open until closed by command"),
         (circuit("tool:a", "forced_open", open_until=at(minutes=5)), "forced_open", "held open for 5m"),
         (circuit("tool:a", "closed", mode="observe"), "closed", "observed only: blocks nothing"),
         (circuit("tool:a", "closed", mode="disabled"), "closed", "switched off"),
     ],
 )
-def test_circuits_are_read_at_the_present(state: dict[str, Any], word: str, next_: str) -> None:
+def test_circuits_are_read_at_the_present(state: BreakerUpdated, word: str, next_: str) -> None:
     """An open circuit whose time is over is half-open for whoever reads it; each says what comes next."""
     assert circuit_word(state, NOW) == word
     assert next_ in shown(overview_table([state], None, NOW, everything=False))
@@ -134,12 +138,13 @@ def test_workspaces_are_told_apart() -> None:
 
 def test_what_holds_for_a_user_everywhere_is_told_apart() -> None:
     """Whose it is, the mean share of failed calls, and when it ends; in the overview and in the details."""
-    state = {"kind": "trust", "key": "deploy", "scope": "user", "user_id": "ada", "state": "escalated"}
-    state |= {"failure_rate": 0.8333, "measured": 18, "reason": "fails across 3 workspaces", "expires_at": at(hours=5)}
+    fields: dict[str, Any] = {"failure_rate": 0.8333, "measured": 18, "reason": "fails across 3 workspaces"}
+    whose = {"scope": "user", "user_id": "ada", "workspace_id": None, "threshold": None}
+    state = trust("deploy", "escalated", **whose, **fields, expires_at=at(hours=5))
     table = shown(overview_table([state], None, NOW, everything=False))
     for words in ("user ada", "deploy", "ESCALATED", "83%", "ends in 5h 0m"):
         assert words in table
-    assert recovery_words(state | {"expires_at": at(hours=-1)}, NOW) == "is over"
+    assert recovery_words(msgspec.structs.replace(state, expires_at=at(hours=-1)), NOW) == "is over"
     told = shown(details("deploy", [state], [], NOW))
     assert "fails across 3 workspaces" in told
     assert "user ada" in told

@@ -96,7 +96,7 @@ class ApprovalRequired(Exception):
 
 
 class Redirect(Exception):
-    """An exception of the platform's own that steers it."""
+    """An exception of the platform's own that is_control_flow it."""
 
 
 def circular() -> Any:
@@ -136,7 +136,7 @@ ERRORS: list[Callable[[], BaseException]] = [
     lambda: BaseExceptionGroup("g", [KeyboardInterrupt()]), MemoryError, AssertionError, lambda: SyntaxError("\x00"),
 ]  # fmt: skip
 
-STEERING = (
+CONTROL_FLOW = (
     GraphInterrupt, ModelRetry, ApprovalRequired, Redirect, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt,
     SystemExit,
 )  # fmt: skip
@@ -239,8 +239,8 @@ async def through(guard: ToolGuard, tool: Drawn, options: dict[str, Any]) -> tup
     """How it ends with one; a StopIteration, which no coroutine can raise, as its result says."""
     try:
         result = await guard.call("tool", tool.function(), {"n": 1}, **options)
-    except BaseException as error:  # noqa: BLE001 - what steers
-        assert isinstance(error, (*STEERING, BaseExceptionGroup))  # noqa: PT017 - any of them, where none need be
+    except BaseException as error:  # noqa: BLE001 - what is_control_flow
+        assert isinstance(error, (*CONTROL_FLOW, BaseExceptionGroup))  # noqa: PT017 - any of them, where none need be
         return None, error
     if isinstance(result.exception, StopIteration | StopAsyncIteration):
         return None, result.exception
@@ -282,7 +282,7 @@ def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str
         events = guard.memory.published
         assert [decode_event(event) for event in events]
         assert orjson.loads(events[-1])["type"] == "tool_call.finished"
-        if isinstance(error, STEERING):
+        if isinstance(error, CONTROL_FLOW):
             assert orjson.loads(events[-1])["status"] == "cancelled"
 
     asyncio.run(both())

@@ -54,9 +54,9 @@ def test_a_decision_is_told_once() -> None:
 
     stop = decisions.listen("s1", heard.append)
     for one in (Said("a", "s1"), Said("a", "s1"), Said("b", "s2"), Said("c", "s1")):
-        decisions.tell(one)
+        decisions.dispatch(one)
     stop()
-    decisions.tell(Said("d", "s1"))
+    decisions.dispatch(Said("d", "s1"))
     assert [one.id for one in heard] == ["a", "c"]
 
 

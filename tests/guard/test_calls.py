@@ -118,9 +118,11 @@ async def test_a_start_says_by_when_the_call_is_over() -> None:
     await guard.call("any", done, session_id="s1", deadline_ms=5_000)
     await guard.call("slow", done, session_id="s1", max_elapsed_ms=10_000)
     await guard.call("slow", done, session_id="s1", max_elapsed_ms=10_000, hints=CallHints(timeout_ms=500))
+    for hints in ({"timeout_ms": 500}, {"timeoutMs": 500}):
+        await guard.call("slow", done, session_id="s1", max_elapsed_ms=10_000, hints=hints)
     await guard.call("any", done, session_id="s1")
     told = [event.get("deadline_ms") for event in published(guard, "tool_call.started")]
-    assert told == [6_000, 13_000, 11_500, None]
+    assert told == [6_000, 13_000, 11_500, 11_500, 11_500, None]
 
 
 async def test_retry_after_is_honoured() -> None:
@@ -282,6 +284,7 @@ async def test_a_decorated_function_is_called_as_before() -> None:
         {"idempotency_key": ""}, {"idempotency_key": 7}, {"dedupe_mode": "sometimes"}, {"no_such_option": 1},
         {"max_attempts": 0}, {"max_attempts": "many"}, {"timeout_ms": "soon"}, {"timeout_ms": float("nan")},
         {"deadline_ms": []}, {"recursion_depth": -1}, {"scope": "everywhere"}, {"hints": 7},
+        {"hints": {"timeout": 500}}, {"hints": {"timeout_ms": "soon"}}, {"hints": {7: 500}},
     ],
 )  # fmt: skip
 async def test_a_call_that_makes_no_sense_is_a_failed_result(wrong: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
-from trustfold.guard.idempotency.result_cache import MAX_RESULT_BYTES
+from trustfold.guard.idempotency.record import MAX_RESULT_BYTES
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests

@@ -47,7 +47,7 @@ def test_the_import_is_quick() -> None:
 
 def test_a_library_says_nothing_unasked() -> None:
     """Where nobody has set up logging, a warning of the guard's is not printed."""
-    code = "import logging; from trustfold.guard.log import say; say(logging.WARNING, 'something')"
+    code = "import logging; from trustfold.guard.log import log_event; log_event(logging.WARNING, 'something')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from secret_kinds import KINDS
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
-from trustfold.guard.redaction import HIDDEN, is_secret_name, redact, redact_text, secrets_in
+from trustfold.guard.privacy import secrets_in
 from trustfold.guard.testing import guard_for_tests
-from trustfold.security.redaction import shapes_for
+from trustfold.security.redaction import HIDDEN, is_secret_name, redact, redact_text, shapes_for
 from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape
 
 

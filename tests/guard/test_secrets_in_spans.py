@@ -47,14 +47,14 @@ async def call_in_every_way(guard: ToolGuard, text: str) -> None:
     def raises(**_: Any) -> None:
         raise kind(text)
 
-    def steers(**_: Any) -> None:
+    def is_control_flow(**_: Any) -> None:
         raise asyncio.CancelledError(text)
 
     def answers(**_: Any) -> dict[str, Any]:
         return {"error": {"code": text, "type": text, "message": text}, "error_type": text, "status_code": 500}
 
     guard.register("lookup", read_only=True)
-    for function in (answers, raises, steers):
+    for function in (answers, raises, is_control_flow):
         for name in ("lookup", f"lookup {text}"[:200]):
             with contextlib.suppress(asyncio.CancelledError):
                 await guard.call(

@@ -65,8 +65,8 @@ async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
         session.inbox.resume()
         assert not session.paused
         again = session.inbox.history[0]
-        guard.backend.decisions.tell(again)
-        session.inbox.take(again)
+        guard.backend.decisions.dispatch(again)
+        session.inbox.deliver(again)
         assert len(heard) == 3
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
 from trustfold.guard.policy import check_recorded
@@ -147,3 +148,9 @@ def test_behind_a_refusal_stands_what_refuses(guard: ToolGuard, clock: MovableCl
     event = ToolCallStarted(schema_version="1.0", id="1", time=START, session_id="s1", call_id="c1", tool_name="bash")
     decision, key = check_recorded(guard.view, recorded_call(event, {}, "w1", None), clock.now_ms())
     assert (decision.code, key) == ("blocked", "bash")
+
+
+def test_an_unknown_kind_of_state_is_refused_by_name(guard: ToolGuard) -> None:
+    """With the kinds that there are."""
+    with pytest.raises(ValueError, match=r"'circuit'; use one of trust, breaker, quality, model"):
+        set_state(guard, "circuit", "tool:a", state="open")

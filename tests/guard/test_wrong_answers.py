@@ -158,7 +158,7 @@ async def test_the_late_end_of_a_keyed_call_is_its_end(guard: ToolGuard) -> None
 
 
 async def test_a_late_interrupt_leaves_the_key_free(guard: ToolGuard) -> None:
-    """What steers is no end of the call, in a thread that was given up either: the next call may be made."""
+    """What is_control_flow is no end of the call, in a thread that was given up either: the next call may be made."""
     may_go = threading.Event()
 
     def asks() -> None:

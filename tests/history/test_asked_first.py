@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import sqrt
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -19,9 +20,10 @@ from recorded import record, replayed, told
 from story import Story
 from trustfold.history.catalogue import connect, save
 from trustfold.history.filters import EVERYTHING, Filters
+from trustfold.history.memory import Memory
 from trustfold.history.queries import ask
 from trustfold.history.reports import BY_NAME, QUESTIONS
-from two_days import two_days
+from two_days import MODELS, two_days
 
 Body = dict[str, Any]
 Rows = list[tuple[Any, ...]]
@@ -225,6 +227,50 @@ def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*), median(waited) FROM asks").fetchall() == [(6, timedelta(seconds=2))]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path) -> None:
+    """Requests and answers are missing, twice or out of place; calls fail, end twice or are never made."""
+    chance, story = Random(seed), Story(user="ann")
+    for number in range(120):
+        story.model, story.session = chance.choice(MODELS), f"s{number % 7}"
+        call, tool = f"c{number % 50}", chance.choice(("bash", "write", "fetch"))
+        every = ("requested", "resolved", "finished")
+        steps = [kind for kind in every for _ in range(chance.choice((0, 1, 1, 1, 2)))]
+        if chance.random() < 0.2:
+            chance.shuffle(steps)
+        for step in steps:
+            if step == "finished":
+                story.started(tool, {"n": number}, call=call)
+                story.finished(call, tool, status=chance.choice(("success", "error")), result=None)
+            else:
+                granted = {"granted": chance.random() < 0.8, "method": "user"} if step == "resolved" else {}
+                story.event(f"permission.{step}", call_id=call, tool_name=tool, **granted)
+    told(tmp_path, story)
+    of_call: defaultdict[tuple[str, str], list[Body]] = defaultdict(list)
+    for body in (orjson.loads(value) for _, value in story.records):
+        of_call[body["session_id"], body["call_id"]].append(body)
+    asked, false = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for events in of_call.values():
+        requested = any(one["type"] == "permission.requested" for one in events)
+        for place, one in enumerate(events):
+            if one["type"] == ("permission.requested" if requested else "permission.resolved"):
+                later = events[place:]
+                answer = next((e for e in later if e["type"] == "permission.resolved"), {})
+                ended = next((e for e in later if e["type"] == "tool_call.finished"), {})
+                asked[one["model"], one["tool_name"]] += 1
+                false[one["model"], one["tool_name"]] += bool(
+                    answer.get("granted") and ended.get("status") == "success"
+                )
+    memory = Memory(tmp_path)
+    assert memory.refresh()
+    query = "SELECT model, tool_name, count(*), count(*) FILTER (for_nothing) FROM asks GROUP BY ALL"
+    with connect(tmp_path) as files, memory.connection() as kept:
+        for connection in (files, kept):
+            found = {row[:2]: row[2:] for row in connection.execute(query).fetchall()}
+            assert found == {place: (count, false[place]) for place, count in asked.items()}
+    memory.close()
+
+
 def test_retries_that_paid_off(tmp_path: Path) -> None:
     """At once, after something else, and inside one call; a call after a success is none."""
     story = Story()
@@ -404,4 +450,5 @@ def test_every_column_has_a_comment(lived: Lived, tmp_path: Path) -> None:
             "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
         ).fetchall()
     assert len(found) > 300
-    assert [(view, name) for view, name, comment in found if not comment or re.sub(r"\W", "", comment) == name] == []
+    bare = [f"{view}.{name}" for view, name, comment in found if not comment or re.sub(r"\W", "", comment) == name]
+    assert not bare, f"write a line in history/column_comments.py for {', '.join(bare)}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from import_kit import read
 from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Skipped, objects_of
-from trustfold.history.importers.formats import recognised
+from trustfold.history.importers.reading import recognised
 from trustfold.history.importers.results import ending_of, exit_code_of, remark_of, wall_time_of
 from trustfold.history.importers.values import MAX_TEXT, arguments_of, bounded, folder_of, name_of, shortened, time_of
 from trustfold.schemas.codec import decode_event

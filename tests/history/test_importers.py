@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_kit import imported, told
+from trustfold.cli.import_logs import FORMATS
 from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Defaults
 from trustfold.history.importers.openai import read_openai
@@ -278,6 +280,14 @@ def test_a_log_cut_short_or_of_another_kind_is_no_traceback(origin: str) -> None
     with pytest.raises(ConfigError, match="JSON"):
         list(IMPORTERS[origin]([b"hello\n", b"world\n"], Defaults()))
     assert isinstance(imported(origin, {"a": 1}, [], {"messages": 3}), list)
+
+
+def test_every_importer_is_offered_and_documented() -> None:
+    """In `FORMATS` of the command, and in the table of docs/history.md."""
+    assert list(FORMATS) == list(IMPORTERS), "cli/import_logs.py: FORMATS are the names in IMPORTERS, in its order"
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
+    missing = [name for name in IMPORTERS if f"\n| `{name}` |" not in page]
+    assert not missing, f"docs/history.md: no row of {', '.join(missing)} below `--format`"
 
 
 JSON = st.recursive(

@@ -127,6 +127,43 @@ def test_what_is_recorded_later_is_taken_once(tmp_path: Path) -> None:
     made.close()
 
 
+def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) -> None:
+    """Requests for permission and failures of files that are loaded after those of the calls they are about."""
+    story = Story(session="asked")
+    story.works("bash", {"command": "ls"})
+    call = story.started("deploy", {"to": "x"})
+    story.event("permission.requested", call_id=call, tool_name="deploy")
+    story.event("permission.resolved", call_id=call, tool_name="deploy", granted=True, method="user")
+    story.finished(call, "deploy")
+    story.fails("make", {"target": "all"}).works("bash", {"command": "vi"}).works("make", {"target": "all"})
+    story.works("read", {"path": "a"}, times=3)
+    made = Memory(tmp_path)
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    first, later = [], []
+    for offset, (_, value) in enumerate(story.records):
+        (later if b"permission." in value or b'"status":"error"' in value else first).append((offset, value))
+    assert len(later) == 3
+    for offset, value in sorted(first + later):
+        recorder.add("events", 0, offset, -1, None, value)
+        recorder.flush()
+    recorder.close()
+    hidden = [file.path for file in data_files(tmp_path, "events") if file.first in dict(later)]
+    for path in hidden:
+        path.rename(tmp_path / path.name)
+    assert made.refresh()
+    assert counted(made, "SELECT (SELECT count(*) FROM asks), (SELECT count(*) FROM retries)") == (0, 0)
+    for path in hidden:
+        (tmp_path / path.name).rename(path)
+    made.refresh()
+    answer = (
+        "SELECT (SELECT list(outcome) FROM asks), (SELECT list(calls_between) FROM retries), "
+        "(SELECT max(times) FROM loops)"
+    )
+    assert counted(made, answer) == from_files(tmp_path, answer) == (["success"], [1], 3)
+    made.close()
+
+
 def test_what_is_deleted_for_its_age_is_gone(tmp_path: Path) -> None:
     """And the rest stays."""
     small(tmp_path, 0, 4)

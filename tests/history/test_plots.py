@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.history.charts import picture
 from trustfold.history.page import figure
 from trustfold.history.plots import (
     COLUMNS,
     FEW,
     LABEL,
+    LETTER,
     LEVELS,
     ROWS,
     STATES,
@@ -35,6 +38,7 @@ from trustfold.history.plots import (
     ticks,
     timeline,
 )
+from trustfold.history.reports import BY_NAME, Answer
 from trustfold.schemas.vocabulary import BreakerState, PatternSeverity, Severity, TrustState
 
 DAY = datetime(2026, 1, 5)  # noqa: DTZ001 - as DuckDB gives it
@@ -150,6 +154,64 @@ def test_what_is_not_in_a_plot_is_said() -> None:
     assert bars([Bar("t", 1)], "calls").notes == ()
 
 
+def axis(drawn: Picture) -> list[str]:
+    """Texts along the axes."""
+    return [str(one.text) for one in ET.fromstring(drawn.svg).iter() if one.get("class") == "axis"]
+
+
+@given(st.floats(1e-5, 1))
+def test_numbers_of_an_axis_of_shares_are_true(most: float) -> None:
+    """Each as far from the one before as it is drawn, and none twice: 0.25 % is not `0.2 %`."""
+    drawn = [text for text in axis(bars([Bar("t", most)], "share")) if text.endswith(" %")]
+    assert [float(text.removesuffix(" %")) / 100 for text in drawn] == pytest.approx(ticks(most), rel=1e-6)
+
+
+def test_counts_have_whole_numbers_on_their_axis() -> None:
+    """There is no quarter of a failure."""
+    one = columns([Part(date(2026, 1, 5), "crash", 1)], "failures", 24 * HOUR)
+    assert [text for text in axis(one) if text[0].isdigit()][:2] == ["0", "1"]
+    assert [text for text in axis(bars([Bar("t", 2)], "calls")) if text[0].isdigit()] == ["0", "1", "2"]
+    assert "0.5" in axis(bars([Bar("t", 1.5)], "seconds"))
+
+
+def test_a_column_is_a_day_wide_whatever_days_have_failures() -> None:
+    """Failures of every other day are not drawn as failures of all days."""
+    question = BY_NAME["failures"]
+    every, second = (
+        picture(Answer(question, ["day", "severity", "failures"], [(date(2026, 1, day), "crash", 1) for day in days]))
+        for days in (range(1, 8), range(1, 8, 2))
+    )
+    assert rectangles(second) == rectangles(every)[::2]
+
+
+def test_what_lasted_no_time_has_an_axis_that_lasts() -> None:
+    """A state that began and ended at one instant is a span shorter than a pixel of a minute."""
+    drawn = timeline([Span("a", DAY, DAY, "open")])
+    assert "2026-01-05 00:00:00 to 2026-01-05 00:01:00, UTC" in axis(drawn)
+    assert drawn.notes == ("1 span is shorter than a pixel: the table has it.",)
+
+
+def test_a_cut_timeline_says_that_its_lines_are_not_whole() -> None:
+    """What is missing there looks like a time of which nothing is known."""
+    rows = [("bash", "default", "open", DAY, DAY + HOUR, "breaker")]
+    columns_ = ["subject", "workspace", "state", "began", "ended", "machine"]
+    cut = picture(Answer(BY_NAME["states"], columns_, rows, 7)).notes
+    assert cut == ("The plot is of 1 row; 7 are left out, so that lines may have gaps.",)
+
+
+@given(st.floats(0, 11), st.integers(0, 400 * 24 * 3600))
+def test_times_of_an_axis_do_not_overlap(magnitude: float, after: int) -> None:
+    """From a second to a hundred years: some times, in order, inside the plot, with room between them."""
+    begin = DAY + timedelta(seconds=after)
+    length = timedelta(seconds=min(10**magnitude, 3e9))
+    drawn = timeline([Span("a", begin, None, "open")], Window(begin, begin + length))
+    texts = [one for one in ET.fromstring(drawn.svg).iter() if one.get("text-anchor") == "middle"][:-1]
+    edges = [(float(one.get("x", 0)), len(str(one.text)) * LETTER / 2) for one in texts]
+    assert edges
+    assert all(x - half + 0.1 >= LABEL and x + half - 0.1 <= WIDTH for x, half in edges)
+    assert all(x + half < later - far for (x, half), (later, far) in pairwise(edges))
+
+
 @given(st.floats(1e-6, 1e9))
 def test_an_axis_has_a_few_round_numbers(most: float) -> None:
     """From 0, at equal distances, none beyond the end, and the last one near it."""
@@ -179,3 +241,9 @@ def test_times_and_shares_as_people_write_them() -> None:
     assert moment(datetime(2026, 1, 5, 9, 0, 7, tzinfo=UTC)) == "2026-01-05 09:00:07"
     assert moment(date(2026, 1, 5)) == "2026-01-05"
     assert [share_text(value) for value in (0, 0.004, 0.0996, 0.5, 1)] == ["0 %", "0.4 %", "10 %", "50 %", "100 %"]
+
+
+def test_a_share_is_none_or_all_only_where_it_is() -> None:
+    """One failure of ten thousand calls is not `0.0 %`, and one success not `100 %`."""
+    shares = (0.0004, 0.00001, -0.0004, 0.9999, 0.9951)
+    assert [share_text(value) for value in shares] == ["0.04 %", "0.001 %", "-0.04 %", "99.9 %", "99.5 %"]

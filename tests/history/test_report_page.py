@@ -96,6 +96,14 @@ def test_every_key_is_at_every_moment_in_the_state_that_the_last_change_said(liv
             ]
 
 
+def test_no_state_is_claimed_before_the_first_record(lived: Lived) -> None:
+    """However early the chosen time begins: nobody knows what was before."""
+    first = min(naive(one["time"]) for one in lived.decisions) - timedelta(days=2)
+    with connect(lived.root, threads=2, filters=Filters(since=MIDDLE - timedelta(days=400))) as connection:
+        (began,) = connection.execute("SELECT min(began) FROM state_spans").fetchall()[0]
+    assert began > first
+
+
 def test_the_numbers_of_a_period_and_of_the_one_before(lived: Lived) -> None:
     """Each event counts in the period in which it happened."""
     with connect(lived.root, threads=2) as connection:

@@ -14,14 +14,27 @@ from hypothesis import strategies as st
 from recorded import told
 from refolded import compared, lenient, searched
 from story import Story
+from trustfold.cli.whatif_view import choice_in_words, search_as_json
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError
 from trustfold.history.filters import Filters
 from trustfold.history.whatif import grid as trying
-from trustfold.history.whatif.choice import LEAST, Trial, Weights, best, change, paired_95, recommended, split, weights
+from trustfold.history.whatif.choice import (
+    LEAST,
+    Trial,
+    Weights,
+    best,
+    change,
+    choose,
+    paired_95,
+    recommended,
+    split,
+    weights,
+)
 from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, patterns_of
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import _changed, toml_of
+from trustfold.history.whatif.search import Found, Judged, Wanted
 from trustfold.rules.rules import Ladder, Rules
 
 MINOR = "behaviour.repetitive_calls.minor"
@@ -321,6 +334,29 @@ def test_a_split_holds_out_a_share_of_each_kind_and_depends_on_nothing_else(
     assert (by.healthy | held.healthy, by.stuck | held.stuck) == (truth.healthy, truth.stuck)
     assert (len(held.healthy), len(held.stuck)) == (round(len(truth.healthy) * share), round(len(truth.stuck) * share))
     assert split(truth_from(sorted(healthy, reverse=True), sorted(stuck), CALLS), share, seed) == (by, held)
+
+
+def test_a_choice_that_sessions_held_out_refute_is_none() -> None:
+    """What catches every loop of the sessions it was chosen by, but only alarms in the others, is not recommended."""
+    truth = truth_from((f"h{number}" for number in range(200)), (f"s{number}" for number in range(200)), LABELS)
+    parts = split(truth, 0.3, seed=1)
+    weigh = weights(parts.by)
+    present = Trial({"x": 1}, True, 0, {}, dict.fromkeys(sorted(truth.stuck)[:100], 3))
+    lucky = Trial({"x": 2}, False, 0, dict.fromkeys(parts.held_out.healthy, 2), dict.fromkeys(parts.by.stuck, 2))
+    good = Trial({"x": 3}, False, 0, {}, dict.fromkeys(sorted(truth.stuck)[:150], 3))
+    chosen = choose([present, lucky, good], parts, weigh)
+    assert (chosen.trial, chosen.refuted, chosen.price) == (present, lucky, None)
+    known = Judged(truth, 0)
+    found = Found(
+        Alarm.PATTERN, [present, lucky], [Rules(), Rules()], known, parts, weigh, 0, None, None, chosen.refuted
+    )
+    assert "★ x=1: the rules in force; x=2 costs less" in choice_in_words(found)[0]
+    assert search_as_json(found, Wanted(["x=1,2"]))["refuted"] == {"x": 2}
+    chosen = choose([present, good], parts, weigh)
+    assert (chosen.trial, chosen.refuted) == (good, None)
+    assert chosen.price is not None
+    assert chosen.price.verdict == "better"
+    assert choose([good._replace(in_force=True), present._replace(in_force=False)], parts, weigh).price_by is None
 
 
 def test_too_few_sessions_choose_nothing_and_show_nothing() -> None:

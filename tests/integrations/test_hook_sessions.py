@@ -182,7 +182,7 @@ def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
 
 def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> None:
     """A nudge goes into the next answer that brings words to the model, once."""
-    claude.sessions["s", ""].hear(nudge("Read the error."))
+    claude.sessions["s", ""].deliver(nudge("Read the error."))
     assert claude.hook(base("MessageDisplay", message_id="m", delta="x", final=True)) == {}
     answer = claude.hook(bash("PreToolUse"))
     assert answer == {
@@ -194,7 +194,7 @@ def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> 
 def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
     """Claude Code is stopped at the end of the call, every further call is refused, and the user's word ends that."""
     claude.hook(bash("PreToolUse"))
-    claude.sessions["s", ""].hear(nudge("PAUSED: 6 equal calls", "pause"))
+    claude.sessions["s", ""].deliver(nudge("PAUSED: 6 equal calls", "pause"))
     stopped = claude.hook(bash("PostToolUse", tool_response={}))
     assert stopped == {"continue": False, "stopReason": "trustfold: PAUSED: 6 equal calls"}
     refused = claude.hook(bash("PreToolUse", 1))["hookSpecificOutput"]

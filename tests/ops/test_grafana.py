@@ -115,7 +115,7 @@ def test_thresholds_are_those_of_the_alerts() -> None:
         for step in panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", ())
         if step["value"] is not None
     ]
-    assert len(drawn) == 7
+    assert len(drawn) == 9
     assert set(drawn) <= alerting
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("program", "options"),
     [
-        ("bench", ["--only", "fold", "--quick", "--runs", "2", "--fold-events", "200"]),
+        ("bench", ["--only", "fold", "--quick", "--runs", "2", "--fold-events", "50"]),
         ("quality", ["--only", "checks", "--only", "outages", "--plants", "1"]),
     ],
     ids=["bench", "quality"],
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_short_run_reports_as_json(program: str, options: list[str], tmp_path: Path) -> None:
     """It exits with 0 and gives every figure that was asked for."""
     day = Story()
-    for _ in range(120):
+    for _ in range(40):
         day.works("search").works("translate").after(seconds=52)
     (tmp_path / "toy.ndjson.gz").write_bytes(gzip.compress(b"".join(value + b"\n" for _, value in day.records)))
     report = [str(tmp_path / "report.json")] if program == "bench" else []
@@ -44,5 +44,5 @@ def test_a_short_run_reports_as_json(program: str, options: list[str], tmp_path:
         assert {row["name"].partition("/")[0] for row in found["rows"]} == {options[1]}
     else:
         found = json.loads(done.stdout)["shipped"]
-        assert found["checks"]["toy"]["calls"] == 240
+        assert found["checks"]["toy"]["calls"] == 80
         assert {outage["scope"] for outage in found["outages"]} == {"key", "service"}, "the tools have one key each"

@@ -87,11 +87,11 @@ def test_wheel_carries_types_and_licence(wheel: Path) -> None:
 
 
 def test_base_install_is_small(wheel: Path) -> None:
-    """Without an extra, five libraries are needed; Kafka, DuckDB and servers are a choice."""
+    """Without an extra, six libraries are needed; Kafka, DuckDB and servers are a choice."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))).decode()
     base = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, flags=re.MULTILINE)
-    assert sorted(base) == ["click", "msgspec", "orjson", "rapidfuzz", "rich"]
+    assert sorted(base) == ["click", "msgspec", "orjson", "rapidfuzz", "rich", "urllib3"]
 
 
 def test_wheel_runs_without_the_sources(installed: Path) -> None:

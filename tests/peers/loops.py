@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
-from trustfold.projections.session import watch
-from trustfold.projections.session.context import Sighting
+from trustfold.projections.session import dispatch
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
+from trustfold.projections.session.records import Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.decisions import NudgeIssued
@@ -103,7 +103,7 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
     seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
-    watch.conclude([], watch.SessionContext(state, world.session, rules, emit, [found]))
+    dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
         world.topology._pass_on(output, world.outputs)
 
@@ -448,7 +448,7 @@ class Behaviour(Thresholds):
         steps = trial.rules.behaviour.repetitive_calls
         trial.calls.take({"ev": "tool_started", "tool": "t", "args": {"a": 1}, "times": steps.severe})
         for told in trial.world.decisions("nudge.issued"):
-            inbox.take(msgspec.convert(told, NudgeIssued))
+            inbox.deliver(msgspec.convert(told, NudgeIssued))
         paused = inbox.paused
         inbox.resume()
         return {name: paused if name in _UNATTENDED else inbox.paused for name in asked}

@@ -158,7 +158,8 @@ def test_every_field_of_a_decision_is_filled(kind: type[msgspec.Struct], filled:
     """By a scenario of the use cases, or by one of those above."""
     tag = str(kind.__struct_config__.tag)
     wanted = fields_of(kind) - (ENVELOPE if issubclass(kind, DecisionBase) else set())
-    assert wanted - filled[tag] == UNFILLED.get(tag, set())
+    missing = wanted - filled[tag]
+    assert missing == UNFILLED.get(tag, set()), f"no story here or in tests/support/scenarios.py fills {tag}: {missing}"
 
 
 @pytest.mark.parametrize("kind", STATE_KINDS)

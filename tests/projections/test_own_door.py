@@ -17,7 +17,8 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.topology import STAGES, make_processor
 from trustfold.rules.rules import BehaviourRules, BreakerRules, EscalationPatch, GuaranteeRules, Rules, TrustRules
-from trustfold.schemas.codec import EARLIEST, LATEST, decode_command, decode_decision, decode_event
+from trustfold.schemas.codec import decode_command, decode_decision, decode_event
+from trustfold.schemas.event_base import EARLIEST, LATEST
 from trustfold.schemas.fields import LARGEST_COUNT, MAX_NAME, MAX_SPAN_MS
 
 FAR_MS = int(datetime(2300, 1, 1, tzinfo=UTC).timestamp() * 1000)

@@ -79,7 +79,7 @@ def test_an_older_copy_of_a_store_is_told(tmp_path: Path) -> None:
         path.unlink()
     shutil.copy(tmp_path / "copy", store)
     ingest(store, range(20, 22))
-    with pytest.raises(ConfigError, match=r"holds more than .*an older copy"):
+    with pytest.raises(ConfigError, match=r"holds more records than .*an older copy"):
         record(store, root)
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trustfold.rules.base import plain
 from trustfold.rules.levels import NAMES, SETTINGS, Level, changed, check, layered, set_by, table
 from trustfold.rules.older_shapes import Misfit
-from trustfold.rules.overlay import plain
 from trustfold.rules.rules import EscalationPatch, Ladder, Policy, Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode

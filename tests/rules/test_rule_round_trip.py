@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
+from trustfold.rules.base import plain
 from trustfold.rules.behaviour import PLACEHOLDERS
-from trustfold.rules.overlay import plain
-from trustfold.rules.parser import Document, as_toml, fitted
+from trustfold.rules.parser import Document, as_toml, overlaid
 from trustfold.rules.rules import EscalationPatch, Ladder, Policy, QualityRules, Rules
 from trustfold.schemas.vocabulary import Pattern, PatternSeverity, Severity
 
@@ -85,7 +85,7 @@ def patches(kind: type[Struct]) -> st.SearchStrategy[dict[str, Any]]:
 @given(patches(Rules))
 def test_what_show_prints_loads_again_to_the_same_rules(patch: dict[str, Any]) -> None:
     """For any rules: as TOML, as TOML with every rule, and as JSON."""
-    rules = fitted(Rules(), patch)
+    rules = overlaid(Rules(), patch)
     assert loaded(as_toml(rules)) == rules
     assert loaded(as_toml(rules, everything=True)) == rules
     shown = {"files": ["r.toml"], "environment": {}, "rules": plain(rules)}

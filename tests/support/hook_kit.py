@@ -55,7 +55,7 @@ class Conversation:
         if hook is None:
             return {}
         session = self.session(hook)
-        self.events += [json.loads(one) for one in session.take(hook, self.now_ms)]
+        self.events += [json.loads(one) for one in session.handle(hook, self.now_ms)]
         answer = session.answer(hook, check, shadow=shadow)
         return {} if answer == Answer() else self.dialect.write(hook.event, answer)
 

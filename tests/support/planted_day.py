@@ -88,7 +88,7 @@ def _deploys(failing: float, first_id: int) -> list[Record]:
 
 
 def _demo() -> list[Record]:
-    day = files("trustfold.cli.scenarios").joinpath("bad_day.ndjson").read_bytes()
+    day = files("trustfold.cli").joinpath("demo.ndjson").read_bytes()
     return [("events", line) for line in day.splitlines()]
 
 

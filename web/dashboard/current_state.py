@@ -1,25 +1,40 @@
 """Current state in memory: public states, open patterns, the ranking of both, and the latest decisions.
 
-A source applies every record in commit order. Records are parsed only when the state is read, so a flood of records
-between two reads costs little.
+A source applies every record in commit order. Records are decoded when the state is read, or some thousands at a time,
+so a flood of records for the same keys costs little.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
-import orjson
-
+from ...errors import EventRejected
 from ...projections.topology import DECISION_TOPICS
+from ...schemas.codec import decode_decision
+from ...schemas.decisions import PatternCleared, PatternDetected
+from ...schemas.public_state import (
+    BreakerUpdated,
+    DecisionBase,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    TrustUpdated,
+)
+from ...schemas.vocabulary import PatternSeverity
 from ...streams.embedded.store_views import session_of
-from .ranking import Ranking, subject_of
+from .ranking import Ranking, StuckSession, subject_of
 
-Record = dict[str, Any]
+log = logging.getLogger(__name__)
 
 MAX_FEED = 200
 """Number of decisions kept for the live feed."""
+
+MAX_WAITING = 2_000
+"""Number of records after which they are decoded, even if nobody reads the state."""
 
 MAX_OPEN = 10_000
 """Maximum open patterns kept; the least recently updated are evicted first."""
@@ -34,18 +49,52 @@ class Change(NamedTuple):
     Attributes:
         topic: catalogue name, without prefix.
         key: record key.
-        value: the record; None for a tombstone.
+        value: the record, or a decision that has been decoded; None for a tombstone.
     """
 
     topic: str
     key: str
-    value: bytes | None
+    value: bytes | DecisionBase | None
+
+
+class Unreadable(Exception):
+    """A record is malformed, or of a kind that only a later version knows; the message says why."""
+
+
+def read_decision(value: bytes) -> DecisionBase:
+    """Decode a record of an output topic; unknown fields are ignored.
+
+    Raises:
+        Unreadable: it has no type of this version, a field is missing or wrong, or a time is not RFC 3339 with a zone.
+    """
+    try:
+        decision = decode_decision(value)
+    except EventRejected as rejected:
+        raise Unreadable(f"{rejected.path}: {rejected.message}") from rejected
+    for name in _TIMES:
+        if time := getattr(decision, name, None):
+            try:
+                zone = datetime.fromisoformat(time).utcoffset()
+            except ValueError:
+                zone = None
+            if zone is None:
+                raise Unreadable(f"$.{name}: {time[:40]!r} is not a time with a zone")
+    if not isinstance(decision, DecisionBase):
+        raise Unreadable("$.type: a dead letter is no decision")
+    return decision
+
+
+_TIMES = ("time", "since", "open_until", "recovery_at", "expires_at")
+"""Fields with times that pages compute with."""
 
 
 class Board:
     """States, open patterns and decisions; not thread-safe.
 
+    A record that cannot be read is logged and skipped: the state before it stays.
+
     Attributes:
+        skipped: number of records skipped so far.
         listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
         watched: topics with listeners, and the number of listeners.
@@ -55,18 +104,20 @@ class Board:
         """Start empty."""
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()
-        self._states: dict[str, Record] = {}
-        self._new: dict[str, bytes | None] = {}
-        self._feed: deque[bytes] = deque(maxlen=MAX_FEED)
-        self._behaviour: list[bytes] = []
-        self._open: dict[str, dict[tuple[str, str], Record]] = {}
-        self._moved: dict[str, bytes] = {}
+        self.skipped = 0
+        self._states: dict[str, PublicState] = {}
+        self._new: dict[str, bytes | DecisionBase | None] = {}
+        self._decided: list[Change] = []
+        self._feed: deque[DecisionBase] = deque(maxlen=MAX_FEED)
+        self._open: dict[str, dict[tuple[str, str], PatternDetected]] = {}
+        self._moved: dict[str, str] = {}
         self._ranking = Ranking()
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Apply records in order."""
         topics: Counter[str] = Counter()
-        for topic, key, value in changes:
+        for change in changes:
+            topic, key, value = change
             if topic == "state":
                 self._new[key] = value
                 topics["now"] += 1
@@ -74,18 +125,15 @@ class Board:
             elif topic == "events":  # appended by the engine itself: a call that was lost
                 topics[f"session:{key}"] += 1
             elif topic in DECISION_TOPICS and value is not None:
-                self._feed.append(value)
+                self._decided.append(change)
                 topics["feed"] += 1
-                if session := session_of(value):
-                    topics[f"session:{session}"] += 1
                 if topic == "nudges":
-                    self._behaviour.append(value)
                     topics["now"] += 1
-                elif topic in _MOVES:
-                    self._moved[_MOVES[topic] + key] = value
-                    if len(self._moved) > MAX_OPEN:
-                        del self._moved[next(iter(self._moved))]
-        self.tell(topics)
+                if session := session_of(value) if isinstance(value, bytes) else value.session_id:
+                    topics[f"session:{session}"] += 1
+        if len(self._decided) + len(self._new) > MAX_WAITING:
+            self._take(0)
+        self.notify(topics)
 
     def forget(self, topic: str) -> None:
         """Drop the state from records of a topic, and all latest decisions."""
@@ -100,15 +148,15 @@ class Board:
         elif topic == "state":
             self.apply([Change("state", key, None) for key in self._states])
 
-    def tell(self, topics: Mapping[str, int]) -> None:
+    def notify(self, topics: Mapping[str, int]) -> None:
         """Notify the listeners of changed topics."""
         if topics:
             for listener in self.listeners:
                 listener(topics)
 
     @property
-    def states(self) -> Mapping[str, Record]:
-        """Public records (`StateUpdated` on the wire) of every key that differs from its default, by record key."""
+    def states(self) -> Mapping[str, PublicState]:
+        """Public state of every key that differs from its default, by record key."""
         self._take(0)
         return self._states
 
@@ -118,66 +166,79 @@ class Board:
         self._ranking.ranked(now_ms)
         return self._ranking
 
-    def open_patterns(self) -> list[Record]:
+    def open_patterns(self) -> list[PatternDetected]:
         """Open patterns, as last detected."""
         self._take(0)
-        return [record for patterns in self._open.values() for record in patterns.values()]
+        return [pattern for patterns in self._open.values() for pattern in patterns.values()]
 
-    def feed(self, limit: int = 30) -> list[Record]:
-        """Latest decisions, newest first."""
-        return [orjson.loads(value) for value in list(self._feed)[: -limit - 1 : -1]]
+    def feed(self, limit: int = 30) -> list[DecisionBase]:
+        """Latest decisions, newest first, at most `limit`."""
+        self._take(0)
+        return list(self._feed)[: -limit - 1 : -1]
 
-    def moved_by(self, key: str) -> Record | None:
-        """Decision that caused the current state, by its key on the `state` topic; None if unknown."""
-        found = self._moved.get(key)
-        return orjson.loads(found) if found is not None else None
+    def moved_by(self, key: str) -> str:
+        """Id of the decision that caused the current state, by its key on the `state` topic; empty if unknown."""
+        self._take(0)
+        return self._moved.get(key, "")
+
+    def read(self, value: bytes) -> DecisionBase | None:
+        """Decode a record; None if it cannot be read, which is logged and counted."""
+        try:
+            return read_decision(value)
+        except Unreadable as fault:
+            self.skipped += 1
+            log.warning("a record was skipped: %s", fault)
+            return None
 
     def _take(self, now_ms: int) -> None:
-        """Parse new records."""
-        for key, value in self._new.items():
-            state = orjson.loads(value) if value is not None else None
-            if state is None:
+        """Decode the records that have come since."""
+        decided, self._decided = self._decided, []
+        latest = {_MOVES[one.topic] + one.key: at for at, one in enumerate(decided) if one.topic in _MOVES}
+        for at, (topic, key, value) in enumerate(decided):
+            moved = _MOVES.get(topic, "") + key
+            if topic != "nudges" and latest.get(moved) != at and at < len(decided) - MAX_FEED:
+                continue  # neither shown nor part of a state
+            decision = self.read(value) if isinstance(value, bytes) else value
+            if decision is None:
+                continue
+            self._feed.append(decision)
+            if isinstance(decision, PatternDetected | PatternCleared):
+                self._hear(decision, now_ms)
+            elif topic in _MOVES:
+                self._moved[moved] = decision.id
+                if len(self._moved) > MAX_OPEN:
+                    del self._moved[next(iter(self._moved))]
+        states, self._new = self._new, {}
+        for key, value in states.items():
+            state = self.read(value) if isinstance(value, bytes) else value
+            if isinstance(state, TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated):
+                self._states[key] = state
+            elif value is None:
                 self._states.pop(key, None)
                 self._moved.pop(key, None)
-            else:
-                self._states[key] = state
-            self._ranking.put(key, state, now_ms)
-        self._new.clear()
-        for value in self._behaviour:
-            self._hear(orjson.loads(value), now_ms)
-        self._behaviour.clear()
+            self._ranking.put(key, self._states.get(key), now_ms)
 
-    def _hear(self, decision: Record, now_ms: int) -> None:
+    def _hear(self, decision: PatternDetected | PatternCleared, now_ms: int) -> None:
         """Apply a decision about behaviour: a pattern opens, grows or ends."""
-        if decision["type"] not in {"pattern.detected", "pattern.cleared"}:
-            return
-        session, agent = str(decision.get("session_id", "")), str(decision.get("agent_id", ""))
-        key = f"stuck:{session}\x1f{agent}"
+        key = f"stuck:{decision.session_id or ''}\x1f{decision.agent_id or ''}"
         patterns = self._open.pop(key, {})
-        name = (str(decision["pattern"]), str(decision.get("fingerprint", "")))
+        name = (decision.pattern, decision.fingerprint or "")
         patterns.pop(name, None)
-        if decision["type"] == "pattern.detected":
+        if isinstance(decision, PatternDetected):
             patterns[name] = decision
         if patterns:
             self._open[key] = patterns
-        self._ranking.put(key, _stuck(session, agent, patterns) if patterns else None, now_ms)
+        self._ranking.put(key, _stuck(patterns) if patterns else None, now_ms)
         if len(self._open) > MAX_OPEN:
             oldest = next(iter(self._open))
             del self._open[oldest]
             self._ranking.put(oldest, None, now_ms)
 
 
-_SEVERITIES = ("minor", "moderate", "severe")
+_SEVERITIES = list(PatternSeverity)
 
 
-def _stuck(session: str, agent: str, patterns: Mapping[tuple[str, str], Record]) -> Record:
-    """Summary of a stuck session: its worst pattern, and the number of patterns."""
-    worst = max(patterns.values(), key=lambda one: (_SEVERITIES.index(one["severity"]), one["repetitions"]))
-    return worst | {
-        "kind": "stuck",
-        "key": session,
-        "agent": agent,
-        "since": worst["time"],
-        "time": max(str(one["time"]) for one in patterns.values()),
-        "patterns": len(patterns),
-    }
+def _stuck(patterns: Mapping[tuple[str, str], PatternDetected]) -> StuckSession:
+    """Summary of an agent's open patterns."""
+    worst = max(patterns.values(), key=lambda one: (_SEVERITIES.index(one.severity), one.repetitions))
+    return StuckSession(worst, len(patterns), max(one.time for one in patterns.values()))

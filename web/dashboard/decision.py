@@ -57,11 +57,14 @@ async def read_behind(source: Source, decision: Placed) -> Behind:
     if wanted_of(record) is not None and named:
         _add(found, await source.events_up_to(max(one.offset for one in named), limit=COUNTED_AGAIN))
     events = sorted(found.values(), key=lambda one: (one.offset or 1 << 62, one.record["time"]))
+    related = [one.record for one in await _related(source, decision)]
+    if not any(one["id"] == record["id"] for one in related):  # too old for the source: all related ones are newer
+        related.insert(0, record)
     return await run_in_threadpool(
         behind,
         record,
         [one.record for one in events],
-        [one.record for one in await _related(source, decision)],
+        related,
         basis=basis,
         rules=source.rules,
     )
@@ -82,7 +85,8 @@ async def _related(source: Source, decision: Placed) -> Sequence[Placed]:
         at = millis(record["time"])
         return await source.circuits(at - AROUND_MS, at + AROUND_MS)
     if record["type"] in {"trust.changed", "trust.recovery_pending"}:
-        return await source.decisions(before=decision.offset + RELATED // 2, limit=RELATED)
+        before = decision.offset + RELATED // 2 if decision.offset else None
+        return await source.decisions(before=before, limit=RELATED)
     return await source.decisions(session=str(record.get("session_id") or ""), limit=RELATED)
 
 

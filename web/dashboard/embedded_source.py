@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from ...errors import TrustfoldError
+from ...history.files import store_source
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...projections.emitter import Output
 from ...projections.session.state import SessionState
@@ -17,15 +18,14 @@ from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import Event
-from ...schemas.topics import TOPICS
 from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
+from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
-from .current_state import MAX_FEED, Board, Change, Record
-from .source import Freshness, Placed
-
-_COMMANDS = TOPICS["commands"].types
+from .current_state import MAX_FEED, Board, Change
+from .recorded_events import Recorded
+from .source import Freshness, Placed, Record, foreign_history, topic_of
 
 
 class EmbeddedSource:
@@ -40,6 +40,10 @@ class EmbeddedSource:
         self.board.apply(Change("state", key, value) for key, value in engine.states().items())
         self.board.apply(_changes(engine.views.latest(limit=MAX_FEED)))
         self._newest_ms = engine.views.newest_ms()
+        self._origin = store_source(engine.views.noted(STORE_ID), service.path)
+        self._recorded = Recorded(history) if history is not None else None
+        if self._recorded is not None:
+            service.ending.append(self._recorded.close)
         service.writer.heard.append(self._hear)
         service.writer.listeners.append(self._listen)
 
@@ -49,13 +53,25 @@ class EmbeddedSource:
         return f"store {self._service.path}"
 
     @property
+    def foreign(self) -> str:
+        """Why the history belongs to another store; empty if it matches."""
+        return foreign_history(self.history, self._origin)
+
+    @property
     def rules(self) -> Rules:
         """Rules in force."""
         return self._service.writer.engine.rules
 
+    @property
+    def _past(self) -> Recorded | None:
+        """Recorded history of this store, if any."""
+        return None if self.foreign else self._recorded
+
     def freshness(self) -> Freshness:
         """Age of the board's data."""
-        return Freshness(self._newest_ms, fault=self._service.writer.fault)
+        return Freshness(
+            self._newest_ms, fault=self._service.writer.fault, past=self.foreign or None, skipped=self.board.skipped
+        )
 
     async def sessions(self) -> list[SessionSummary]:
         """All sessions that have not ended."""
@@ -71,19 +87,26 @@ class EmbeddedSource:
         return [_placed(one) for one in await self._service.search("latest", before=before, limit=limit)]
 
     async def decision(self, decision_id: str) -> Placed | None:
-        """Decision with an id."""
+        """Decision with an id, from the store, or from the history if it is too old for the store."""
         found = await self._service.search("decision", decision_id)
-        return _decided(found) if found is not None else None
+        if found is not None:
+            return _decided(found)
+        return await past.decision(decision_id) if (past := self._past) is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
         """Changes of circuits within a time range, oldest first."""
         return [_decided(one) for one in await self._service.search("circuit_changes", since_ms, until_ms)]
 
     async def events(self, *, session: str, before: int | None = None, limit: int = 200) -> list[Placed]:
-        """Latest input events of a session, oldest first, followed by those that the engine appended."""
+        """Latest input events of a session, oldest first, followed by those that the engine appended.
+
+        The history has those before `before` that are too old for the store.
+        """
         found = await self._service.search("session_events", session, before=before, limit=limit)
         if before is None:
             found += await self._service.search("appended_events", session)
+        elif not found and (past := self._past) is not None:
+            return await past.events(session, before, limit)
         return [_happened(one) for one in found]
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
@@ -91,17 +114,19 @@ class EmbeddedSource:
         return [_happened(one) for one in await self._service.search("events_up_to", offset, limit=limit)]
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
-        """Input events of the given ids, oldest first."""
+        """Input events of the given ids, oldest first; the history has those that are too old for the store."""
         del session
-        return [_happened(one) for one in await self._service.search("events_of", ids)]
+        found = [_happened(one) for one in await self._service.search("events_of", ids)]
+        missing = set(ids) - {str(one.record["id"]) for one in found}
+        if missing and (past := self._past) is not None:
+            return [*await past.events_of(missing), *found]
+        return found
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Send orders and events; returns the decisions they caused."""
         caused: list[Record] = []
         for record in records:
-            value = encode(record)
-            topic = "commands" if orjson.loads(value)["type"] in _COMMANDS else "events"
-            receipt = await self._service.writer.submit(Request(topic, [value]))
+            receipt = await self._service.writer.submit(Request(topic_of(record), [encode(record)]))
             for output in receipt.outputs:
                 if output.value is None:
                     continue
@@ -117,7 +142,7 @@ class EmbeddedSource:
         watched = self.board.watched
         if any(topic.startswith("session:") for topic in watched):
             sessions = (session_of(value) for request in requests for value in request.values)
-            self.board.tell(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
+            self.board.notify(Counter(topic for one in sessions if (topic := f"session:{one}") in watched))
 
     def _listen(self, outputs: Sequence[Output]) -> None:
         self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)

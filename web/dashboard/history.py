@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from markupsafe import Markup
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,7 +27,7 @@ from ...history.queries import plain
 from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
 from .history_answers import Archive, Found, Unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
-from .render import Site, link, segment
+from .render import Site, link, positive, segment
 
 ROWS = 50
 MOST_ROWS = 10_000
@@ -66,10 +68,10 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Parse a query string; invalid numbers count as missing."""
-        rows = min(_whole(query.get("rows"), ROWS), MOST_ROWS)
+        rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
         return cls(
             Narrowing.of(query, now),
-            min(_whole(query.get("page"), 1), REACHED // rows),
+            min(positive(query.get("page")), REACHED // rows),
             rows,
             query.get("compare") == "1",
         )
@@ -177,9 +179,37 @@ def _cell(value: Any) -> Any:
     return f"'{found}" if isinstance(found, str) and found[:1] in {"=", "+", "-", "@", "\t", "\r"} else found
 
 
-def copied_sql(question: Question, rows: int) -> str:
-    """The query in the form that `trustfold sql` accepts."""
-    return question.sql.replace("$limit", str(rows))
+def copied_sql(question: Question, rows: int, **arguments: Any) -> str:
+    """Query of a question in the form that `trustfold sql` accepts: its parameters replaced by their values."""
+    values = {
+        name: "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+        for name, value in {"limit": rows, **arguments}.items()
+    }
+    return re.sub(r"\$(\w+)", lambda found: values.get(found[1], found[0]), question.sql)
+
+
+async def downloaded(
+    archive: Archive, wanted: str, questions: Sequence[Question], filters: Filters, **arguments: Any
+) -> Response:
+    """All rows of one of a page's questions as a file, at most `MOST_ROWS`.
+
+    Args:
+        archive: the history.
+        wanted: name of the question and format: `by-model.csv`.
+        questions: questions of the page.
+        filters: filters of the page.
+        arguments: values of further parameters of the queries.
+
+    Raises:
+        HTTPException: 404, the page has no such question.
+        TrustfoldError: as `Archive.ask`.
+    """
+    name, _, kind = wanted.rpartition(".")
+    found = next((one for one in questions if one.name == name), None)
+    if found is None or kind not in {"csv", "json"}:
+        known = ", ".join(one.name for one in questions)
+        raise HTTPException(404, f"This page has no rows {wanted!r}. There are: {known}, each as .csv or .json.")
+    return _file(name, kind, (await archive.ask(found, filters, MOST_ROWS, **arguments)).answer)
 
 
 def history_routes(site: Site) -> Sequence[Route]:
@@ -287,7 +317,3 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
         table=Markup(rows),  # noqa: S704 - all parts are escaped
         sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
     )  # fmt: skip
-
-
-def _whole(text: str | None, default: int) -> int:
-    return max(1, int(text)) if text and text.isdecimal() and len(text) < 7 else default

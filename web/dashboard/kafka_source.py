@@ -9,33 +9,33 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 import orjson
 from aiokafka.errors import KafkaError
 
 from ...errors import TrustfoldError
-from ...history.files import kafka_source, source_of
+from ...history.files import kafka_source
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
+from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
-from ...schemas.topics import TOPICS
+from ...schemas.public_state import DecisionBase
+from ...schemas.vocabulary import PatternSeverity
 from ...streams.kafka.access import LACKING, lacking
 from ...streams.kafka.feed import ALL, Feed, Followed
 from ...streams.kafka.lag import Standing, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
-from .current_state import Board, Change, Record
-from .source import Freshness, Placed
-
-if TYPE_CHECKING:
-    from .recorded_events import Recorded
+from .current_state import Board, Change
+from .recorded_events import Recorded
+from .source import Freshness, Placed, Record, foreign_history, topic_of
 
 log = logging.getLogger(__name__)
 
@@ -54,30 +54,13 @@ LOOK_S = 5.0
 PATIENCE_S = 10.0
 """Longest wait in seconds for an order to be acknowledged, and for events to be found."""
 
-_COMMANDS = TOPICS["commands"].types
-
-
-class _Told(msgspec.Struct, frozen=True):
-    """Fields of a decision used by the list of sessions; empty if missing."""
-
-    id: str = ""
-    session_id: str | None = None
-    type: str = ""
-    pattern: str | None = None
-    severity: str | None = None
-    workspace_id: str | None = None
-    user_id: str | None = None
-    model: str | None = None
-
 
 class _Kept(NamedTuple):
-    """Decision in memory with its lookup fields, decoded once on arrival."""
+    """Decision in memory with its sort key, as it came and decoded."""
 
     place: int
-    id: str
-    session: str
     value: bytes
-    told: _Told
+    decision: DecisionBase
 
 
 class KafkaSource:
@@ -89,7 +72,7 @@ class KafkaSource:
         self.history = history
         self.rules = rules or Rules()
         self._settings = settings
-        self._recorded = _recorded(history) if history is not None else None
+        self._recorded = Recorded(history) if history is not None else None
         self._kept: list[_Kept] = []
         self._newest_ms: int | None = None
         self._standing: Standing | None = None
@@ -109,14 +92,9 @@ class KafkaSource:
     @property
     def foreign(self) -> str:
         """Why the history belongs to other topics; empty if it matches, and before a broker has answered."""
-        if self.history is None or not self._feed.cluster_id:
+        if not self._feed.cluster_id:
             return ""
-        known, ours = source_of(self.history), kafka_source(self._feed.cluster_id, self._settings.topic_prefix)
-        if known in {"", ours}:
-            return ""
-        return (
-            f"{self.history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
-        )
+        return foreign_history(self.history, kafka_source(self._feed.cluster_id, self._settings.topic_prefix))
 
     @property
     def _past(self) -> Recorded | None:
@@ -142,7 +120,7 @@ class KafkaSource:
             fault = f"stale since {datetime.fromtimestamp(feed.lost_since, UTC):%H:%M:%S} UTC: {fault}"
         elif not fault and behind and standing is not None and standing.members == 0:
             fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
-        return Freshness(self._newest_ms, behind, fault, self.foreign or None)
+        return Freshness(self._newest_ms, behind, fault, self.foreign or None, self.board.skipped)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
@@ -150,11 +128,11 @@ class KafkaSource:
         found = {} if past is None else {one.session_id: one for one in await past.sessions()}
         told: dict[str, list[_Kept]] = {}
         for one in self._kept:
-            if one.session:
-                told.setdefault(one.session, []).append(one)
-        stuck: dict[str, list[Record]] = {}
-        for record in self.board.open_patterns():
-            stuck.setdefault(str(record["session_id"]), []).append(record)
+            if session := one.decision.session_id:
+                told.setdefault(session, []).append(one)
+        stuck: dict[str, list[PatternDetected]] = {}
+        for pattern in self.board.open_patterns():
+            stuck.setdefault(pattern.session_id or "", []).append(pattern)
         for session, decisions in told.items():
             found[session] = _summary(session, decisions, stuck.get(session, []), found.get(session))
         return list(found.values())
@@ -165,18 +143,16 @@ class KafkaSource:
         for one in reversed(self._kept):
             if len(found) >= limit:
                 break
-            if (not session or one.session == session) and (before is None or one.place < before):
+            if (not session or one.decision.session_id == session) and (before is None or one.place < before):
                 found.append(_placed(one))
         return found[::-1]
 
     async def decision(self, decision_id: str) -> Placed | None:
         """Decision with an id, from memory or the history."""
         for one in reversed(self._kept):
-            if one.id == decision_id:
+            if one.decision.id == decision_id:
                 return _placed(one)
-        past = self._past
-        recorded = await past.decision(decision_id) if past is not None else None
-        return Placed(0, recorded) if recorded is not None else None
+        return await past.decision(decision_id) if (past := self._past) is not None else None
 
     async def circuits(self, since_ms: int, until_ms: int) -> list[Placed]:
         """Changes of circuits in memory within a time range, oldest first."""
@@ -232,10 +208,9 @@ class KafkaSource:
         return None
 
     def _addressed(self, record: Command | Event) -> Sent:
-        value = encode(record)
-        if record.__struct_config__.tag in _COMMANDS:
-            return Sent(self._settings.topic("commands"), command_key(cast("Command", record)).encode(), value)
-        return Sent(self._settings.topic("events"), cast("Event", record).session_id.encode(), value)
+        topic = topic_of(record)
+        key = command_key(cast("Command", record)) if topic == "commands" else cast("Event", record).session_id
+        return Sent(self._settings.topic(topic), key.encode(), encode(record))
 
     # --- following ------------------------------------------------------------------------------------------------
 
@@ -244,10 +219,9 @@ class KafkaSource:
         for one in records:
             if one.topic == "state":
                 changes.append(Change(one.topic, one.key, one.value))
-            elif one.value is not None:
-                told = _told(one.value)
-                changes.append(Change(one.topic, one.key, one.value))
-                self._kept.append(_Kept(_place_of(one), told.id, told.session_id or "", one.value, told))
+            elif one.value is not None and (decision := self.board.read(one.value)) is not None:
+                changes.append(Change(one.topic, one.key, decision))
+                self._kept.append(_Kept(_place_of(one), one.value, decision))
         self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
         del self._kept[:-MAX_DECISIONS]
         self._seen(max(one.timestamp for one in records))
@@ -259,7 +233,7 @@ class KafkaSource:
             self._kept = [one for one in self._kept if _topic_of(one.place) != topic]
 
     def _turned(self) -> None:
-        self.board.tell({"now": 1})
+        self.board.notify({"now": 1})
 
     def _seen(self, at_ms: int) -> None:
         self._newest_ms = max(self._newest_ms or 0, at_ms) or None
@@ -293,7 +267,7 @@ class KafkaSource:
                 if written is not None and self._standing.ends[events] > written:
                     self._seen(time.time_ns() // 1_000_000)
                     # only the topic shows which sessions have new events; their pages poll it
-                    self.board.tell({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
+                    self.board.notify({topic: 1 for topic in self.board.watched if topic.startswith("session:")})
                 written = self._standing.ends[events]
             await asyncio.sleep(LOOK_S)
 
@@ -320,28 +294,22 @@ def _placed(kept: _Kept) -> Placed:
 
 
 def _summary(
-    session: str, told: Sequence[_Kept], stuck: Sequence[Record], recorded: SessionSummary | None
+    session: str, told: Sequence[_Kept], stuck: Sequence[PatternDetected], recorded: SessionSummary | None
 ) -> SessionSummary:
     """Summary of a session: its calls from the history, the rest from decisions."""
-    found = [one.told for one in told]
-    patterns = {(one.pattern, one.severity) for one in found if one.type == "pattern.detected"}
+    found = [one.decision for one in told]
+    patterns = {(one.pattern, one.severity) for one in found if isinstance(one, PatternDetected)}
     known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
     return known._replace(
         workspace=_last([one.workspace_id for one in found]) or known.workspace,
         user=_last([one.user_id for one in found]) or known.user,
-        model=_last([one.model for one in found]) or known.model,
+        model=_last([one.model for one in found if isinstance(one, PatternFields | NudgeIssued)]) or known.model,
         stuck=tuple(
-            Stuck(
-                str(one["pattern"]),
-                ("minor", "moderate", "severe").index(one["severity"]) + 1,
-                int(one["repetitions"]),
-                str(one.get("tool_name") or ""),
-                millis(one["time"]),
-            )
+            Stuck(one.pattern, _SEVERITIES.index(one.severity) + 1, one.repetitions, _tool_of(one), millis(one.time))
             for one in stuck
         ),
         patterns=max(len(patterns), known.patterns),
-        last_ms=max(told[-1].place >> 20, known.last_ms),
+        last_ms=max(*(millis(one.time) for one in found), known.last_ms),
     )
 
 
@@ -350,10 +318,12 @@ def _last(values: Sequence[str | None]) -> str:
     return next((value for value in reversed(values) if value), "")
 
 
-def _recorded(history: Path) -> Recorded:
-    from .recorded_events import Recorded  # noqa: PLC0415 - an extra
+_SEVERITIES = list(PatternSeverity)
 
-    return Recorded(history)
+
+def _tool_of(pattern: PatternDetected) -> str:
+    """Repeated tool; empty if there are none or several."""
+    return pattern.tool_sequence[0] if len(set(pattern.tool_sequence)) == 1 else ""
 
 
 class _About(msgspec.Struct):
@@ -362,7 +332,6 @@ class _About(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_About)
-_told_decoder = msgspec.json.Decoder(_Told)
 _PLACE = attrgetter("place")
 
 
@@ -372,15 +341,6 @@ def _about(value: bytes | None) -> _About:
         return _decoder.decode(value or b"{}")
     except msgspec.MsgspecError:
         return _About()
-
-
-def _told(value: bytes) -> _Told:
-    """Session fields of a decision; empty for foreign records."""
-    try:
-        return _told_decoder.decode(value)
-    except msgspec.MsgspecError:
-        about = _about(value)
-        return _Told(about.id, about.session_id)
 
 
 def _topic_of(place: int) -> str:

@@ -62,7 +62,7 @@ class Hub:
         """Publish the changes of a board."""
         self.stopping = False
         self._watched = board.watched
-        board.listeners.append(self.tell)
+        board.listeners.append(self.notify)
         self._boot = token_hex(4)
         self._last = 0
         self._handed_out = 0
@@ -75,7 +75,7 @@ class Hub:
         """Number of open streams."""
         return self._streams.total()
 
-    def tell(self, changes: Mapping[str, int]) -> None:
+    def notify(self, changes: Mapping[str, int]) -> None:
         """Add changed topics with their numbers of records; merged with the last change until a client sees it."""
         if self._last == self._handed_out:
             self._last += 1

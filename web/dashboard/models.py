@@ -16,7 +16,7 @@ from ...history.findings import finding, ratio
 from ...history.plots import FEW, share_text
 from ...history.reports import BY_NAME, Answer, Question
 from ...projections.tool.models import Z_95, wilson_bounds
-from .history import shown_figure, unanswered
+from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link
 
@@ -26,20 +26,24 @@ MOST_MODELS = 200
 _MODELS = Question(
     "every-model",
     "How does every model do?",
-    """WITH calls AS (
-        SELECT coalesce(model, 'unknown') AS model, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+    """WITH of_sessions AS MATERIALIZED (
+        SELECT coalesce(model, 'unknown') AS model, session_id, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
                count(*) FILTER (verdict <> 'neutral') AS judged,
                count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making
-        FROM tool_calls GROUP BY 1
+        FROM tool_calls GROUP BY 1, 2
+    ), calls AS (
+        SELECT model, sum(calls)::BIGINT AS calls, sum(failures)::BIGINT AS failures, sum(judged)::BIGINT AS judged, sum(own_making)::BIGINT AS own_making
+        FROM of_sessions GROUP BY model
+    ), detected AS MATERIALIZED (
+        SELECT coalesce(model, 'unknown') AS model, session_id, pattern, fingerprint, cleared_by, id FROM patterns
     ), stuck AS (
-        SELECT coalesce(model, 'unknown') AS model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
-        FROM patterns GROUP BY 1
+        SELECT model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
+        FROM detected GROUP BY model
     ), active AS (
-        SELECT model, count(*) AS sessions FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM tool_calls
-                                                 UNION SELECT coalesce(model, 'unknown'), session_id FROM patterns) GROUP BY 1
+        SELECT model, count(*) AS sessions FROM (SELECT model, session_id FROM of_sessions UNION SELECT model, session_id FROM detected) GROUP BY model
     ), told AS (
-        SELECT coalesce(p.model, 'unknown') AS model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
-        FROM nudges n JOIN patterns p ON n.pattern_id = p.id WHERE n.delivered GROUP BY 1
+        SELECT p.model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
+        FROM nudges n JOIN detected p ON n.pattern_id = p.id WHERE n.delivered GROUP BY p.model
     )
     SELECT model, coalesce(calls, 0) AS calls, coalesce(failures, 0) AS failures, coalesce(judged, 0) AS judged, coalesce(own_making, 0) AS own_making,
            coalesce(sessions, 0) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,
@@ -50,13 +54,13 @@ _MODELS = Question(
 
 
 class Measured(NamedTuple):
-    """A share with its counts and its interval.
+    """Share with its counts and its 95 % interval.
 
     Attributes:
-        text: in words: `40 % (4/10)`, `3/4`, or empty where nothing was measured.
-        interval: in words; empty where there is too little for a claim.
-        value: None where there is too little for a claim.
-        url: what stands behind it.
+        text: `40 % (4/10)`; below `FEW` trials `3/4`; empty without trials.
+        interval: as text; empty below `FEW` trials.
+        value: the share, 0 to 1; None below `FEW` trials.
+        url: page of the records behind it.
     """
 
     text: str
@@ -66,15 +70,20 @@ class Measured(NamedTuple):
 
 
 class ModelLine(NamedTuple):
-    """A model.
+    """Row of the table of models.
 
     Attributes:
-        failed: calls that failed.
-        own: failures that the model caused by what it sent, of its failures.
-        stuck: sessions that were stuck.
-        per_thousand: patterns per 1,000 calls; None below the minimum of calls.
-        patterns: how many those are.
-        nudged: nudges that helped.
+        model: its name.
+        url: this page, filtered by the model.
+        calls: number of calls.
+        sessions: number of sessions.
+        failed: share of its calls that failed.
+        own: share of its failures that its own input caused.
+        stuck: share of its sessions that were stuck.
+        per_thousand: patterns per 1,000 calls; None below `FEW` calls.
+        patterns: number of patterns.
+        patterns_url: page of these.
+        nudged: share of judged nudges that helped.
     """
 
     model: str
@@ -91,7 +100,7 @@ class ModelLine(NamedTuple):
 
 
 def measured(hits: int, trials: int, url: str) -> Measured:
-    """A share; below `FEW` trials only its counts."""
+    """Share of hits among trials; below `FEW` trials only its counts."""
     if trials < FEW:
         return Measured(f"{hits}/{trials}" if trials else "", "", None, url)
     low, high = wilson_bounds(hits, trials, Z_95)
@@ -99,7 +108,7 @@ def measured(hits: int, trials: int, url: str) -> Measured:
 
 
 def model_lines(answer: Answer, narrowing: Narrowing, sort: str) -> list[ModelLine]:
-    """Models, sorted; what is no claim comes last."""
+    """Rows sorted by a name in `SORTS`; shares of too few trials come last."""
     every = [_line(row, narrowing) for row in objects(answer)]
     return sorted(every, key=lambda one: (*_ORDER[sort](one), one.model))
 
@@ -138,15 +147,17 @@ _ORDER: dict[str, Any] = {
 
 
 def model_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
+    """Route of this page."""
     archive = site.archive
 
     async def models(request: Request) -> Response:
-        """All models."""
+        """Render the page."""
         narrowing = Narrowing.of(request.query_params, site.clock())
         sort = request.query_params.get("sort", "")
         sort = sort if sort in SORTS else SORTS[0]
         try:
+            if wanted := request.query_params.get("download"):
+                return await downloaded(archive, wanted, [_MODELS], narrowing.filters)
             every, cells, stuck, nudges = await asyncio.gather(
                 archive.ask(_MODELS, narrowing.filters, MOST_MODELS),
                 *(archive.ask(BY_NAME[name], narrowing.filters, 400) for name in ("models", "patterns", "nudges")),
@@ -160,6 +171,7 @@ def model_routes(site: Site) -> Sequence[Route]:
         return site.render(
             request, "models.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=model_lines(every.answer, narrowing, sort),
             cut=every.answer.left_out, sort=sort, sorts=SORTS, pictures=pictures, few=FEW, found_at=every.at,
+            sql=copied_sql(_MODELS, MOST_ROWS),
         )  # fmt: skip
 
     return [Route("/models", models)]

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,36 +23,38 @@ from ...schemas.decision_text import (
     counted,
     failures_words,
     line_of,
+    measured_failures,
+    place_of,
     plain,
     recovery_words,
     times,
 )
+from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
-from .ranking import TROUBLE, WORDS, Place, Ranking
-from .render import Site, segment
-
-State = Mapping[str, Any]
+from .ranking import TROUBLE, WORDS, Place, Ranked, Ranking, StuckSession
+from .render import Site, page_within, positive, segment, sentence
 
 PAGE_ROWS = 50
 TOOL_ROWS = 15
 FEED_ROWS = 20
 
 MAX_REASON = 300
-"""Characters of a reason on this page; the page of the decision has all of it."""
+"""Maximum characters of a reason on this page; the page of the decision shows all of it."""
 
 SPARK_MS = 3_600_000
-"""Span of the small pictures of failures: an hour."""
+"""Time range of the sparklines, in milliseconds: an hour."""
 
 
 class Asked(NamedTuple):
-    """What the query string asks for.
+    """Parsed query string; invalid values count as missing.
 
     Attributes:
-        state: a word of the ranking, `needed` (everything that needs a person) or `all`.
-        workspace: only there; empty: everywhere.
-        text: only keys that hold it.
-        page: of the list, from 1.
+        state: a word of the ranking, `needed` (all words of `TROUBLE`) or `all`.
+        workspace: workspace to show; empty: all.
+        text: text that the keys contain; empty: any.
+        page: page of the list, from 1.
     """
 
     state: str = "needed"
@@ -61,46 +64,46 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
-        """Read a query string; what is wrong in it counts as not asked."""
-        state, page = query.get("state", "needed"), query.get("page", "1")
+        """Parse a query string."""
+        state = query.get("state", "needed")
         return cls(
             state if state in {*WORDS, "all"} else "needed",
             query.get("workspace", ""),
             query.get("q", "").strip(),
-            max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+            positive(query.get("page")),
         )
 
     @property
     def words(self) -> Sequence[str]:
-        """The words asked for; they stand together in the ranking."""
+        """Words of the ranking that are shown; they are adjacent in it."""
         if self.state == "needed":
             return TROUBLE
         return WORDS[:-1] if self.state == "all" else (self.state,)
 
-    def takes(self, place: Place) -> bool:
-        """Whether a place matches workspace and text, whatever its word."""
+    def matches(self, place: Place) -> bool:
+        """True if a place has the workspace and the text; its word does not count."""
         return self.workspace in {"", place.workspace} and (
             not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
         )
 
 
 class Row(NamedTuple):
-    """A key or a session in words.
+    """Row of the list: a key or a stuck session.
 
     Attributes:
-        id: of its element on the page.
-        word: for shape and colour; one of `WORDS`.
-        text: what is said beside the shape.
-        title: the key, or the session.
-        url: page of it.
+        id: id of its element on the page.
+        word: one of `WORDS`; gives shape and colour.
+        text: text beside the shape.
+        title: key, or session id.
+        url: page of the key or session.
         where: workspace, or user.
-        reason: in one sentence.
-        why_url: page of the decision behind it; empty where that is not known.
-        value: what was counted, beside its threshold.
-        since: when it began, RFC 3339.
-        onward: what comes next by itself.
-        orders: names of `ORDERS`, the one that resolves it first.
-        about: fields that the orders carry.
+        reason: reason of the state, one sentence.
+        why_url: page of the decision that caused the state; empty if unknown.
+        value: count beside its threshold: `3/5`.
+        since: start of the state, RFC 3339.
+        onward: next change without intervention.
+        orders: names in `ORDERS`, the one that resolves it first.
+        about: hidden fields of the form that sends the orders.
     """
 
     id: str
@@ -119,12 +122,16 @@ class Row(NamedTuple):
 
 
 class ToolRow(NamedTuple):
-    """A tool and how it does.
+    """Row of the table of tools.
 
     Attributes:
-        ticks: places of its latest counted failures on a line of an hour, 0 to 100.
-        failures: how many those are.
-        keys: how many of its keys, circuits and scores are away from their default.
+        word: word of its worst key; gives shape and colour.
+        name: tool or service.
+        url: its page.
+        where: workspace.
+        failures: counted failures in the last hour.
+        ticks: positions of these on the sparkline: 0 an hour ago, 100 now.
+        keys: number of its keys, circuits and scores that differ from their default.
     """
 
     word: str
@@ -137,7 +144,7 @@ class ToolRow(NamedTuple):
 
 
 class FeedLine(NamedTuple):
-    """A decision in words."""
+    """Decision of the feed: its text, its page, and the page of its session."""
 
     time: str
     line: Line
@@ -147,14 +154,20 @@ class FeedLine(NamedTuple):
 
 
 class NowPage(NamedTuple):
-    """All that the page shows.
+    """Content of the page.
 
     Attributes:
-        counts: how many places have each word, worst first; of the asked workspace and text.
-        total: rows on all pages of the list.
-        empty: why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not arrive
-            (`fault`); else empty.
-        measured: how many tools there are, in words.
+        asked: query string.
+        rows: this page of the list.
+        counts: words and their numbers of places, worst first, filtered by workspace and text.
+        total: number of rows on all pages of the list.
+        page, last: number of this page and of the last one, from 1.
+        tools: tools, the worst first, at most `TOOL_ROWS`.
+        feed: latest decisions, newest first.
+        workspaces: names of all workspaces, for completion.
+        empty: reason why there are no rows: `nothing` was recorded, nothing `matches`, all is `well`, or data does not
+            arrive (`fault`); empty if there are rows.
+        measured: number of tools, as text.
     """
 
     asked: Asked
@@ -171,31 +184,30 @@ class NowPage(NamedTuple):
 
 
 def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = None) -> NowPage:
-    """The page for what is asked."""
+    """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     ranked = ranking.ranked(now_ms)
     if asked.workspace or asked.text:
-        ranked = [place for place in ranked if asked.takes(place)]
+        ranked = [place for place in ranked if asked.matches(place)]
         counts = Counter(place.word for place in ranked)
     else:
         counts = ranking.counts
     words = asked.words
     begin = sum(counts[word] for word in WORDS[: WORDS.index(words[0])])
     total = sum(counts[word] for word in words)
-    last = max(1, -(-total // PAGE_ROWS))
-    page = min(asked.page, last)
+    page, last = page_within(asked.page, total, PAGE_ROWS)
     first = begin + (page - 1) * PAGE_ROWS
     shown = ranked[first : min(first + PAGE_ROWS, begin + total)]
     return NowPage(
         asked,
-        [row_of(place, ranking.record(place.key), board, now) for place in shown],
+        [row_of(place, ranking.state(place.key), board, now) for place in shown],
         [(word, counts[word]) for word in WORDS if counts[word]],
         total,
         page,
         last,
         tools_by_health(ranked, ranking, now_ms),
-        [feed_line(one) for one in board.feed() if asked.workspace in {"", one.get("workspace_id", "")}][:FEED_ROWS],
+        [feed_line(one) for one in board.feed() if asked.workspace in {"", one.workspace_id}][:FEED_ROWS],
         sorted({workspace for workspace, _ in ranking.tools if not workspace.startswith("user:") and workspace})[:200],
         _empty(ranking, asked, bool(total), fault),
         counted(len(ranking.tools), "tool"),
@@ -212,97 +224,98 @@ def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> st
     return "well" if asked == Asked() else "matches"
 
 
-def row_of(place: Place, record: State, board: Board, now: datetime) -> Row:
-    """A place in words."""
-    kind = str(record["kind"])
-    reason, value, onward, text = _IN_WORDS[kind](record, place.word, now)
-    moved = board.moved_by(place.key) if kind in {"trust", "breaker"} else record if kind == "stuck" else None
-    workspace = str(record.get("workspace_id", ""))
-    about = {"key": str(record["key"]), "workspace": workspace}
-    if kind == "stuck":
-        about["about"] = str(record["id"])
-        url = f"/sessions/{segment(str(record['key']))}"
+def row_of(place: Place, state: Ranked, board: Board, now: datetime) -> Row:
+    """Row of a key or session."""
+    if isinstance(state, StuckSession):
+        title, began, why = state.worst.session_id or "", state.worst.time, state.worst.id
+        url, where = f"/sessions/{segment(title)}", state.worst.workspace_id or ""
+        about = {"key": title, "workspace": where, "about": state.worst.id}
     else:
-        url = key_url(str(record["key"]), workspace)
+        title, began, why = state.key, getattr(state, "since", None) or state.time, board.moved_by(place.key)
+        url, where = key_url(title, state.workspace_id or ""), place_of(state)
+        about = {"key": title, "workspace": state.workspace_id or ""}
+    said = _described(state, place.word, now)
     return Row(
         row_id(place.key),
         place.word,
-        text,
-        str(record["key"]),
+        said.text,
+        title,
         url,
-        f"user {record['user_id']}" if record.get("scope") == "user" else workspace,
-        reason if len(reason) <= MAX_REASON else reason[:MAX_REASON] + " …",
-        f"/decisions/{segment(str(moved['id']))}" if moved is not None else "",
-        value,
-        str(record.get("since") or record["time"]),
-        onward,
-        orders_for(record),
+        where,
+        said.reason if len(said.reason) <= MAX_REASON else said.reason[:MAX_REASON] + " …",
+        f"/decisions/{segment(why)}" if why else "",
+        said.value,
+        began,
+        said.onward,
+        orders_for(state),
         about,
     )
 
 
 def row_id(key: str) -> str:
-    """Id of a row's element; the same however the row changes."""
+    """Id of a row's element, which depends on its key alone."""
     return f"row{blake2b(key.encode(), digest_size=6).hexdigest()}"
 
 
 def key_url(key: str, workspace: str = "") -> str:
-    """Page of a key."""
+    """URL of a key's page."""
     return f"/tools/{segment(key)}" + (f"?{urlencode({'workspace': workspace})}" if workspace else "")
 
 
-Words = tuple[str, str, str, str]
-"""Reason, value, what comes next, text beside the shape."""
+class _Description(NamedTuple):
+    """Texts of a row: the badge, the reason, the count beside its threshold, and what comes next by itself."""
+
+    text: str
+    reason: str
+    value: str = ""
+    onward: str = ""
 
 
-def _trust(record: State, word: str, now: datetime) -> Words:
-    onward = recovery_words(record, now)
-    reason = str(record.get("reason") or "")
-    del word
-    if record.get("recovery_pending"):
+def _described(state: Ranked, word: str, now: datetime) -> _Description:
+    match state:
+        case TrustUpdated():
+            return _trust(state, now)
+        case BreakerUpdated():
+            return _circuit(state, word, now)
+        case QualityUpdated():
+            tags = ", ".join(state.tags)
+            reason = f"{counted(int(state.failures or 0), 'counted failure')}{': ' if tags else ''}{tags}"
+            value = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
+            return _Description(f"quality {word}", sentence(reason), value)
+        case StuckSession():
+            return _stuck(state)
+    return _Description(word, "")
+
+
+def _trust(state: TrustUpdated, now: datetime) -> _Description:
+    reason, onward = state.reason or "", recovery_words(state, now)
+    if state.recovery_pending:
         reason, onward = "has earned its trust back and waits for an operator", ""
     # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-    value = "" if record["state"] == "blocked" else failures_words(record)
-    return _sentence(reason), value, onward, plain(str(record["state"]))
+    value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+    return _Description(plain(state.state), sentence(reason), value, onward)
 
 
-def _breaker(record: State, word: str, now: datetime) -> Words:
-    mode = record.get("mode") or "enforce"
-    measured = record.get("measured") or 0
-    value = f"{round((record.get('failure_rate') or 0) * measured)}/{measured}" if measured else ""
-    text = {"disable": "disabled", "disabled": "disabled", "observe": "observed only"}.get(str(mode), f"circuit {word}")
-    if record["state"] == "forced_open":
+def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
+    text = {BreakerMode.DISABLED: "disabled", BreakerMode.OBSERVE: "observed only"}.get(
+        state.mode or BreakerMode.ENFORCE, f"circuit {word}"
+    )
+    if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _sentence(circuit_state_reason(record)), value, circuit_next(record, now), text
+    return _Description(text, sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now))
 
 
-def _quality(record: State, word: str, now: datetime) -> Words:
-    del now
-    score, whole = record.get("score") or 0.0, record.get("registered_score") or 0.0
-    tags = ", ".join(record.get("tags") or ())
-    failed = counted(int(record.get("failures") or 0), "counted failure")
-    return _sentence(f"{failed}{': ' if tags else ''}{tags}"), f"{score:.2f} of {whole:.2f}", "", f"quality {word}"
-
-
-def _stuck(record: State, word: str, now: datetime) -> Words:
-    del word, now
-    tools = ", ".join(dict.fromkeys(record.get("tool_sequence") or ()))
-    more = record["patterns"] - 1
-    reason = f"{plain(str(record['pattern']))}{': ' if tools else ''}{tools}"
-    reason += f", and {counted(more, 'other pattern')}" if more else ""
-    reason += f" (agent {record['agent']})" if record.get("agent") else ""
-    return _sentence(reason), times(record["repetitions"]), "", f"stuck, {record['severity']}"
-
-
-_IN_WORDS = {"trust": _trust, "breaker": _breaker, "quality": _quality, "stuck": _stuck}
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+def _stuck(state: StuckSession) -> _Description:
+    worst = state.worst
+    tools = ", ".join(dict.fromkeys(worst.tool_sequence))
+    reason = f"{plain(worst.pattern)}{': ' if tools else ''}{tools}"
+    reason += f", and {counted(state.patterns - 1, 'other pattern')}" if state.patterns > 1 else ""
+    reason += f" (agent {worst.agent_id})" if worst.agent_id else ""
+    return _Description(f"stuck, {worst.severity}", sentence(reason), times(worst.repetitions))
 
 
 def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> list[ToolRow]:
-    """The tools that do worst, each by its worst key."""
+    """Tools sorted by their worst key, at most `TOOL_ROWS`."""
     worst: dict[tuple[str, str], Place] = {}
     for place in ranked:
         if place.word != "stuck" and not place.key.startswith("stuck:"):
@@ -310,45 +323,38 @@ def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> l
             if len(worst) == TOOL_ROWS:
                 break
     return [
-        _tool_row(place, ranking.record(place.key), ranking.tools[place.workspace, place.tool], now_ms)
+        _tool_row(place, ranking.state(place.key), ranking.tools[place.workspace, place.tool], now_ms)
         for place in islice(worst.values(), TOOL_ROWS)
     ]
 
 
-def _tool_row(place: Place, record: State, keys: int, now_ms: int) -> ToolRow:
-    history = [millis(one) for one in record.get("failure_history") or ()]
+def _tool_row(place: Place, state: Ranked, keys: int, now_ms: int) -> ToolRow:
+    history = [millis(one) for one in state.failure_history] if isinstance(state, TrustUpdated) else []
     ticks = tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS)
-    return ToolRow(
-        place.word,
-        place.tool,
-        key_url(place.tool, str(record.get("workspace_id", ""))),
-        place.workspace,
-        len(ticks),
-        ticks,
-        keys,
-    )
+    workspace = "" if isinstance(state, StuckSession) else state.workspace_id or ""
+    return ToolRow(place.word, place.tool, key_url(place.tool, workspace), place.workspace, len(ticks), ticks, keys)
 
 
-def feed_line(decision: State) -> FeedLine:
-    """A decision in words, with the pages it leads to."""
-    session = str(decision.get("session_id") or "")
-    line = line_of(decision)
+def feed_line(decision: DecisionBase) -> FeedLine:
+    """Line of the feed for a decision."""
+    session = decision.session_id or ""
+    line = line_of(msgspec.to_builtins(decision))
     if len(line.why) > MAX_REASON:
         line = line._replace(why=line.why[:MAX_REASON] + " …")
     return FeedLine(
-        str(decision["time"]),
+        decision.time,
         line,
-        f"/decisions/{segment(str(decision['id']))}",
+        f"/decisions/{segment(decision.id)}",
         session,
         f"/sessions/{segment(session)}" if session else "",
     )
 
 
 def now_routes(site: Site) -> Sequence[Route]:
-    """Path of this page."""
+    """Route of this page."""
 
     async def now(request: Request) -> Response:
-        """What needs a person, first."""
+        """Render the page."""
         asked = Asked.of(request.query_params)
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
         needed = sum(count for word, count in page.counts if word in TROUBLE)

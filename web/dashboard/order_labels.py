@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-State = Mapping[str, Any]
+from ...schemas.public_state import BreakerUpdated, QualityUpdated, TrustUpdated
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
+from .ranking import Ranked, StuckSession
 
 
 class OrderWords(NamedTuple):
@@ -47,29 +48,27 @@ ORDERS: dict[str, OrderWords] = {
 }  # fmt: skip
 
 
-def orders_for(state: State) -> tuple[str, ...]:
+_OF_TRUST: dict[TrustState, tuple[str, ...]] = {
+    TrustState.BLOCKED: ("reset",),
+    TrustState.REMOVED: ("restore",),
+    TrustState.ESCALATED: ("approve", "recover", "reset"),
+    TrustState.RECOVERING: ("recover", "approve"),
+}
+
+
+def orders_for(state: Ranked) -> tuple[str, ...]:
     """Names in `ORDERS` of the orders available for a state; the one that resolves it first."""
-    if state.get("scope") == "user":
+    if isinstance(state, StuckSession):
+        return ("false-alarm",)
+    if state.scope == "user":
         return ()
-    match state["kind"], state.get("state"):
-        case "stuck", _:
-            return ("false-alarm",)
-        case "trust", "blocked":
-            return ("reset",)
-        case "trust", "removed":
-            return ("restore",)
-        case "trust", "escalated":
-            return ("approve", "recover", "reset")
-        case "trust", "recovering":
-            return ("recover", "approve")
-        case "trust", _:
-            return ("reset",) if state.get("failures") else ()
-        case "breaker", "closed":
-            return ("open",) if (state.get("mode") or "enforce") == "enforce" else ("close",)
-        case "breaker", "forced_open":
-            return ("close",)
-        case "breaker", _:
-            return ("close", "open")
-        case "quality", _:
-            return ("quality",) if (state.get("score") or 0) < (state.get("registered_score") or 0) else ()
+    match state:
+        case TrustUpdated():
+            return _OF_TRUST.get(state.state, ("reset",) if state.failures else ())
+        case BreakerUpdated(state=BreakerState.CLOSED):
+            return ("open",) if state.mode in {None, BreakerMode.ENFORCE} else ("close",)
+        case BreakerUpdated():
+            return ("close",) if state.state is BreakerState.FORCED_OPEN else ("close", "open")
+        case QualityUpdated():
+            return ("quality",) if (state.score or 0) < (state.registered_score or 0) else ()
     return ()

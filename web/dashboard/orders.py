@@ -5,7 +5,7 @@ Each form has a unique number from which its command ids are derived, so sending
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,12 +31,11 @@ from ...schemas.commands import (
 from ...schemas.decision_text import Line, Tone, line_of
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
+from ...schemas.public_state import BreakerUpdated, PublicState
 from ...streams.embedded.sign_in import Role
-from .forms import own_path, read_form
 from .order_labels import ORDERS
 from .render import Site
-
-State = Mapping[str, Any]
+from .sign_in import own_path, read_form
 
 NO_ORDERS = (
     "Orders take the operator's token. Sign in with it, or give the order at the command line: `trustfold status` "
@@ -68,7 +67,7 @@ class Given(NamedTuple):
     reason: str = ""
 
 
-def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Command | Event]:
+def records_for(given: Given, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
     """What to send for an order.
 
     Raises:
@@ -103,16 +102,14 @@ def records_for(given: Given, states: Sequence[State], at: datetime) -> list[Com
         return [
             QualityRestore(**{name: value for name, value in envelope("").items() if name != "key"}, tool=given.key)
         ]
-    about = [one for one in held(states, workspace) if is_meant(str(one["key"]), given.key)]
+    about = [one for one in held(states, workspace) if is_meant(one.key, given.key)]
     if not about:
         raise TrustfoldError(f"nothing is held against {given.key} any more")
     subjects = trust_subjects(about, given.key)
     commands: list[Command | Event] = [_OF_TRUST[given.order](**envelope(name, where)) for where, name in subjects]
     if given.order == "reset":
         commands += [
-            BreakerClose(**envelope(str(one["key"]), one.get("workspace_id")))
-            for one in about
-            if one["kind"] == "breaker"
+            BreakerClose(**envelope(one.key, one.workspace_id)) for one in about if isinstance(one, BreakerUpdated)
         ]
     return commands
 
@@ -143,7 +140,7 @@ def order_routes(site: Site) -> Sequence[Route]:
         if given.order not in ORDERS or not given.key or not given.number.isalnum():
             return _said(request, 400, "This order cannot be read; reload the page and try again.")
         try:
-            records = records_for(given, list(site.source.board.states.values()), datetime.now(UTC))
+            records = records_for(given, site.source.board.states.values(), datetime.now(UTC))
             decisions = await site.source.send(records)
         except TrustfoldError as fault:
             return _said(request, 409, f"Not done: {fault}")

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...history.sessions.timeline import millis
 from ...projections.calls.keys import tool_of_key
-
-Record = Mapping[str, Any]
+from ...schemas.decisions import PatternDetected
+from ...schemas.public_state import BreakerUpdated, ModelUpdated, PublicState, QualityUpdated, TrustUpdated
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 
 WORDS = ("blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering", "ok", "handled")
 """Words of places, worst first. `handled`: a person has dealt with it; shown only on request."""
@@ -31,6 +32,24 @@ STUCK_MS = 3_600_000
 """Milliseconds after the last news of a pattern in which its session still counts as stuck."""
 
 FOR_EVER = 1 << 62
+
+
+class StuckSession(NamedTuple):
+    """Agent of a session with open patterns.
+
+    Attributes:
+        worst: its most severe pattern; of equal severity the one with the most repetitions.
+        patterns: number of its open patterns.
+        time: time of the newest detection, RFC 3339.
+    """
+
+    worst: PatternDetected
+    patterns: int
+    time: str
+
+
+Ranked = PublicState | StuckSession
+"""What has a place in the ranking."""
 
 
 class Place(NamedTuple):
@@ -55,18 +74,24 @@ class Place(NamedTuple):
     until: int = FOR_EVER
 
 
-def place_of(key: str, record: Record, now_ms: int) -> Place | None:
-    """Place of a record; None for records that are not ranked, such as a model's profile."""
-    kind = record["kind"]
-    if kind == "model":
+def place_of(key: str, state: Ranked, now_ms: int) -> Place | None:
+    """Place of a key or session; None for a model's profile, which is not ranked."""
+    if isinstance(state, ModelUpdated):
         return None
-    word, until = _KINDS[kind](record, now_ms)
-    changed = millis(record.get("since") or record["time"])
-    workspace = (
-        f"user:{record.get('user_id')}" if record.get("scope") == "user" else str(record.get("workspace_id", ""))
-    )
-    tool = str(record["key"])
-    return Place(RANK[word], -changed, key, word, workspace, tool if kind == "stuck" else subject_of(tool), until)
+    if isinstance(state, StuckSession):
+        until = millis(state.time) + STUCK_MS
+        word, until = ("stuck", until) if until > now_ms else ("handled", FOR_EVER)
+        began, where = state.worst.time, state.worst.workspace_id or ""
+        return Place(RANK[word], -millis(began), key, word, where, state.worst.session_id or "", until)
+    until, since = FOR_EVER, state.time
+    if isinstance(state, TrustUpdated):
+        word, since = _trust(state), state.since or since
+    elif isinstance(state, BreakerUpdated):
+        (word, until), since = _circuit(state, now_ms), state.since or since
+    else:
+        word = _quality(state)
+    where = f"user:{state.user_id}" if state.scope == "user" else state.workspace_id or ""
+    return Place(RANK[word], -millis(since), key, word, where, subject_of(state.key), until)
 
 
 def subject_of(key: str) -> str:
@@ -74,37 +99,31 @@ def subject_of(key: str) -> str:
     return key.removeprefix("tool:") if key.startswith("tool:") else tool_of_key(key)
 
 
-def _trust(record: Record, _now_ms: int) -> tuple[str, int]:
-    state = str(record["state"])
-    if state == "removed":
-        return "handled", FOR_EVER
-    if state == "recovering":
-        return ("escalated" if record.get("recovery_pending") else "recovering"), FOR_EVER
-    return (state if state in {"blocked", "escalated"} else "ok"), FOR_EVER
+def _trust(state: TrustUpdated) -> str:
+    match state.state:
+        case TrustState.REMOVED:
+            return "handled"
+        case TrustState.RECOVERING:
+            return "escalated" if state.recovery_pending else "recovering"
+        case TrustState.BLOCKED | TrustState.ESCALATED:
+            return str(state.state)
+    return "ok"
 
 
-def _breaker(record: Record, now_ms: int) -> tuple[str, int]:
-    state = str(record["state"])
-    if (record.get("mode") or "enforce") != "enforce" or state == "forced_open":
+def _circuit(state: BreakerUpdated, now_ms: int) -> tuple[str, int]:
+    """Word of a circuit, and milliseconds since 1970 until which it holds."""
+    if state.mode not in {None, BreakerMode.ENFORCE} or state.state is BreakerState.FORCED_OPEN:
         return "handled", FOR_EVER
-    if state == "open":
-        until = millis(record["open_until"]) if record.get("open_until") else FOR_EVER
+    if state.state is BreakerState.OPEN:
+        until = millis(state.open_until) if state.open_until else FOR_EVER
         return ("open", until) if until > now_ms else ("half-open", FOR_EVER)
-    return ("half-open" if state == "half_open" else "ok"), FOR_EVER
+    return ("half-open" if state.state is BreakerState.HALF_OPEN else "ok"), FOR_EVER
 
 
-def _quality(record: Record, _now_ms: int) -> tuple[str, int]:
-    score, whole = record.get("score"), record.get("registered_score")
+def _quality(state: QualityUpdated) -> str:
+    score, whole = state.score, state.registered_score
     low = score is not None and whole is not None and score < whole / 2
-    return ("degraded" if low or record.get("tags") else "ok"), FOR_EVER
-
-
-def _stuck(record: Record, now_ms: int) -> tuple[str, int]:
-    until = millis(record["time"]) + STUCK_MS
-    return ("stuck", until) if until > now_ms else ("handled", FOR_EVER)
-
-
-_KINDS = {"trust": _trust, "breaker": _breaker, "quality": _quality, "stuck": _stuck}
+    return "degraded" if low or state.tags else "ok"
 
 
 class Ranking:
@@ -121,29 +140,29 @@ class Ranking:
         self.tools: Counter[tuple[str, str]] = Counter()
         self._ranked: list[Place] = []
         self._places: dict[str, Place] = {}
-        self._records: dict[str, Record] = {}
+        self._states: dict[str, Ranked] = {}
         self._due: list[tuple[int, str]] = []
 
-    def put(self, key: str, record: Record | None, now_ms: int) -> None:
-        """Set the place of a key by its newest record; None removes it."""
-        place = place_of(key, record, now_ms) if record is not None else None
+    def put(self, key: str, state: Ranked | None, now_ms: int) -> None:
+        """Set the place of a key by its newest state; None removes it."""
+        place = place_of(key, state, now_ms) if state is not None else None
         known = self._places.get(key)
         if known is not None:
-            if known == place:
-                self._records[key] = record or {}
+            if known == place and state is not None:
+                self._states[key] = state
                 return
             del self._ranked[bisect_left(self._ranked, known)]
             del self._places[key]
-            del self._records[key]
+            del self._states[key]
             self.counts[known.word] -= 1
             self.tools[known.workspace, known.tool] -= 1
             if not self.tools[known.workspace, known.tool]:
                 del self.tools[known.workspace, known.tool]
-        if place is None or record is None:
+        if place is None or state is None:
             return
         insort(self._ranked, place)
         self._places[key] = place
-        self._records[key] = record
+        self._states[key] = state
         self.counts[place.word] += 1
         self.tools[place.workspace, place.tool] += 1
         if place.until < FOR_EVER:
@@ -153,10 +172,10 @@ class Ranking:
         """All places as they are at a time, worst first. Not to be changed, and valid until the next `put`."""
         while self._due and self._due[0][0] <= now_ms:
             _, key = heappop(self._due)
-            if (record := self._records.get(key)) is not None:
-                self.put(key, record, now_ms)
+            if (state := self._states.get(key)) is not None:
+                self.put(key, state, now_ms)
         return self._ranked
 
-    def record(self, key: str) -> Record:
-        """The newest record of a key that has a place."""
-        return self._records[key]
+    def state(self, key: str) -> Ranked:
+        """The newest state of a key that has a place."""
+        return self._states[key]

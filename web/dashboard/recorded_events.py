@@ -10,18 +10,19 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import orjson
 
 from ...errors import TrustfoldError
-from ...history.catalogue import connect
-from ...history.files import source_of
+from ...history.files import APPENDED_PARTITION, source_of
 from ...history.sessions.ranking import SessionSummary
 from ...projections.topology import DECISION_TOPICS
 from .history_answers import Unanswered, limited
 from .source import Placed
+
+if TYPE_CHECKING:
+    import duckdb
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +52,18 @@ class _Catalogue(local):
 
 
 class Recorded:
-    """A directory that `trustfold record` fills from Kafka; where it holds nothing of it, nothing is found.
+    """Recorded history of a source, read in threads; nothing is found where it is empty, unreadable or names no source.
 
-    Offsets are those of the topics' partitions.
+    Offsets are those of the source: of the partitions of its topics, or of the log of its store. The caller checks that
+    the history is the source's own (`source.foreign_history`).
     """
 
     def __init__(self, root: Path, *, limit_s: float = LIMIT_S) -> None:
-        """Look there when somebody asks.
+        """Prepare; files are read by the first query.
 
         Args:
-            root: directory of Parquet files.
-            limit_s: seconds after which a query is given up.
+            root: directory of Parquet files, which need not exist yet.
+            limit_s: seconds after which a query is cancelled.
         """
         self._root = root
         self._listed: list[SessionSummary] = []
@@ -121,8 +123,8 @@ class Recorded:
         """Latest input events of a session in front of an offset, oldest first."""
         rows = await self._ask(
             'SELECT "offset", record FROM recorded_events WHERE session_id = ? AND "offset" < ? AND record IS NOT NULL'
-            ' ORDER BY "offset" DESC LIMIT ?',
-            [session, before if before is not None else 1 << 62, limit],
+            ' AND "partition" <> ? ORDER BY "offset" DESC LIMIT ?',
+            [session, before if before is not None else 1 << 62, APPENDED_PARTITION, limit],
         )
         return [Placed(offset, orjson.loads(record)) for offset, record in rows[::-1]]
 
@@ -138,14 +140,14 @@ class Recorded:
         )
         return [Placed(offset, orjson.loads(record)) for _, offset, record in sorted(rows, key=lambda row: row[:2])]
 
-    async def decision(self, decision_id: str) -> dict[str, Any] | None:
-        """The decision of an id."""
+    async def decision(self, decision_id: str) -> Placed | None:
+        """Decision with an id, with the offset 0: it precedes all that the source itself still holds."""
         rows = await self._ask(
             " UNION ALL ".join(f"SELECT record FROM recorded_{topic} WHERE id = $1" for topic in DECISION_TOPICS)  # noqa: S608 - our own words
             + " LIMIT 1",
             [decision_id],
         )
-        return orjson.loads(rows[0][0]) if rows else None
+        return Placed(0, orjson.loads(rows[0][0])) if rows else None
 
     def close(self) -> None:
         """End; queries under way are given up."""
@@ -157,11 +159,17 @@ class Recorded:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._rows, question, values)
 
     def _rows(self, question: str, values: Sequence[Any]) -> list[Any]:
+        if not source_of(self._root):
+            return []
+        try:
+            import duckdb  # noqa: PLC0415 - the history is an extra
+
+            from ...history.catalogue import connect  # noqa: PLC0415 - likewise
+        except ImportError:
+            return []
         own = self._catalogue
         try:
             if own.connection is None:
-                if not source_of(self._root).startswith("kafka "):
-                    return []
                 own.connection = connect(self._root, threads=1, keep_metadata=True)
             self._running.add(own.connection)
             try:

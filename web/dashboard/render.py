@@ -144,6 +144,8 @@ def environment() -> Environment:
         took=took,
         nth=nth,
         digest=digest,
+        prose=prose,
+        sentence=sentence,
     )
     return made
 
@@ -158,6 +160,17 @@ def _shown(value: object) -> object:
 def raw(value: str) -> Markup:
     """Escaped text for the value of a form field, otherwise unchanged, so that it is sent back as it was."""
     return escape(value)
+
+
+def positive(text: str | None, default: int = 1) -> int:
+    """Number of a query string, at least 1 and at most six digits; the default for anything else."""
+    return max(1, int(text)) if text and text.isdecimal() and len(text) < 7 else default
+
+
+def page_within(page: int, total: int, rows: int) -> tuple[int, int]:
+    """Number of the page to show, which is `page` or the last one, and of the last one."""
+    last = max(1, -(-total // rows))
+    return min(page, last), last
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------
@@ -215,8 +228,8 @@ def span(seconds: float) -> str:
 
 
 def took(seconds: float) -> str:
-    """How long a call took: `3 ms`, `0.4 s`, `12.3 s`, then as `span`."""
-    if seconds < 0.1:
+    """How long a call took: `3 ms`, `400 ms`, `12.3 s`, then as `span`."""
+    if -1 < seconds < 0.9995:
         return f"{round(seconds * 1000)} ms"
     return f"{seconds:.1f} s" if seconds < 60 else span(seconds)
 
@@ -235,6 +248,20 @@ def number(value: float, digits: int = 3) -> str:
 def digest(fields: Mapping[str, str]) -> str:
     """Short digest of some fields; equal fields give the same digest."""
     return blake2b("\x1f".join(fields.values()).encode(), digest_size=6).hexdigest()
+
+
+def sentence(text: str) -> str:
+    """A text with a capital first letter and a mark at its end."""
+    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", "!", "?")) else ".")
+
+
+def prose(text: str) -> Markup:
+    """A text with its parts between backticks, which are commands or names, as `<code>`."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without a partner
+        return escape(visible(text))
+    code = Markup("<code>{}</code>")
+    return Markup().join(code.format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def segment(text: str) -> str:

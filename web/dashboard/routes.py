@@ -24,7 +24,7 @@ ErrorPage = Callable[[Request, HTTPException], Response | None]
 def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
     """Routes for a Starlette application, to be added behind all others.
 
-    `Access` (streams/embedded/roles.py) must stand in front: it leaves in `request.state.role` who asks.
+    `Access` (streams/embedded/roles.py) must run before them: it sets `request.state.role`.
     """
     pages: list[Route] = [
         *now.now_routes(site),
@@ -38,17 +38,17 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
         *sign_in.sign_in_routes(site),
     ]
     for page in pages:
-        page.app = Guarded(request_response(_told(page.endpoint, site)))
+        page.app = Guarded(request_response(_with_errors(page.endpoint, site)))
     others = [Route("/live", partial(live, hub=site.hub)), Route("/static/{name}", static_file)]
     for other in others:
         other.app = Guarded(other.app)
     return [*pages, *others]
 
 
-def _told(answer: Answer, site: Site) -> Answer:
+def _with_errors(answer: Answer, site: Site) -> Answer:
     """Wrap a page: errors become an error page, and live updates start at the state before rendering."""
 
-    async def told(request: Request) -> Response:
+    async def answered(request: Request) -> Response:
         request.state.mark = site.hub.mark  # before any read, so that later changes are notified
         try:
             return await answer(request)
@@ -62,11 +62,11 @@ def _told(answer: Answer, site: Site) -> Answer:
             return Response(orjson.dumps({"error": text}), status, media_type="application/json")
         return site.render(request, "message.html", status=status, title="This cannot be shown", text=text, back="/")
 
-    return told
+    return answered
 
 
 def error_page(site: Site) -> ErrorPage:
-    """Answers of the server to what it cannot do, as pages for browsers; None for programs, which get JSON."""
+    """Function that renders an error of the server as a page; it returns None for programs, which get JSON."""
 
     def page(request: Request, error: HTTPException) -> Response | None:
         path = request.url.path

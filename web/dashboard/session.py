@@ -41,21 +41,21 @@ MAX_EVENTS = 50_000
 """Latest events of a session that are read."""
 
 NEWS = 500
-"""Latest events that are read of a session whose older ones are known."""
+"""Number of latest events read of a session whose earlier events are cached."""
 
 MAX_DECISIONS = 10_000
 
 KEPT = 8
-"""Sessions whose timelines are kept until something new happens in them: pages of one are turned, and fetched live."""
+"""Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again."""
 
 AT_ONCE = 2
-"""Sessions that are looked for in the recorded history at a time; others go on meanwhile."""
+"""Number of sessions read from the recorded history at a time."""
 
 PAYLOAD_CHARS = 4096
 """Characters of arguments and of a result that are shown unless all are asked for."""
 
 MEMBERS = 20
-"""Calls of repeats that are listed one by one."""
+"""Maximum calls of a repetition that are listed individually."""
 
 SHAPES = {Message: "message", Call: "call", Repeats: "repeats", Decision: "decision", Note: "note"}
 
@@ -90,15 +90,15 @@ NAMES = {
 
 
 class Asked(NamedTuple):
-    """What the query string asks for.
+    """Parsed query string; invalid values count as missing.
 
     Attributes:
-        kinds: of items; empty: all.
-        only_errors: failures, and decisions that something went wrong.
-        upto: where the page ends; None: at the end.
-        at: id of an event or decision that the page must hold; what is opened, if nothing else.
-        open: ids of calls and messages whose payload is shown.
-        all: of these, the one that is shown whole.
+        kinds: kinds of items to show; empty: all.
+        only_errors: True to show only failures, and decisions about failures.
+        upto: number of the item at which the page ends; None: the last one.
+        at: id of an event or decision that the page must contain; by default the first of `open`.
+        open: ids of calls and messages whose payload is shown, at most ten.
+        all: id in `open` whose payload is shown without a limit.
     """
 
     kinds: frozenset[Kind] = frozenset()
@@ -110,7 +110,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, request: Request) -> Asked:
-        """Read a query string; what is wrong in it counts as not asked."""
+        """Parse a query string."""
         query = request.query_params
         upto = query.get("upto", "")
         return cls(
@@ -124,12 +124,12 @@ class Asked(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """What an event carries, in words of its publisher.
+    """Content of a field of an event.
 
     Attributes:
-        title: arguments, result, error, text.
-        text: at most `PAYLOAD_CHARS` of it, unless all was asked for.
-        size: characters of the whole.
+        title: name of the field: arguments, result, error, text.
+        text: content, at most `PAYLOAD_CHARS` characters unless all of it was requested.
+        size: number of characters of the whole content.
     """
 
     title: str
@@ -138,13 +138,14 @@ class Payload(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An item and all that its row shows.
+    """Row of the timeline.
 
     Attributes:
-        shape: which kind of row it is.
-        line: of a decision: its words.
-        payloads: where they are asked for.
-        ways: to the next failure and decision.
+        item: item of the timeline.
+        shape: kind of row, of `SHAPES`.
+        line: text of a decision; None for other items.
+        payloads: contents of its events; None unless requested.
+        ways: ids of the next failure and of the next decision.
     """
 
     item: Item
@@ -198,7 +199,7 @@ class Shelf:
         if places and kept.last < places[0] and len(places) == NEWS:
             events = await self._source.events(session=session_id, limit=MAX_EVENTS)
             kept.left_out = len(events) >= MAX_EVENTS
-        if not events and self._source.history is not None:
+        if not events and self._source.history is not None and not self._source.foreign:
             async with self._of_history:
                 return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
         decided = await self._source.decisions(session=session_id, limit=1)
@@ -212,26 +213,26 @@ class Shelf:
             decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
         new = [one.record for one in events if not one.offset or one.offset > kept.last]
 
-        def tell() -> Timeline:
+        def build() -> Timeline:
             kept.telling.hear(new)
             return kept.telling.timeline(
                 [Decided(one.record, one.arrived_ms) for one in decisions], left_out=kept.left_out
             )
 
-        kept.told = await run_in_threadpool(tell)
+        kept.told = await run_in_threadpool(build)
         kept.last, kept.stand = max([kept.last, *places]), stand
         return kept.told
 
 
 def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
-    """A session that is no longer in the log, out of the recorded history."""
-    from ...history.catalogue import connect  # noqa: PLC0415 - DuckDB comes with an extra of its own
-    from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
-
+    """Timeline of a session from the recorded history; without items if it is unknown there."""
     try:
+        from ...history.catalogue import connect  # noqa: PLC0415 - the history is an extra
+        from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
+
         with connect(root, threads=1) as connection, limited(connection):
             return recorded_session(connection, session_id, rules)
-    except ConfigError:
+    except (ConfigError, ImportError):
         return timeline(session_id, (), rules=rules)  # nothing is recorded yet
 
 
@@ -251,7 +252,7 @@ def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, .
 
 
 async def payloads_of(source: Source, session_id: str, part: Part, asked: Asked) -> dict[str, tuple[Payload, ...]]:
-    """What the opened items of a page carry, by their ids."""
+    """Contents of the events of a page's opened items, by item id."""
     found: dict[str, tuple[Payload, ...]] = {}
     for item in part.items:
         opened = next((one for one in asked.open if holds(item, one)), None)
@@ -288,11 +289,11 @@ def session_url(session_id: str, event: str = "") -> str:
 
 
 def session_routes(site: Site) -> Sequence[Route]:
-    """Paths of this page: for people, and for programs as one document."""
+    """Routes of this page, as HTML and as JSON."""
     shelf = Shelf(site.source)
 
     async def session(request: Request) -> Response:
-        """One session as a timeline."""
+        """Render the page."""
         session_id, asked = request.path_params["id"], Asked.of(request)
         whole = await shelf.timeline(session_id)
         if not whole.items:
@@ -317,7 +318,7 @@ def session_routes(site: Site) -> Sequence[Route]:
         )
 
     async def document(request: Request) -> Response:
-        """The same for programs, whole."""
+        """Return the whole timeline as JSON."""
         whole = await shelf.timeline(request.path_params["id"])
         return Response(orjson.dumps(timeline_document(whole)), media_type="application/json")
 

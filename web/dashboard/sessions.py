@@ -9,32 +9,34 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...history.findings import ratio
+from ...history.plots import share_text
 from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import Z_95, wilson_bounds
-from ...schemas.decision_text import plain
+from ...schemas.decision_text import counted, plain
 from ...security.untrusted import visible
-from .render import Site, segment
+from .render import Site, page_within, positive, segment
 from .source import Placed
 
 PAGE_ROWS = 50
 
 LOOKED_AT = 6
-"""Latest events of a session among which its last call is looked for."""
+"""Number of latest events of a session that are searched for its last call."""
 
 MAX_LAST = 160
-"""Characters of what a session did last."""
+"""Maximum characters of a session's last action."""
 
 
 class Asked(NamedTuple):
-    """What the query string asks for.
+    """Parsed query string; invalid values count as missing.
 
     Attributes:
-        state: `stuck`: only those that are stuck now; empty: all.
-        workspace: only there; empty: everywhere.
-        model: only this one; empty: all.
-        text: only ids that hold it.
-        page: from 1.
+        state: `stuck` to show only sessions that are stuck now; empty: all.
+        workspace: workspace to show; empty: all.
+        model: model to show; empty: all.
+        text: text that the ids contain; empty: any.
+        page: page of the list, from 1.
     """
 
     state: str = ""
@@ -45,25 +47,26 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
-        """Read a query string; what is wrong in it counts as not asked."""
-        page = query.get("page", "1")
+        """Parse a query string."""
         return cls(
             "stuck" if query.get("state") == "stuck" else "",
             query.get("workspace", ""),
             query.get("model", ""),
             query.get("q", "").strip(),
-            max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+            positive(query.get("page")),
         )
 
 
 class Row(NamedTuple):
-    """A session in words.
+    """Row of the list.
 
     Attributes:
-        stuck: it is stuck now.
-        reason: why it is where it is in the list.
-        share: failed calls, with the interval in which the share lies (95 %).
-        last: what it did last.
+        summary: the session.
+        url: its page.
+        stuck: True if it is stuck now.
+        reason: reason of its place in the list.
+        share: failure rate with its counts and its 95 % interval.
+        last: its last action.
     """
 
     summary: SessionSummary
@@ -75,7 +78,7 @@ class Row(NamedTuple):
 
 
 class SessionsPage(NamedTuple):
-    """All that the page shows."""
+    """Content of the page; `of` counts all sessions, `total` those that match, `stuck` those that are stuck now."""
 
     asked: Asked
     rows: Sequence[Row]
@@ -89,7 +92,7 @@ class SessionsPage(NamedTuple):
 
 
 def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int) -> SessionsPage:
-    """The page for what is asked, without what each session did last."""
+    """Content of the page for a query string, without the last action of each session."""
     taken = [
         one
         for one in sessions
@@ -98,8 +101,7 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
         and asked.text.lower() in one.session_id.lower()
         and (not asked.state or one.stuck_now(now_ms))
     ]
-    last = max(1, -(-len(taken) // PAGE_ROWS))
-    page = min(asked.page, last)
+    page, last = page_within(asked.page, len(taken), PAGE_ROWS)
     shown = ranked(taken, now_ms)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
     return SessionsPage(
         asked,
@@ -115,32 +117,32 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
 
 
 def _names(given: Iterable[str]) -> list[str]:
-    """Names to choose from; what cannot be shown as it is must be typed."""
+    """Names for completion, sorted, at most 200; names with invisible characters are left out."""
     return sorted({one for one in given if one and visible(one) == one})[:200]
 
 
 def row_of(one: SessionSummary, now_ms: int) -> Row:
-    """A session in words."""
+    """Row of a session."""
     worst, stuck = one.worst, one.stuck_now(now_ms)
     reason = ""
     if worst is not None:
         tool = f": {worst.tool}" if worst.tool else ""
         reason = f"{plain(worst.pattern)}{tool} ×{worst.times}" + ("" if stuck else ", and was left so")
     elif one.patterns:
-        reason = f"{one.patterns} steps of patterns, all over"
+        reason = f"{counted(one.patterns, 'pattern report')}, all over"
     return Row(one, f"/sessions/{segment(one.session_id)}", stuck, reason, _share(one))
 
 
 def _share(one: SessionSummary) -> str:
-    """`40 % (4/10), 17–69 %`; empty without a call that says anything."""
+    """Failure rate and its 95 % interval: `40 % (4/10), 17 % to 69 %`; empty without calls that succeeded or failed."""
     if not one.judged:
         return ""
     low, high = wilson_bounds(one.failed, one.judged, Z_95)
-    return f"{one.failed / one.judged:.0%} ({one.failed}/{one.judged}), {low:.0%}–{high:.0%}"
+    return f"{ratio(one.failed, one.judged)}, {share_text(low)} to {share_text(high)}"
 
 
 def last_words(events: Sequence[Placed]) -> str:
-    """What a session did last: its latest call, or what it was told or said."""
+    """Last action of a session: its latest call, else its latest message; empty if neither is known."""
     calls = calls_of(one.record for one in events)
     if calls:
         return shortened(f"{calls[-1].tool} {calls[-1].summary} {calls[-1].verdict}", MAX_LAST)
@@ -153,18 +155,18 @@ def last_words(events: Sequence[Placed]) -> str:
 
 
 def sessions_routes(site: Site) -> Sequence[Route]:
-    """Path of this page."""
+    """Route of this page."""
 
     async def sessions(request: Request) -> Response:
-        """Every session, those to look at first on top."""
+        """Render the page."""
         now_ms = round(site.clock().timestamp() * 1000)
         page = sessions_page(await site.source.sessions(), Asked.of(request.query_params), now_ms)
         rows = [
             row._replace(last=last_words(await site.source.events(session=row.summary.session_id, limit=LOOKED_AT)))
             for row in page.rows
         ]
-        return site.render(
-            request, "sessions.html", found=page._replace(rows=rows), recorded=site.source.history is not None
-        )
+        past = site.source.history
+        recorded = past is not None and past.is_dir() and not site.source.foreign
+        return site.render(request, "sessions.html", found=page._replace(rows=rows), recorded=recorded)
 
     return [Route("/sessions", sessions)]

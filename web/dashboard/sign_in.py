@@ -1,18 +1,24 @@
-"""Sign-in with a token, which sets a cookie, and sign-out."""
+"""Sign-in with a token, which sets a cookie, sign-out, and the check that a form comes from a page of this server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hmac import compare_digest
 from math import ceil
+from urllib.parse import parse_qsl
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...schemas.decision_text import counted
-from ...streams.embedded.sign_in import SIGNED_IN_S, cookie_name
-from .forms import own_path, read_form
+from ...streams.embedded.request_bodies import read_body
+from ...streams.embedded.sign_in import SIGNED_IN_S, SignIns, cookie_name
 from .render import Site
+
+MAX_FORM_BYTES = 16 * 1024
+MAX_FIELDS = 40
 
 
 def sign_in_routes(site: Site) -> Sequence[Route]:
@@ -62,3 +68,34 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
         Route("/sign-in", sign_in, methods=["POST"]),
         Route("/sign-out", sign_out, methods=["POST"]),
     ]
+
+
+async def read_form(request: Request, sign_ins: SignIns) -> dict[str, str]:
+    """Fields of a form sent by one of this server's pages; for repeated names the last value.
+
+    Raises:
+        HTTPException: 400 not a form, 403 from another site, 413 too large.
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise HTTPException(403, "this form was sent by a page of another site; use the page of this server")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(400, "send a form, as the pages of this server do")
+    body = await read_body(request)
+    if len(body) > MAX_FORM_BYTES:
+        raise HTTPException(413, f"a form has at most {MAX_FORM_BYTES >> 10} KiB")
+    try:
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise HTTPException(400, f"the form cannot be read: {error}") from error
+    cookie = request.cookies.get(cookie_name(request.headers.get("host", "")), "")
+    if not compare_digest(fields.get("form_token", "").encode(), sign_ins.form_token(cookie).encode()):
+        raise HTTPException(
+            403, "this page is out of date (the server was restarted, or you signed in elsewhere); reload it"
+        )
+    return fields
+
+
+def own_path(path: str) -> str:
+    """A path on this server, to prevent open redirects: two slashes of either kind would lead to another host."""
+    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if safe else "/"

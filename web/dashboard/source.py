@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
+from ...schemas.topics import TOPICS
 from .current_state import Board
 
 Record = dict[str, Any]
@@ -39,12 +41,34 @@ class Freshness(NamedTuple):
         behind: records that wait to be folded; None where that is not known.
         fault: why nothing new arrives, in words; None when all is well.
         past: why the history is not read, in words; None where it is.
+        skipped: records that could not be read, since the start of this server.
     """
 
     newest_ms: int | None
     behind: int | None = None
     fault: str | None = None
     past: str | None = None
+    skipped: int = 0
+
+
+def topic_of(record: Command | Event) -> Literal["commands", "events"]:
+    """Topic of an order or event to be sent."""
+    return "commands" if record.__struct_config__.tag in TOPICS["commands"].types else "events"
+
+
+def foreign_history(history: Path | None, ours: str) -> str:
+    """Why a history is not one of a source, in words; empty if it is, or names no source.
+
+    Offsets, sessions and decisions of another source would be taken for those of this one.
+
+    Args:
+        history: directory of Parquet files; None: there is none.
+        ours: the source, as `history.files.source_of` names it.
+    """
+    known = source_of(history) if history is not None else ""
+    if known in {"", ours}:
+        return ""
+    return f"{history} holds the history of {known}, this is {ours}; name the directory of this one (--history)"
 
 
 class Source(Protocol):
@@ -61,6 +85,10 @@ class Source(Protocol):
     @property
     def history(self) -> Path | None:
         """Directory of Parquet files for the History pages; None where nothing is recorded."""
+
+    @property
+    def foreign(self) -> str:
+        """Why `history` is not read: it holds records of another source, in words; empty if it may be read."""
 
     @property
     def rules(self) -> Rules:

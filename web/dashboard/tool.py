@@ -22,13 +22,15 @@ from ...history.reports import Answer, Plot, Question
 from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
 from ...projections.tool.models import Z_95, wilson_bounds
+from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswer, TrustFields
+from ...schemas.public_state import DecisionBase
 from .current_state import Board
-from .history import shown_figure, unanswered, window_of
+from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered, window_of
 from .history_answers import Archive
 from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
 from .ranking import RANK, TROUBLE
-from .render import Site, link, segment
+from .render import Site, link, page_within, positive, segment
 
 PAGE_ROWS = 50
 MOST_TOOLS = 2_000
@@ -45,7 +47,7 @@ _JUDGED = """count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expecte
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS rate,
        wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high"""
 _QUANTILES = (
-    "approx_quantile(duration_ms, [0.5, 0.95])[1] AS p50_ms, approx_quantile(duration_ms, [0.5, 0.95])[2] AS p95_ms"
+    "quantile_cont(duration_ms, [0.5, 0.95])[1] AS p50_ms, quantile_cont(duration_ms, [0.5, 0.95])[2] AS p95_ms"
 )
 
 _TOOLS = Question(
@@ -62,12 +64,12 @@ class ToolLine(NamedTuple):
     """A tool or service of the list.
 
     Attributes:
-        word: of the worst state of its keys now, as `ranking.WORDS`; empty where nothing is known.
+        word: word of its worst key now, of `ranking.WORDS`; empty if nothing is known.
         name: tool, or `service:` and its name.
         url: its page.
-        keys: how many of its keys are away from their default now.
-        row: numbers of the history, by columns of the query; empty where nothing is recorded.
-        rate: failure rate in words, with what it was counted from.
+        keys: number of its keys that differ from their default now.
+        row: numbers of the history, by columns of the query; empty if nothing is recorded.
+        rate: failure rate with its counts and its 95 % interval, as text.
     """
 
     word: str
@@ -81,7 +83,7 @@ class ToolLine(NamedTuple):
 def tool_lines(
     answer: Answer | None, board: Board, narrowing: Narrowing, sort: str, text: str, now: datetime
 ) -> list[ToolLine]:
-    """Tools and services with their worst state now and their numbers; a tool that has but a state is there, too."""
+    """Tools and services with their worst state now and their numbers, also those that only have a state."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     worst: dict[str, str] = {}
@@ -117,7 +119,7 @@ _ORDER: dict[str, Any] = {
 
 
 def rate_words(row: Mapping[str, Any]) -> str:
-    """A failure rate with its counts and its interval; few calls are no claim."""
+    """Failure rate with its counts and its 95 % interval; only the counts if there are fewer than `FEW` calls."""
     judged = row["judged"]
     if judged < FEW:
         return f"{row['failures']}/{judged}: too few"
@@ -125,13 +127,13 @@ def rate_words(row: Mapping[str, Any]) -> str:
 
 
 class Subject(NamedTuple):
-    """What the page of a key is about.
+    """Subject of a page: a tool, a service or a trust key.
 
     Attributes:
-        key: tool, `service:NAME`, or a trust key.
-        name: as the history names it.
-        calls: condition in SQL for its calls; `$name` is the name.
-        states: the same for its states.
+        key: tool, `service:NAME`, or trust key.
+        name: its name in the history.
+        calls: SQL condition that selects its calls; `$name` is the name.
+        states: SQL condition that selects its states.
     """
 
     key: str
@@ -141,7 +143,7 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, key: str) -> Subject:
-        """The subject of a key; `tool:bash` is the tool `bash`."""
+        """Subject of a key; `tool:bash` is the tool `bash`."""
         if key.startswith("service:"):
             own = "(subject = 'service:' || $name OR service_of(subject) = $name)"
             return cls(key, key.removeprefix("service:"), "service = $name", own)
@@ -151,7 +153,7 @@ class Subject(NamedTuple):
         return cls(name, name, "tool_name = $name", "tool_of(subject) = $name")
 
     def numbers(self) -> Question:
-        """Its four numbers."""
+        """Question of its four numbers."""
         return Question(
             "numbers",
             "How does it do?",
@@ -160,7 +162,7 @@ class Subject(NamedTuple):
         )
 
     def over_time(self) -> Question:
-        """Its failures and latency over time."""
+        """Question of its failures and latency over time."""
         return Question(
             "over-time",
             "How often did it fail, and how long did it take?",
@@ -169,7 +171,7 @@ class Subject(NamedTuple):
         )
 
     def failures(self) -> Question:
-        """Its failures by signature."""
+        """Question of its failures by signature."""
         return Question(
             "failures-of",
             "What are its failures?",
@@ -190,7 +192,7 @@ class Subject(NamedTuple):
         )
 
     def spans(self) -> Question:
-        """States of its keys and circuits."""
+        """Question of the states of its keys and circuits."""
         return Question(
             "states",
             "In which state was it?",
@@ -200,7 +202,7 @@ class Subject(NamedTuple):
         )
 
     def by(self, column: str, title: str) -> Question:
-        """Its calls by another column."""
+        """Question of its calls grouped by a column."""
         return Question(
             f"by-{column}",
             title,
@@ -209,17 +211,32 @@ class Subject(NamedTuple):
             Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
         )
 
+    def questions(self) -> tuple[Question, ...]:
+        """Questions of the pictures and tables of its page, in their order."""
+        by = (
+            self.by("model", "Which models does it fail?"),
+            self.by("agent_id", "Which agents does it fail?"),
+            self.by("session_id", "Which sessions does it fail?"),
+        )
+        return (self.over_time(), self.failures(), self.spans(), *by)
+
 
 class Signature(NamedTuple):
-    """A failure of a tool, the same across sessions.
+    """Failures of a tool with the same text, across sessions.
 
     Attributes:
-        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but it was
-            there before the shown time), `escalating` (in the last tenth surely more than three times as often as else),
-            or empty.
-        trend: points of a small picture, x from 0 to 100, y from 0 (most) to 24.
-        most: failures of the worst step of the trend.
-        url: page of the last session with it, at that event.
+        name: text without names, numbers and paths.
+        severity: most frequent severity.
+        failures: number of failures.
+        sessions: number of sessions with it.
+        first_seen, last_seen: times of the first and the last one in the shown time, UTC.
+        kind: error type and HTTP status.
+        state: `new` (first seen within the last tenth of the shown time, and never before), `back` (likewise, but also
+            seen before the shown time), `escalating` (significantly more than three times as frequent in the last
+            tenth), or empty.
+        trend: points of the sparkline, x from 0 to 100, y from 0 (most) to 24.
+        most: failures in the worst step of the trend.
+        url: page of the session of the last one, at that event.
     """
 
     name: str
@@ -238,7 +255,7 @@ class Signature(NamedTuple):
 def signatures(
     answer: Answer, window: Window | None, step: timedelta, before: Collection[str | None] = ()
 ) -> list[Signature]:
-    """Failures by signature with their trend over the shown time; `before` are those that were there before it."""
+    """Failures by signature with their trend over the shown time; `before` are the signatures seen before it."""
     found = []
     for row in objects(answer):
         counts: Mapping[datetime, int] = row["trend"] or {}
@@ -262,7 +279,7 @@ def signatures(
 
 
 def _state(row: Mapping[str, Any], window: Window | None, before: Collection[str | None]) -> str:
-    """How a failure has changed of late."""
+    """State of a signature: `new`, `back`, `escalating` or empty."""
     if window is None:
         return ""
     late = window.end - (window.end - window.begin) / 10
@@ -306,52 +323,65 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
 
 
 def states_of(board: Board, key: str, now: datetime) -> list[Row]:
-    """What is known of a key now, of its tool where it is one: the worst first."""
+    """Rows of a key's current state; for a tool those of all its keys, the worst first."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
     own = [
         place for place in ranking.ranked(now_ms)
         if not place.key.startswith("stuck:")
-        and (str(ranking.record(place.key)["key"]) == key or ("|" not in key and place.tool == key))
+        and (getattr(ranking.state(place.key), "key", "") == key or ("|" not in key and place.tool == key))
     ]  # fmt: skip
-    return [row_of(place, ranking.record(place.key), board, now) for place in own[:PAGE_ROWS]]
+    return [row_of(place, ranking.state(place.key), board, now) for place in own[:PAGE_ROWS]]
+
+
+def key_of(decision: DecisionBase) -> str:
+    """Key, circuit or failure key that a decision is about; empty if it is about a session."""
+    match decision:
+        case TrustFields():
+            return decision.key
+        case BreakerChanged() | ProbeAnswer():
+            return decision.breaker_key
+        case ModelSwitchSuggested():
+            return decision.failure_key
+    return ""
 
 
 def decided_of(board: Board, key: str) -> list[FeedLine]:
-    """Latest decisions about a key or its tool, as long as they are remembered."""
+    """Latest decisions about a key, or about any key of a tool, that are still in memory."""
     found = []
     for one in board.feed(200):
-        about = str(one.get("key") or one.get("breaker_key") or one.get("failure_key") or "")
+        about = key_of(one)
         if about and (about == key or ("|" not in key and tool_of_key(about.removeprefix("tool:")) == key)):
             found.append(feed_line(one))
     return found[:SHOWN]
 
 
 def tool_routes(site: Site) -> Sequence[Route]:
-    """Paths of these pages."""
+    """Routes of these pages."""
     archive = site.archive
 
     async def tools(request: Request) -> Response:
-        """Every tool and service by health."""
+        """Render the list."""
         now, query = site.clock(), request.query_params
         narrowing, text = Narrowing.of(query, now), query.get("q", "").strip()
         sort = query.get("sort", "") if query.get("sort") in SORTS else SORTS[0]
-        page = int(query["page"]) if query.get("page", "").isdecimal() and len(query["page"]) < 7 else 1
         answer, why = None, ""
         try:
+            if wanted := query.get("download"):
+                return await downloaded(archive, wanted, [_TOOLS], narrowing.filters)
             answer = (await archive.ask(_TOOLS, narrowing.filters, MOST_TOOLS)).answer
         except TrustfoldError as error:
             why = str(error)
         lines = tool_lines(answer, site.source.board, narrowing, sort, text, now)
-        last = max(1, -(-len(lines) // PAGE_ROWS))
-        page = min(max(page, 1), last)
+        page, last = page_within(positive(query.get("page")), len(lines), PAGE_ROWS)
         return site.render(
             request, "tools.html", narrowing=narrowing, presets=PRESETS, names=NAMES, lines=lines[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
-            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why, cut=answer.left_out if answer else 0,
+            total=len(lines), page=page, last=last, sort=sort, sorts=SORTS, text=text, why=why,
+            sql=copied_sql(_TOOLS, MOST_ROWS), cut=answer.left_out if answer else 0,
         )  # fmt: skip
 
     async def tool(request: Request) -> Response:
-        """One tool, service or key."""
+        """Render the page of a tool, service or key."""
         now = site.clock()
         narrowing = Narrowing.of(request.query_params, now)
         subject = Subject.of(request.path_params["key"])
@@ -360,6 +390,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         )
         known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
         try:
+            if wanted := request.query_params.get("download"):
+                return await _downloaded(archive, subject, narrowing, wanted)
             numbers = await _numbers(archive, subject, narrowing)
             if not numbers[0]["calls"] and not states and not await _ever(archive, subject):
                 return _unknown(site, request, subject.key)
@@ -387,6 +419,14 @@ async def _numbers(archive: Archive, subject: Subject, narrowing: Narrowing) -> 
     return [now, before if before and before["calls"] else None]
 
 
+async def _downloaded(archive: Archive, subject: Subject, narrowing: Narrowing, wanted: str) -> Response:
+    """Rows of a picture or a table of the page."""
+    step = _step(await window_of(archive, narrowing), narrowing)
+    questions = [one for one in subject.questions() if one.name == wanted.rpartition(".")[0]] or subject.questions()
+    used = _used(questions[0], subject.name, step)
+    return await downloaded(archive, wanted, questions, narrowing.filters, **used)
+
+
 async def _ever(archive: Archive, subject: Subject) -> bool:
     """Whether the history holds any call or state of the subject."""
     asked = [
@@ -409,16 +449,12 @@ async def _before(archive: Archive, subject: Subject, narrowing: Narrowing) -> f
 async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> dict[str, Any]:
     """Pictures and tables of the page."""
     window = await window_of(archive, narrowing)
-    step = bucket_of(window.end - window.begin if window else narrowing.length)
-    step_ms = int(step.total_seconds() * 1000)
+    step = _step(window, narrowing)
     filters, name = narrowing.filters, subject.name
-    over, failed, spans, models, agents, sessions = await asyncio.gather(
-        archive.ask(subject.over_time(), filters, 1000, name=name, step_ms=step_ms),
-        archive.ask(subject.failures(), filters, SHOWN, name=name, step_ms=step_ms),
-        archive.ask(subject.spans(), filters, 2000, name=name),
-        archive.ask(subject.by("model", "Which models does it fail?"), filters, SHOWN, name=name),
-        archive.ask(subject.by("agent_id", "Which agents does it fail?"), filters, SHOWN, name=name),
-        archive.ask(subject.by("session_id", "Which sessions does it fail?"), filters, SHOWN, name=name),
+    limits = {"over-time": 1000, "states": 2000}
+    questions = subject.questions()
+    over, failed, spans, *by = await asyncio.gather(
+        *(archive.ask(one, filters, limits.get(one.name, SHOWN), **_used(one, name, step)) for one in questions)
     )
     before = await _before(archive, subject, narrowing)
     points = [
@@ -442,12 +478,24 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
         "signatures_left": failed.answer.left_out,
         "step": _span(step),
         "by": [
-            (one.answer.question.title, shown_figure(one.answer, narrowing))
-            for one in (models, agents, sessions)
-            if one is not agents or any(row[0] != "unknown" for row in one.answer.rows)
+            (one.answer.question, shown_figure(one.answer, narrowing))
+            for one in by
+            if one.answer.question.name != "by-agent_id" or any(row[0] != "unknown" for row in one.answer.rows)
         ],
+        "sql": {one.name: copied_sql(one, MOST_ROWS, **_used(one, name, step)) for one in questions},
         "found_at": over.at,
     }  # fmt: skip
+
+
+def _step(window: Window | None, narrowing: Narrowing) -> timedelta:
+    """Duration of one point of the page's plots."""
+    return bucket_of(window.end - window.begin if window else narrowing.length)
+
+
+def _used(question: Question, name: str, step: timedelta) -> dict[str, Any]:
+    """Values of a question's parameters."""
+    step_ms = int(step / timedelta(milliseconds=1))
+    return {"name": name} | ({"step_ms": step_ms} if "$step_ms" in question.sql else {})
 
 
 def _span(step: timedelta) -> str:
@@ -458,5 +506,5 @@ def _span(step: timedelta) -> str:
 def _unknown(site: Site, request: Request, key: str) -> Response:
     return site.render(
         request, "message.html", status=404, title="Nothing is known of this key",
-        text=f"No call, state or decision of {key} is kept here. Names are as agents write them, upper and lower case included.", back="/tools",
+        text=f"No call, state or decision of {key} is kept here. Names are case-sensitive.", back="/tools",
     )  # fmt: skip

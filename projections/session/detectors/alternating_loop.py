@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from ..steps import MAX_CYCLE, Done, Steps
 from .detector import Detector
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..announcing import hands_over
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Message
 
 _BY_STRUCTURE = "announce_no_action by structure"

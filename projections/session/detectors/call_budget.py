@@ -9,8 +9,7 @@ from __future__ import annotations
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ..calls import Args
-from ..context import Context, Sighting
-from ..records import MAX_TOOLS, ActivePattern, OpenCall
+from ..records import MAX_TOOLS, ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector
 
 
@@ -70,8 +69,9 @@ class CallBudget(Detector, array_like=True):
 
     def on_user(self, ctx: Context) -> None:
         """Reset all counts."""
-        self.calls = 0
-        ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
+        if self.calls:
+            self.calls = 0
+            ctx.state.tools = dict.fromkeys(ctx.state.tools, 0)
 
 
 def _fingerprint(tool_name: str) -> int:

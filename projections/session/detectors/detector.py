@@ -11,8 +11,7 @@ from ....rules.rules import Rules
 from ....schemas.events import ModelText, ToolCallFinished
 from ....schemas.vocabulary import Pattern, PatternSeverity
 from ..calls import Args
-from ..context import Context
-from ..records import ActivePattern, OpenCall
+from ..records import ActivePattern, Context, OpenCall
 from ..steps import Done
 from ..verdicts import Verdict
 

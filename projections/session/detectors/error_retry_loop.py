@@ -6,7 +6,7 @@ import msgspec
 
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
+from ..records import Context, Sighting
 from .detector import Detector, Finished
 
 MAX_RETRIES = 16

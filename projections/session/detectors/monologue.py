@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Message
 
 

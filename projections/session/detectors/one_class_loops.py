@@ -7,8 +7,7 @@ from typing import ClassVar
 from ....rules.rules import BehaviourRules, Ladder
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 

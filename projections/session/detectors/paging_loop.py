@@ -16,9 +16,8 @@ from ....schemas.vocabulary import Pattern, ToolClass
 from ...calls.fingerprints import canonical, digest
 from ...calls.keys import is_shell
 from ...emitter import MAX_CAUSES
-from ..calls import Args, telling
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..calls import Args, distinguishing_args
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector
 
 MAX_PAGINGS = 4
@@ -85,7 +84,7 @@ class PagingLoop(Detector, array_like=True):
         if shell and call.tool_class is ToolClass.UNKNOWN:
             return
         if ctx.rules.tools.volatile_args:
-            args = telling(call.tool_name, args, ctx.rules)
+            args = distinguishing_args(call.tool_name, args, ctx.rules)
         shape, numbers = _shape(call.tool_name, args, shell=shell)
         if numbers:
             known = self._paged(call, shape, numbers, ctx.emit.cause)

@@ -17,8 +17,7 @@ from ....schemas.vocabulary import Pattern, PatternSeverity
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..calls import Args
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall, SessionRecord
+from ..records import ActivePattern, Context, OpenCall, SessionRecord, Sighting
 from .detector import Detector
 from .tool_avoidance import ToolAvoidance
 

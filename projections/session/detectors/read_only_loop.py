@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ....rules.rules import BehaviourRules
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 _WITH_NEWS = "read_only_loop with news"
@@ -73,17 +71,11 @@ class ReadOnlyLoop(Detector, array_like=True):
         result = done.verdict.result
         if news and result:
             news = result not in [one.result for one in ctx.state.steps.window[:-1]]
-        if self._count(done, news=news):
-            self._report(done, ctx)
-
-    def _count(self, done: Finished, *, news: bool) -> bool:
-        """Count a read; returns False if its step was counted already."""
-        call = done.call
         if news:  # one read with a new result is enough for the whole batch
             self.stale = 0
             self.stale_ids = []
         if self.step == call.step and self.reads:
-            return False
+            return  # its step was counted already
         self.step = call.step
         if not self.reads:
             self.reads_since = call.started_ms
@@ -93,28 +85,21 @@ class ReadOnlyLoop(Detector, array_like=True):
                 self.stale_since = call.started_ms
             self.stale += 1
             self.stale_ids = [*self.stale_ids[1 - MAX_CAUSES :], done.event.id]
-        return True
-
-    def _report(self, done: Finished, ctx: Context) -> None:
         rules = ctx.rules.behaviour
-        stale, capped = rules.read_only_loop.step(self.stale), self._beyond_cap(rules)
-        if not stale and not capped:
-            return
-        tools, action = [done.call.tool_name], "act on what has been read"
+        stale = rules.read_only_loop.step(self.stale)
+        capped = 0 if rules.cold_start_exempt and self.explores else rules.read_only_cap.step(self.reads)
+        tools, action = [call.tool_name], "act on what has been read"
         if capped > stale:
             seen = Sighting(
                 self.pattern, capped, 0, self.reads, tools, [done.event.id], action, since_ms=self.reads_since,
                 variant=_WITH_NEWS,
             )  # fmt: skip
-        else:
+            ctx.sightings.append(seen)
+        elif stale:
             seen = Sighting(
                 self.pattern, stale, 0, self.stale, tools, self.stale_ids, action, since_ms=self.stale_since
             )
-        ctx.sightings.append(seen)
-
-    def _beyond_cap(self, rules: BehaviourRules) -> int:
-        """Severity of the reads in a row; 0 while the session starts with exploration, if that is exempt."""
-        return 0 if rules.cold_start_exempt and self.explores else rules.read_only_cap.step(self.reads)
+            ctx.sightings.append(seen)
 
     def on_progress(self) -> None:
         """Reset both counts."""

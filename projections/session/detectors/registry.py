@@ -68,6 +68,9 @@ PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
 """Patterns whose detectors are shared by all agents of a session."""
 
+OF_AGENT = tuple(name for name in KINDS if name not in OF_SESSION)
+"""Patterns of which each agent has its own detectors."""
+
 
 def _names(hook: str) -> list[str]:
     """Patterns whose detectors override a hook, sorted by `reported`."""

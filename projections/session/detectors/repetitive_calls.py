@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
+from ..records import Context, Sighting
 from ..steps import Done
 from .detector import Detector, Finished
 

@@ -7,8 +7,7 @@ import msgspec
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 MAX_ERROR_STREAKS = 16

@@ -19,9 +19,8 @@ from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
-from ..appended import is_our_finish
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall
+from ..appended import is_appended
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
 from .monologue import Monologue
 
@@ -55,7 +54,7 @@ class StalledCall(Detector, array_like=True):
 
     Attributes:
         overdue: the latest of these calls.
-        cut_off_at: calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended.
+        ignored_before: calls begun before this time (milliseconds) were cut off: the user spoke, a turn began or ended.
     """
 
     pattern = Pattern.STALLED_CALL
@@ -70,7 +69,7 @@ class StalledCall(Detector, array_like=True):
     wants_action = True
 
     overdue: list[OverdueCall] = []
-    cut_off_at: int = 0
+    ignored_before: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether the call is no longer tracked."""
@@ -79,14 +78,14 @@ class StalledCall(Detector, array_like=True):
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Track a call that an appended finish has closed at its deadline."""
-        if is_our_finish(done.event):
+        if is_appended(done.event):
             self.on_overdue(done.call, ctx)
 
     def on_overdue(self, call: OpenCall, ctx: Context) -> None:
         """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
         moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
-        if call.started_ms < self.cut_off_at or moved_on:
+        if call.started_ms < self.ignored_before or moved_on:
             return
         if state.turn.open and not (call.deadline_stated or state.turn.ends_published):
             return
@@ -98,14 +97,14 @@ class StalledCall(Detector, array_like=True):
         del self.overdue[:-MAX_OVERDUE]
         self._report(late, ctx)
 
-    def arrived(self, call_id: str) -> OverdueCall | None:
+    def stop_tracking(self, call_id: str) -> OverdueCall | None:
         """Stop tracking the call of an id, as it has finished or waits for a person; returns it, or None if unknown."""
         waited_for = next((late for late in self.overdue if late.call_id == call_id), None)
         if waited_for is not None:
             self.overdue = [late for late in self.overdue if late.call_id != call_id]
         return waited_for
 
-    def moved_on(self, agent_id: str) -> None:
+    def stop_tracking_agent(self, agent_id: str) -> None:
         """Stop tracking the overdue calls of an agent that calls a tool or writes a message."""
         self.overdue = [late for late in self.overdue if late.agent_id != agent_id]
 
@@ -126,19 +125,19 @@ class StalledCall(Detector, array_like=True):
 
     def on_turn_start(self, ctx: Context) -> None:
         """Cut off all calls begun before now."""
-        self._cut_off(ctx.emit.at)
+        self._ignore_before(ctx.emit.at)
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
         """Cut off all calls of the turn, if it has ended."""
         if ended:
-            self._cut_off(ctx.emit.at + 1)
+            self._ignore_before(ctx.emit.at + 1)
 
     def on_user(self, ctx: Context) -> None:
         """Cut off all calls begun before now."""
-        self._cut_off(ctx.emit.at)
+        self._ignore_before(ctx.emit.at)
 
-    def _cut_off(self, at: int) -> None:
-        self.cut_off_at = at
+    def _ignore_before(self, at: int) -> None:
+        self.ignored_before = at
         self.overdue = []
 
     def _report(self, late: OverdueCall, ctx: Context) -> None:
@@ -158,8 +157,8 @@ class StalledTurn(Detector, array_like=True):
     Attributes:
         last_sign: id of the latest event of the conversation.
         silent_since: start of the measured silence, milliseconds; 0 if none is measured.
-        silence_told: latest multiple of the longest allowed silence that was reported.
-        duration_told: latest multiple of the longest allowed turn that was reported.
+        silence_reported: latest multiple of the longest allowed silence that was reported.
+        duration_reported: latest multiple of the longest allowed turn that was reported.
     """
 
     pattern = Pattern.STALLED_TURN
@@ -175,24 +174,24 @@ class StalledTurn(Detector, array_like=True):
 
     last_sign: str = ""
     silent_since: int = 0
-    silence_told: int = 0
-    duration_told: int = 0
+    silence_reported: int = 0
+    duration_reported: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether an event of the conversation, or the end of the turn, has ended the stall."""
         del ctx
-        return not (self.silence_told if active.fingerprint == _SILENCE else self.duration_told)
+        return not (self.silence_reported if active.fingerprint == _SILENCE else self.duration_reported)
 
-    def signed(self, event: ev.Event, ctx: Context, *, waits: Sequence[object]) -> None:
+    def restart_silence(self, event: ev.Event, ctx: Context, *, waits: Sequence[object]) -> None:
         """Restart the measured silence at an event; `waits`: calls or questions, during which none is measured."""
         self.last_sign = event.id
         turn = ctx.state.turn
-        owes = not waits and turn.ends_published and turn.open
-        if owes and isinstance(event, ev.ToolCallFinished):
-            owes = _was_answered(event)
-        elif owes and isinstance(event, ev.PermissionResolved):
-            owes = event.granted
-        self.silent_since = ctx.emit.at if owes else 0
+        is_models_turn = not waits and turn.ends_published and turn.open
+        if is_models_turn and isinstance(event, ev.ToolCallFinished):
+            is_models_turn = _was_answered(event)
+        elif is_models_turn and isinstance(event, ev.PermissionResolved):
+            is_models_turn = event.granted
+        self.silent_since = ctx.emit.at if is_models_turn else 0
 
     def due(self, ctx: Context) -> int:
         """Time of the next multiple of the longest silence or the longest turn, milliseconds; 0 never."""
@@ -207,32 +206,32 @@ class StalledTurn(Detector, array_like=True):
         """Report a silence, and a turn, that has reached a further multiple."""
         rules, turn, at = ctx.rules.behaviour, ctx.state.turn, ctx.emit.at
         if 0 < self._silence_due(rules) <= at:
-            self.silence_told = rules.stalled_turn.rung_after(self.silence_told)
-            self._report(_SILENCE, self.silence_told, ctx)
+            self.silence_reported = rules.stalled_turn.rung_after(self.silence_reported)
+            self._report(_SILENCE, self.silence_reported, ctx)
         if 0 < self._duration_due(turn.since_ms, rules) <= at:
-            self.duration_told = rules.stalled_turn.rung_after(self.duration_told)
-            self._report(_DURATION, self.duration_told, ctx)
+            self.duration_reported = rules.stalled_turn.rung_after(self.duration_reported)
+            self._report(_DURATION, self.duration_reported, ctx)
 
     def on_turn_start(self, ctx: Context) -> None:
         """Reset the reported duration."""
         del ctx
-        self.duration_told = 0
+        self.duration_reported = 0
 
     def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
         """Reset the reported duration, if the turn has ended."""
         del ctx
         if ended:
-            self.duration_told = 0
+            self.duration_reported = 0
 
     def _silence_due(self, rules: BehaviourRules) -> int:
-        multiple = rules.stalled_turn.rung_after(self.silence_told)
+        multiple = rules.stalled_turn.rung_after(self.silence_reported)
         if not self.silent_since or not multiple:
             return 0
         return self.silent_since + int(rules.max_silence_seconds * 1000) * multiple
 
     def _duration_due(self, since: int, rules: BehaviourRules) -> int:
         limit = rules.max_turn_duration_seconds
-        multiple = rules.stalled_turn.rung_after(self.duration_told)
+        multiple = rules.stalled_turn.rung_after(self.duration_reported)
         if limit is None or not since or not multiple:
             return 0
         return since + int(limit * 1000) * multiple
@@ -256,7 +255,7 @@ def _was_answered(event: ev.ToolCallFinished) -> bool:
     error = event.error
     if error is not None and error.type and neutral_reason(error.type):
         return False
-    return event.status is not Status.CANCELLED and not is_our_finish(event)
+    return event.status is not Status.CANCELLED and not is_appended(event)
 
 
 def _call_due(late: OverdueCall, rules: BehaviourRules) -> int:

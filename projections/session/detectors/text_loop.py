@@ -13,8 +13,7 @@ from zlib import crc32
 from ....schemas.events import ModelText
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished, Message
 
 MAX_SAID = 64

@@ -15,8 +15,7 @@ import msgspec
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern, OpenCall, SessionRecord
+from ..records import ActivePattern, Context, OpenCall, SessionRecord, Sighting
 from .detector import Detector, Message
 
 MAX_NAMED_TOOLS = 8

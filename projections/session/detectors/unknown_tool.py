@@ -8,10 +8,9 @@ from __future__ import annotations
 from ....schemas.events import ToolCallFinished, json_of
 from ....schemas.vocabulary import Pattern
 from ...calls.classify import failure_in_result
-from ...calls.unknown_tools import is_unknown_tool
+from ...calls.errors import is_unknown_tool
 from ...emitter import MAX_CAUSES
-from ..context import Context, Sighting
-from ..records import ActivePattern
+from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 

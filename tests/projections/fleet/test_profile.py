@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 from story import Story
-from trustfold.projections.fleet.profile import (
-    count,
-    is_worth_telling,
+from trustfold.projections.fleet.state import (
+    ModelProfile,
+    count_behaviour,
+    is_publication_due,
     most_common_pattern,
     note_published,
     nudge_effectiveness,
 )
-from trustfold.projections.fleet.state import ModelProfile
 from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
 
@@ -131,11 +131,11 @@ def test_publications_grow_with_the_logarithm(turns: int, records: int) -> None:
     found = ModelProfile(MODEL)
     published = 0
     for _ in range(turns):
-        count(found, ModelBehaved(id="x", time_ms=0, model=MODEL, turns=1))
-        if is_worth_telling(found):
+        count_behaviour(found, ModelBehaved(id="x", time_ms=0, model=MODEL, turns=1))
+        if is_publication_due(found):
             note_published(found)
             published += 1
-        assert found.turns - found.told_turns <= found.turns * 0.05
+        assert found.turns - found.published_turns <= found.turns * 0.05
     assert published == records
 
 
@@ -165,5 +165,5 @@ def test_a_profile_of_before_counts_its_nudges_as_judged() -> None:
     """An older snapshot is shorter; its effectiveness goes on from what it was."""
     old = msgspec.convert([MODEL, 9, 1, {}, 4, 3], ModelProfile)
     assert nudge_effectiveness(old) == 0.75
-    count(old, ModelBehaved(id="x", time_ms=1, model=MODEL, nudges_judged=1, nudges_effective=1))
+    count_behaviour(old, ModelBehaved(id="x", time_ms=1, model=MODEL, nudges_judged=1, nudges_effective=1))
     assert nudge_effectiveness(old) == 0.8

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from story import Story
-from trustfold.projections.fleet.promotion import STATES, TRANSITIONS, Move, hear, mean_rate, move, promote_or_demote
+from trustfold.projections.fleet.promotion import (
+    STATES,
+    TRANSITIONS,
+    Move,
+    add_report,
+    mean_rate,
+    move,
+    promote_or_demote,
+)
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
 from trustfold.rules.rules import FleetRules, Rules
 from trustfold.schemas.standings import ToolStanding
@@ -204,12 +212,12 @@ def test_the_bounds_are_exact() -> None:
     """Means that are equal to a bound but for rounding neither promote nor demote."""
     record = UserTrust("ada", "deploy")
     for workspace, failures in (("w1", 3), ("w2", 5), ("w3", 7)):
-        hear(record, standing(workspace, 10, failures), 1)
+        add_report(record, standing(workspace, 10, failures), 1)
     assert promote_or_demote(record, RULES, 1) is None
-    hear(record, standing("w3", 10, 8), 2)
+    add_report(record, standing("w3", 10, 8), 2)
     assert promote_or_demote(record, RULES, 2) is not None
     for workspace, failures in (("w1", 3), ("w2", 4), ("w3", 5)):
-        hear(record, standing(workspace, 10, failures), 3)
+        add_report(record, standing(workspace, 10, failures), 3)
     assert mean_rate(record.places.values()) < 0.4, "by rounding"
     assert promote_or_demote(record, RULES, 3) is None
 
@@ -218,9 +226,9 @@ def test_workspaces_are_bounded_and_the_longest_unheard_goes_first() -> None:
     """However many workspaces a user has, so many are remembered; each hearing counts anew."""
     record = UserTrust("ada", "deploy")
     for number in range(MAX_PLACES):
-        hear(record, standing(f"w{number}", 5, 5), number)
-    hear(record, standing("w0", 5, 5), 100)
-    hear(record, standing("one more", 5, 5), 101)
+        add_report(record, standing(f"w{number}", 5, 5), number)
+    add_report(record, standing("w0", 5, 5), 100)
+    add_report(record, standing("one more", 5, 5), 101)
     assert len(record.places) == MAX_PLACES
     assert "w0" in record.places
     assert "w1" not in record.places

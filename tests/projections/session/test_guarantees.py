@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
-from trustfold.projections.session.guarantees import is_beyond, limits_of, spent_by
+from trustfold.projections.session.executions import is_beyond, limits_of, spent_by
 from trustfold.projections.session.records import MAX_OVERRIDES, GuaranteeRecord
 from trustfold.projections.session.state import SessionState
 from trustfold.rules.rules import GuaranteeRules, Rules

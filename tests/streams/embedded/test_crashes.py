@@ -16,7 +16,7 @@ import pytest
 from scenarios import ALL
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.streams.embedded.errors import StoreError
+from trustfold.streams.embedded.store import StoreError
 
 BATCH = 7
 KILLS = 6

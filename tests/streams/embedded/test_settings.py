@@ -13,7 +13,7 @@ from trustfold.rules.rules import NudgeRules, Policy, Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request, source_in_force
-from trustfold.streams.embedded.errors import StoreError
+from trustfold.streams.embedded.store import StoreError
 from trustfold.streams.embedded.store_views import Views
 
 

@@ -13,7 +13,7 @@ from scenarios import cli_command_failures
 from trustfold.errors import StateIncompatible
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.errors import StoreError, StoreLocked
+from trustfold.streams.embedded.store import StoreError, StoreLocked
 from trustfold.streams.embedded.store_views import Views
 
 HOLD = """

@@ -13,7 +13,7 @@ from story import Story
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded import writer as writer_module
 from trustfold.streams.embedded.engine import EmbeddedEngine, Receipt, Request
-from trustfold.streams.embedded.errors import StoreError
+from trustfold.streams.embedded.store import StoreError
 from trustfold.streams.embedded.writer import Busy, Writer
 
 LINES = [value for _, value in cli_command_failures().records]
@@ -70,7 +70,7 @@ def test_a_fault_reaches_every_publisher_of_the_batch_and_passes(
         return list(failed)
 
     assert [type(answer) for answer in run(tmp_path, work)] == [StoreError, StoreError]
-    assert "a batch was not kept" in caplog.text
+    assert "a batch was not stored" in caplog.text
 
 
 def test_too_much_waiting_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

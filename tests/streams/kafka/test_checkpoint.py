@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from faust.types import TP
 from trustfold.streams.kafka.backpressure import Tenure
+from trustfold.streams.kafka.changelog import Fenced
 from trustfold.streams.kafka.checkpoint import Checkpointer, LostGroup, Superseded
-from trustfold.streams.kafka.fencing import Fenced
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
@@ -79,16 +79,9 @@ class World:
             next={EVENTS: 42},
             moved=moved,
         )
-        self.checkpointer = Checkpointer(
-            KafkaSettings(checkpoint_timeout=0.5),
-            ownership=self,
-            tasks=lambda: [self.task],
-            producer=lambda: self,
-            drain=self.drain,
-            inspect=self.inspect,
-            mark_done=self.mark_done,
-            metrics=LaneMetrics(),
-        )
+        self.settings, self.metrics = KafkaSettings(checkpoint_timeout=0.5), LaneMetrics()
+        self.tasks = {("session", 0): self.task}
+        self.checkpointer = Checkpointer(self, self.drain, self.inspect)
 
     def tenure(self) -> Tenure | None:
         """As the engine."""
@@ -103,6 +96,10 @@ class World:
         if self.output_fault is not None:
             raise self.output_fault
         self.steps.append("outputs acknowledged")
+
+    def producer(self) -> Any:
+        """As the engine."""
+        return self
 
     def create_batch(self) -> Batch:
         """As the producer."""

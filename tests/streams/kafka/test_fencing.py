@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from trustfold.streams.kafka.fencing import CLAIM_KEY, EpochFilter, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, EpochFilter, epoch_headers
 
 
 def log(*entries: tuple[str, int]) -> list[Any]:

@@ -19,7 +19,6 @@ from trustfold.streams.kafka.order import Order
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.skew import Skew
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)
@@ -39,7 +38,7 @@ class Bench:
         self.jumps: list[tuple[int, int]] = []
         self.consumer = object.__new__(BatchConsumer)
         self.gate = Gate()
-        self.order = Order({EVENTS.topic: 0}, {}, lead=1, wait=10, most=500, skew=Skew(lead=60, wait=10))
+        self.order = Order(KafkaSettings(), {EVENTS.topic: 0}, {})
         engine = SimpleNamespace(
             gate=self.gate, offsets_jumped=lambda _tp, expected, found: self.jumps.append((expected, found))
         )
@@ -248,7 +247,9 @@ def test_a_stop_ends_the_recovery_under_way() -> None:
         async def recover(assigned: set[TP]) -> None:
             found.tasks["session", 0] = SimpleNamespace(next={}, progress=dict, moved=False)
 
-        consumer = SimpleNamespace(seek_sources=seek_sources, lane_thread=SimpleNamespace(hurry=lambda _: None))
+        consumer = SimpleNamespace(
+            seek_sources=seek_sources, lane_thread=SimpleNamespace(set_fetch_wait=lambda _: None)
+        )
         app = SimpleNamespace(engine=found, consumer=consumer, _consumer=None)
         found.recover, found.is_member, found._save = recover, lambda _: True, nothing
         recovery = BulkRecovery(app)

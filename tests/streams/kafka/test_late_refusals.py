@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from trustfold.streams.kafka.backpressure import Tenure
+from trustfold.streams.kafka.changelog import Fenced
 from trustfold.streams.kafka.checkpoint import LostGroup
 from trustfold.streams.kafka.engine import Engine
-from trustfold.streams.kafka.fencing import Fenced
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings

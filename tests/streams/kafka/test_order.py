@@ -7,15 +7,16 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.streams.kafka.headers import ORDER_TIME
-from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order
-from trustfold.streams.kafka.skew import Skew, commit_note, noted
+from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order, commit_note, time_in_note
+from trustfold.streams.kafka.outputs import ORDER_TIME
+from trustfold.streams.kafka.settings import KafkaSettings
 
 EVENTS = [TP("events", number) for number in range(3)]
 OUTCOMES = TP("outcomes", 0)
 COMMANDS = TP("commands", 0)
 STAGES = {"events": 0, "outcomes": 1, "commands": 1}
 PATIENCE = 10.0
+SETTINGS = KafkaSettings(stage_lead=1, worker_lead=60, order_wait=PATIENCE, poll_records=500)
 
 
 class Log:
@@ -23,16 +24,8 @@ class Log:
 
     def __init__(self, **partitions: list[int]) -> None:
         self.now = 0.0
-        self.skew = Skew(lead=60, wait=PATIENCE, clock=lambda: self.now)
-        self.order = Order(
-            STAGES,
-            {"outcomes": "outcomes"},
-            lead=1,
-            wait=PATIENCE,
-            most=500,
-            skew=self.skew,
-            clock=lambda: self.now,
-        )
+        self.order = Order(SETTINGS, STAGES, {"outcomes": "outcomes"}, clock=lambda: self.now)
+        self.skew = self.order.skew
         self.places: dict[TP, tuple[int, int] | None] = {}
         times = {TP(name.rstrip("0123456789"), int(name[-1])): stamps for name, stamps in partitions.items()}
         self.order.open(dict.fromkeys(times, 0))
@@ -115,7 +108,7 @@ def test_no_partition_is_waited_for_for_ever(place: tuple[int, int] | None, capl
     log.fetch(EVENTS[0], 6000)
     assert log.times() == [6000]
     assert [record.getMessage() for record in caplog.records] == [
-        "events/1 gave no record for 10 s; the others go on without it"
+        "events/1 returned no record for 10 s; the other partitions no longer wait for it"
     ]
 
 
@@ -127,22 +120,22 @@ def test_an_empty_partition_at_its_end_holds_nothing_up() -> None:
 def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
     """An outcome that is under way holds up events that are newer by more than the lead, once there are many."""
     log = Log(events0=[10_000, 10_500, 12_000], outcomes0=[])
-    log.order.underway.queued(9_800, LEAD_RECORDS)
+    log.order.outputs_in_flight.queued(9_800, LEAD_RECORDS)
     assert log.times() == [10_000, 10_500]
     assert log.take() == []
     assert log.order.held == "stage"
-    ticket = log.order.underway.sent("outcomes", 9_800, LEAD_RECORDS)
-    log.order.underway.taken(1)
-    log.order.underway.acknowledged(ticket, OUTCOMES, LEAD_RECORDS)
+    ticket = log.order.outputs_in_flight.sent("outcomes", 9_800, LEAD_RECORDS)
+    log.order.outputs_in_flight.taken(1)
+    log.order.outputs_in_flight.acknowledged(ticket, OUTCOMES, LEAD_RECORDS)
     assert log.take() == []
-    log.order.underway.folded(OUTCOMES, LEAD_RECORDS)
+    log.order.outputs_in_flight.folded(OUTCOMES, LEAD_RECORDS)
     assert log.times() == [12_000]
 
 
 def test_few_records_under_way_hold_up_no_event_but_every_command() -> None:
     """In a thin log the first stage need not wait at each event; a later stage keeps its order in time."""
     log = Log(events0=[20_000], commands0=[])
-    log.order.underway.queued(10_000, 1)
+    log.order.outputs_in_flight.queued(10_000, 1)
     assert log.times() == [20_000]
     log.fetch(COMMANDS, 20_000)
     assert log.take() == []
@@ -151,18 +144,18 @@ def test_few_records_under_way_hold_up_no_event_but_every_command() -> None:
 def test_what_is_acknowledged_in_partitions_of_others_is_not_waited_for() -> None:
     """It comes back to another worker; and a fold may be faster than the acknowledgement."""
     log = Log(events0=[20_000], outcomes0=[])
-    underway = log.order.underway
-    underway.folded(OUTCOMES, 500)
+    outputs_in_flight = log.order.outputs_in_flight
+    outputs_in_flight.folded(OUTCOMES, 500)
     for tp, end in ((TP("outcomes", 7), 500), (OUTCOMES, 500), (OUTCOMES, -1)):
-        underway.acknowledged(underway.sent("outcomes", 1_000, 200), tp, end)
-    assert not underway.count
+        outputs_in_flight.acknowledged(outputs_in_flight.sent("outcomes", 1_000, 200), tp, end)
+    assert not outputs_in_flight.count
     assert log.times() == [20_000]
 
 
 def test_records_that_never_come_back_do_not_stop_the_worker() -> None:
     """After the patience they are waited for no more, until something comes back again."""
     log = Log(events0=[20_000], outcomes0=[])
-    log.order.underway.queued(1_000, 200)
+    log.order.outputs_in_flight.queued(1_000, 200)
     assert log.take() == []
     log.now = PATIENCE + 1
     assert log.take() == []
@@ -180,23 +173,23 @@ def test_time_of_an_outcome_is_that_of_its_cause() -> None:
 def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> None:
     """Records of its own stages flow; those from outside wait, until the patience ends or the skew is small again."""
     log = Log(events0=[100_000], outcomes0=[99_900])
-    log.skew.learn([commit_note(10_000), commit_note(None), commit_note(50_000)])
+    log.skew.update([commit_note(10_000), commit_note(None), commit_note(50_000)])
     assert log.take() == [(OUTCOMES, [99_900])]
     assert log.order.held == "workers"
     assert log.skew.seconds == 90
-    log.skew.learn([commit_note(41_000)])
+    log.skew.update([commit_note(41_000)])
     assert log.times() == [100_000]
     log.fetch(EVENTS[0], 110_000, 111_000)
     assert log.take() == []
     log.now += PATIENCE + 1
     assert log.times() == [110_000, 111_000]
     assert len(caplog.records) == 1
-    log.skew.learn([])
+    log.skew.update([])
     assert not log.skew.seconds
 
 
 @given(st.none() | st.integers(0, 2**53))
 def test_a_commit_tells_the_time_it_has_come_to(at: int | None) -> None:
     """What is written there is read back; commits of other releases say nothing."""
-    assert noted(commit_note(at)) == at
-    assert noted("some other note") is None
+    assert time_in_note(commit_note(at)) == at
+    assert time_in_note("some other note") is None

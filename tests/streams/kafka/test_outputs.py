@@ -9,10 +9,9 @@ from aiokafka.errors import KafkaTimeoutError
 from aiokafka.partitioner import DefaultPartitioner
 from counting import Output
 from faust.types import TP
-from trustfold.streams.kafka.headers import ORDER_TIME
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, OutputWriter, partition_of, record_time
-from trustfold.streams.kafka.outputs_in_flight import Underway
+from trustfold.streams.kafka.outputs import FUTURE_LIMIT_MS, ORDER_TIME, OutputWriter, partition_of, record_time
+from trustfold.streams.kafka.outputs_in_flight import OutputsInFlight
 from trustfold.streams.kafka.settings import KafkaSettings
 
 
@@ -66,7 +65,7 @@ def writer_on(producer: Producer) -> tuple[OutputWriter, LaneMetrics]:
         producer=lambda: producer,
         internal={"events", "outcomes"},
         metrics=metrics,
-        underway=Underway({"outcomes"}),
+        outputs_in_flight=OutputsInFlight({"outcomes"}),
     ), metrics
 
 
@@ -115,22 +114,22 @@ def test_outcomes_carry_the_time_of_their_cause_until_they_come_back() -> None:
         producer = Producer()
         producer.hold = True
         writer, _ = writer_on(producer)
-        underway = writer._underway
-        underway.own({TP("trustfold.outcomes", number): 0 for number in range(4)})
+        outputs_in_flight = writer._in_flight
+        outputs_in_flight.own({TP("trustfold.outcomes", number): 0 for number in range(4)})
         task = asyncio.create_task(writer.run())
         writer.put([output(1, "outcomes"), output(2)], 0, at=77_000)
-        assert (underway.count, underway.oldest()) == (1, 77_000)
+        assert (outputs_in_flight.count, outputs_in_flight.oldest()) == (1, 77_000)
         await producer.arrived.wait()
-        assert (underway.count, underway.oldest()) == (1, 77_000)
+        assert (outputs_in_flight.count, outputs_in_flight.oldest()) == (1, 77_000)
         for topic, _, records in producer.sent:
             assert ((ORDER_TIME, b"77000") in records[0]["headers"]) == (topic == "trustfold.outcomes")
             assert records[0]["timestamp"] > 1_600_000_000_000
         for future in producer.futures:
             future.set_result(SimpleNamespace(offset=0))
         await writer.drain()
-        assert underway.oldest() == 77_000
-        underway.folded(TP("trustfold.outcomes", partition_of(b"k1", 4)), 1)
-        assert not underway.count
+        assert outputs_in_flight.oldest() == 77_000
+        outputs_in_flight.folded(TP("trustfold.outcomes", partition_of(b"k1", 4)), 1)
+        assert not outputs_in_flight.count
         task.cancel()
 
     asyncio.run(scenario())
@@ -196,7 +195,7 @@ def test_a_writer_goes_on_after_a_reset() -> None:
         assert writer.broken
         writer.put([output(3)], 0)
         writer.reset()
-        await asyncio.wait_for(writer.wait_sound(), 5)
+        await asyncio.wait_for(writer.wait_reset(), 5)
         assert not writer.pending
         for late in rest:
             late.set_exception(KafkaTimeoutError())

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.fencing import CLAIM_KEY, Fenced, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, Fenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.ownership import Changelogs
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -124,11 +124,11 @@ def test_an_idle_owner_notices_a_stale_state(changelogs: Changelogs) -> None:
     owner = recovered(changelogs)
     owner.store.write([(b"a", b"mine")], next_offset=owner.log_next, epoch=owner.epoch)
     Log.append(b"a", b"late", former.epoch)
-    asyncio.run(changelogs.look_for_strangers([owner]))
+    asyncio.run(changelogs.check_foreign_writes([owner]))
     assert owner.take_snapshot() == [(b"a", b"mine")]
-    asyncio.run(changelogs.look_for_strangers([owner]))
+    asyncio.run(changelogs.check_foreign_writes([owner]))
     assert owner.take_snapshot() == []
-    asyncio.run(changelogs.look_for_strangers([]))
+    asyncio.run(changelogs.check_foreign_writes([]))
 
 
 def test_an_idle_owner_notices_a_claim(changelogs: Changelogs) -> None:
@@ -136,7 +136,7 @@ def test_an_idle_owner_notices_a_claim(changelogs: Changelogs) -> None:
     owner = recovered(changelogs)
     Log.append(CLAIM_KEY, b"{}", None)
     with pytest.raises(Fenced, match="trustfold-session-changelog/0 was claimed"):
-        asyncio.run(changelogs.look_for_strangers([owner]))
+        asyncio.run(changelogs.check_foreign_writes([owner]))
 
 
 def test_records_of_ones_own_are_no_strangers(changelogs: Changelogs) -> None:

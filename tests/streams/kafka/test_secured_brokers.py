@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from command_line import environment, serving
 from dashboard_kit import now_page, order
 from local_kafka_jars import Installation
+from probing import free_port, status
 from secured_kafka import SecuredKafka, secured_kafka
 from trustfold.cli.main import main
 from trustfold.streams.kafka.acls import Principals, acls
@@ -55,11 +56,15 @@ def command(kafka: SecuredKafka, user: str, *words: str | Path, **more: str) -> 
     return CliRunner().invoke(main, [str(word) for word in words], env=environ)
 
 
-def worker(kafka: SecuredKafka, user: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start a worker as a user."""
-    environ = environment(kafka.environ(user, TRUSTFOLD_PARTITIONS="2", TRUSTFOLD_CHECKPOINT_INTERVAL="0.2"))
+def process_of(kafka: SecuredKafka, user: str, log: Path, *words: str | Path, **more: str) -> subprocess.Popen[bytes]:
+    """Start a command as a user, by default a worker."""
+    more = {"TRUSTFOLD_PARTITIONS": "2", "TRUSTFOLD_CHECKPOINT_INTERVAL": "0.2", **more}
     with log.open("wb") as told:
-        return subprocess.Popen([sys.executable, "-m", "trustfold", "worker"], env=environ, stderr=told)
+        return subprocess.Popen(
+            [sys.executable, "-m", "trustfold", *map(str, words or ("worker",))],
+            env=environment(kafka.environ(user, **more)),
+            stderr=told,
+        )
 
 
 @pytest.fixture
@@ -71,13 +76,13 @@ def events(tmp_path: Path) -> Path:
 
 
 def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: Path, tmp_path: Path) -> None:
-    """Everybody does their work, and `doctor` finds nothing to mend for any of them.
+    """Everybody does their work, and `doctor` finds no problem for any of them.
 
     Connections that the broker ends for their age are made again, without a word in the log.
     """
     assert command(kafka, "agents", "publish", events).exit_code == 0
     log = tmp_path / "worker.log"
-    with worker(kafka, "trustfold", log) as process:
+    with process_of(kafka, "trustfold", log) as process:
         try:
             behind = ("lag", "--json", "--max-records", "0")
             wait_until(
@@ -168,7 +173,7 @@ def test_credentials_that_end_under_a_running_worker(kafka: SecuredKafka, tmp_pa
     log = tmp_path / "worker.log"
     kafka.add_user("leaver")
     kafka.grant(acls(KafkaSettings(), Principals(worker="User:leaver")))
-    with worker(kafka, "leaver", log) as process:
+    with process_of(kafka, "leaver", log) as process:
         try:
             wait_until(lambda: "ready in generation" in log.read_text(), timeout=90, what=log.read_text)
             kafka.remove_user("leaver")
@@ -177,4 +182,21 @@ def test_credentials_that_end_under_a_running_worker(kafka: SecuredKafka, tmp_pa
             process.kill()
     last = log.read_text().strip().splitlines()[-1]
     assert "renew TRUSTFOLD_SASL_PASSWORD" in last
+    assert "Traceback" not in log.read_text()
+
+
+def test_credentials_that_end_under_a_running_recorder(kafka: SecuredKafka, tmp_path: Path) -> None:
+    """It ends within ten seconds of the next refused connection, and says what to correct."""
+    log, port = tmp_path / "recorder.log", free_port()
+    kafka.add_user("archivist")
+    kafka.grant(acls(KafkaSettings(), Principals(recorder="User:archivist")))
+    words = ("record", "--history", tmp_path / "history", "--flush", "0.1")
+    with process_of(kafka, "archivist", log, *words, TRUSTFOLD_WEB_PORT=str(port)) as process:
+        try:
+            wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=90, what=log.read_text)
+            kafka.remove_user("archivist")
+            assert process.wait(int(REAUTHENTICATION_MS) / 1000 + 10) == 2, log.read_text()
+        finally:
+            process.kill()
+    assert "correct TRUSTFOLD_SASL_USERNAME" in log.read_text()
     assert "Traceback" not in log.read_text()

@@ -10,7 +10,7 @@ from broker_kit import Broker
 from counting import ENCODE, State
 from lane_harness import LaneHarness, event, events, run, session_timeout
 from local_kafka import LocalKafka
-from trustfold.streams.kafka.fencing import CLAIM_KEY, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, epoch_headers
 from trustfold.streams.kafka.outputs import partition_of
 from undisturbed import assert_as_undisturbed
 from waiting import wait_until

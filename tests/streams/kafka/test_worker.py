@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import NodeNotReadyError
 from broker_kit import Broker
-from lane_harness import LaneHarness, event, events
+from lane_harness import SCRIPT, LaneHarness, event, events
+from probing import free_port, get, status
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from trustfold.streams.kafka.worker import run_worker
@@ -44,7 +46,27 @@ def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
     monkeypatch.setattr("trustfold.streams.kafka.worker.check_topics", lost)
     monkeypatch.setattr("trustfold.streams.kafka.worker.start_log", lambda *_: None)
     assert run_worker(KafkaSettings(), object()) == 2
-    assert "not started: the brokers went away while the topics were checked" in caplog.messages[-1]
+    assert "not started: the brokers became unavailable while the topics were checked" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("command", [["-m", "trustfold", "worker"], [str(SCRIPT)]], ids=["command", "function"])
+def test_probes_are_answered_while_the_topics_are_checked(command: list[str], tmp_path: Path) -> None:
+    """A broker that accepts connections and is silent: the worker is alive and says why it is not ready."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lane = LaneHarness(f"127.0.0.1:{silent.getsockname()[1]}", "x.", tmp_path, TRUSTFOLD_WEB_PORT=str(port))
+        with subprocess.Popen([sys.executable, *command], env=lane.environ, stderr=subprocess.PIPE) as process:
+            try:
+                waiting = (503, "the topics are being checked")
+                wait_until(
+                    lambda: status(port, "/readyz") == waiting or process.poll() is not None,
+                    timeout=30,
+                    what=lambda: str(get(port, "/readyz")),
+                )
+                assert process.poll() is None
+                assert status(port, "/healthz") == (200, "ok")
+            finally:
+                process.kill()
 
 
 @pytest.mark.durable_broker

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from counting import STATE, TOPOLOGY, State
-from trustfold.streams.kafka.fencing import EpochFilter
+from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,14 +17,16 @@ from typing import Any
 
 import orjson
 import pytest
+from command_line import trustfold
 from dashboard_kit import HERE, failures
 from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.errors import TrustfoldError
+from trustfold.history.catalogue import connect
 from trustfold.history.filters import Filters
-from trustfold.history.page import style
+from trustfold.history.page import shown_as, style
 from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
@@ -308,6 +311,71 @@ def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
         assert len(client.get(f"/history/signatures.json?{query}").json()) == len(shown_rows) > 0
 
 
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("/tools/bash", ["over-time", "failures-of", "states", "by-model", "by-session_id"]),
+        ("/tools/service:search.example.com", ["over-time", "failures-of", "by-model"]),
+        ("/tools/bash%7Ccommand=pytest", ["by-model"]),
+        ("/tools", ["every-tool"]),
+        ("/models", ["every-model"]),
+    ],
+)
+def test_rows_and_query_of_every_picture_are_offered(client: TestClient, page: str, names: list[str]) -> None:
+    """As CSV, as JSON, and as SQL that gives the same rows: nothing in it has to be filled in."""
+    text = client.get(f"{page}?since=all").text
+    for name in names:
+        links = [unescape(one) for one in re.findall(r'href="([^"]+)" download', text) if f"download={name}." in one]
+        csv_file, json_file = (client.get(one) for one in links)
+        rows = json_file.json()
+        assert len(list(csv.reader(StringIO(csv_file.text)))) == len(rows) + 1 > 1
+        (sql,) = re.findall(rf"of {name}</span></summary>.*?<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
+        asked = client.app.state.service.ending[-1].__self__.root  # type: ignore[attr-defined]
+        with connect(asked) as connection:
+            assert len(connection.execute(unescape(sql)).fetchall()) == len(rows)
+    assert client.get(f"{page}?since=all&download=nothing.csv").status_code == 404
+
+
+def test_a_history_of_another_store_is_not_shown_and_said(tmp_path: Path) -> None:
+    """On every page that reads it, and in the head of all; the pages of this store's own present work."""
+    story = Story(session="theirs").fails("bash", times=9)
+    record(tmp_path / "h", story.records, live=True)
+    (tmp_path / "h" / ".source").write_text("store of somebody else")
+    with client_of(tmp_path, tmp_path / "h") as client:
+        assert "holds the history of store of somebody else" in client.get("/").text
+        for path in ("/history", "/history/tools", "/models"):
+            assert "holds the history of store of somebody else" in client.get(path).text
+        assert client.get("/sessions/theirs").status_code == 404
+
+
+def test_a_decision_that_the_store_has_deleted_is_found_in_the_history(tmp_path: Path) -> None:
+    """With the calls behind it, which are deleted, too; the history goes on being this store's own."""
+    with client_of(tmp_path, tmp_path / "h") as client:
+        assert client.post("/v1/events", content=failures("deploy", 5)).status_code == 200
+        (decision, *_) = [
+            orjson.loads(line)["value"]["id"]
+            for line in client.get("/v1/decisions?topics=escalations").text.splitlines()
+        ]
+        known = client.get(f"/decisions/{decision}").text
+    recorded = trustfold("record", "--once", "--store", "store.sqlite", "--history", "h", cwd=tmp_path)
+    assert recorded.returncode == 0, recorded.stderr
+    with sqlite3.connect(tmp_path / "store.sqlite") as store:
+        store.execute("DELETE FROM outputs")
+        store.execute("DELETE FROM log WHERE seq < (SELECT max(seq) FROM log)")
+    with client_of(tmp_path, tmp_path / "h") as client:
+        assert client.get("/decisions/nothing").status_code == 404
+        later = client.get(f"/decisions/{decision}").text
+    calls = re.compile(r'class="tl-who key"><a data-open href="([^"]+)"')
+    assert len(calls.findall(later)) == len(calls.findall(known)) == 3
+
+
+def test_a_difference_of_rates_is_in_points() -> None:
+    """From 4 % to 32 % is 28 points more, and not 28 %."""
+    shown = [shown_as("change", value) for value in (0.28, -0.034, 0.0)]
+    assert shown == ["+28 points", "-3.4 points", "+0.0 points"]
+    assert shown_as("rate", 0.28) == "28 %"
+
+
 def test_names_stay_text(client: TestClient) -> None:
     """On every page that shows them, in tables, pictures and titles."""
     for url in (
@@ -346,7 +414,7 @@ def test_what_is_not_there_is_said_with_a_way_back(client: TestClient) -> None:
     assert "No calls in this time" in page
     assert "?since=all" in page
     nothing = unescape(client.get("/history/tools?since=2020-01-01&until=2020-01-02").text)
-    assert "Nothing answers this" in nothing
+    assert "Nothing found" in nothing
     assert BY_NAME["tools"].empty.partition("'")[0] in nothing
     assert "is not before" in client.get("/history?since=2026-01-02&until=2026-01-01").text
 

@@ -165,6 +165,11 @@ def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
         page.keyboard.press("g")
         page.keyboard.press("t")
         page.wait_for_url("**/tools")
+        page.keyboard.press("/")
+        expect(focused(page)).to_have_attribute("name", "q")
+        page.goto(f"{server.url}/history")
+        page.keyboard.press("/")
+        expect(focused(page)).to_have_attribute("name", "since")
 
 
 # --- three tasks -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
 
 
+CIRCUIT = {"type": "breaker.changed", "breaker_key": "tool:bash", "from": "closed", "to": "open", "trigger": "rate"}
+ESCALATED = {"type": "trust.changed", "key": "bash", "scope": "tool", "from": "trusted", "to": "escalated"}
+ESCALATED |= {"trigger": "count", "reason": "3/3 failures in 1h"}
+
+
 class Topics:
     """Topics that a source follows, without a broker behind them."""
 
@@ -37,13 +42,14 @@ class Topics:
     def write(self, topic: str, at_s: int, key: str, /, **record: Any) -> None:
         """Let a record come, so many seconds after noon."""
         self._offset += 1
-        value = orjson.dumps({"id": f"d{self._offset}", "time": f"2026-01-01T12:00:{at_s:02}Z"} | record)
+        known = {"schema_version": "1.0", "id": f"d{self._offset}", "time": f"2026-01-01T12:00:{at_s:02}Z"}
+        value = orjson.dumps(known | record)
         self._tell([Followed(topic, 0, self._offset, key, value, NOON + at_s * 1000)])
 
     def pattern(self, session: str, at_s: int, kind: str = "pattern.detected", **record: Any) -> None:
         """Let a decision come about a session that repeats itself."""
         about = {"pattern": "repetitive_calls", "fingerprint": "f", "repetitions": 5, "severity": "minor"}
-        self.write("nudges", at_s, session, type=kind, session_id=session, tool_name="bash", **(about | record))
+        self.write("nudges", at_s, session, type=kind, session_id=session, tool_sequence=["bash"], **(about | record))
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def test_sessions_that_decisions_name_are_listed(followed: tuple[KafkaSource, To
     topics.pattern("s1", 9, severity="severe", repetitions=12)
     topics.pattern("s2", 3)
     topics.pattern("s2", 4, kind="pattern.cleared")
-    topics.write("breakers", 5, "tool:bash", type="breaker.changed", breaker_key="tool:bash")
+    topics.write("breakers", 5, "tool:bash", **CIRCUIT)
     first, second = sorted(asyncio.run(source.sessions()))
     assert (first.session_id, first.patterns, first.last_ms) == ("s1", 2, NOON + 9_000)
     assert (first.workspace, first.user, first.model) == ("acme", "ada", "large-2")
@@ -75,8 +81,8 @@ def test_circuits_that_changed_within_a_time(followed: tuple[KafkaSource, Topics
     """Both bounds count; decisions about anything else are no changes of circuits."""
     source, topics = followed
     for at in (1, 2, 3, 4):
-        topics.write("breakers", at, "tool:bash", type="breaker.changed", breaker_key="tool:bash")
-        topics.write("escalations", at, "bash", type="trust.escalated", trust_key="bash")
+        topics.write("breakers", at, "tool:bash", **CIRCUIT)
+        topics.write("escalations", at, "bash", **ESCALATED)
         topics.pattern("s1", at)
     found = asyncio.run(source.circuits(NOON + 2_000, NOON + 3_000))
     assert [one.record["time"][-3:-1] for one in found] == ["02", "03"]
@@ -93,7 +99,7 @@ def test_rules_are_those_given_or_the_shipped_ones() -> None:
 def test_a_topic_made_anew_takes_only_its_own_decisions_with_it(followed: tuple[KafkaSource, Topics]) -> None:
     """Those of the other topics are read once, so they stay; what the topic told of sessions is over."""
     source, topics = followed
-    topics.write("breakers", 1, "tool:bash", type="breaker.changed", breaker_key="tool:bash")
+    topics.write("breakers", 1, "tool:bash", **CIRCUIT)
     topics.pattern("s1", 2)
     topics.forget("nudges")
     assert [one.record["type"] for one in asyncio.run(source.decisions())] == ["breaker.changed"]
@@ -107,10 +113,28 @@ def test_a_list_of_sessions_decodes_no_decision_again(
     source, topics = followed
     topics.pattern("s1", 1, workspace_id="acme")
     topics.pattern("s1", 2, workspace_id=None, model="large-2")
-    topics.write("nudges", 3, "s1", session_id="s1", type="nudge.issued", workspace_id=["no name"])
-    monkeypatch.setattr(kafka_source, "orjson", None)
+    topics.write("nudges", 3, "s1", session_id="s1", type="pattern.detected", workspace_id=["no name"])
+    monkeypatch.setattr(source.board, "read", None)
     (one,) = asyncio.run(source.sessions())
     assert (one.workspace, one.model) == ("acme", "large-2")
+
+
+def test_a_record_that_cannot_be_read_is_skipped_and_counted(
+    followed: tuple[KafkaSource, Topics], caplog: pytest.LogCaptureFixture
+) -> None:
+    """On any topic; what came before it stays, pages go on, and their head says how many there were."""
+    source, topics = followed
+    topics.pattern("s1", 1)
+    topics.pattern("s1", 2, severity="enormous", repetitions=12)
+    topics.pattern("s2", 2, pattern=None)
+    topics.write("breakers", 3, "tool:bash", **(CIRCUIT | {"time": "yesterday"}))
+    topics.write("state", 3, "trust:w\x1fbash", type="state.updated", kind="trust", key="bash", state="adored")
+    topics.write("state", 3, "mood:w\x1fbash", type="state.updated", kind="mood", key="bash")
+    assert [one.session_id for one in asyncio.run(source.sessions())] == ["s1"]
+    assert source.board.states == {}
+    assert [one.record["id"] for one in asyncio.run(source.decisions())] == ["d1"]
+    assert source.freshness().skipped == 5
+    assert sum("skipped" in record.message for record in caplog.records) == 5
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def test_a_page_hears_of_its_topics_alone(monkeypatch: pytest.MonkeyPatch) -> No
         stream = hub.stream("me", frozenset({"now", "session:s1"}))
         assert (await following(stream)).event == "open"
         assert board.watched == Counter({"now": 1, "session:s1": 1})
-        board.tell({"feed": 3})
-        board.tell({"now": 2, "feed": 1})
+        board.notify({"feed": 3})
+        board.notify({"now": 2, "feed": 1})
         message = await following(stream)
         assert (message.event, message.body) == ("change", {"now": 2})
         await stream.aclose()  # type: ignore[attr-defined]
@@ -71,10 +71,10 @@ def test_a_flood_becomes_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(hub: Hub) -> None:
         stream = hub.stream("slow", frozenset({"now"}))
         await following(stream)
-        hub.tell({"now": 1})
+        hub.notify({"now": 1})
         assert (await following(stream)).body == {"now": 1}
         for _ in range(10 * MAX_RING):
-            hub.tell({"now": 2})
+            hub.notify({"now": 2})
         message = await following(stream)
         assert (message.event, message.body) == ("change", {"now": 20 * MAX_RING})
 
@@ -88,10 +88,10 @@ def test_a_client_that_missed_too_much_fetches_everything(monkeypatch: pytest.Mo
         stream = hub.stream("slow", frozenset({"now"}))
         await following(stream)
         for _ in range(MAX_RING + 5):
-            hub.tell({"now": 1})
+            hub.notify({"now": 1})
             hub.mark  # noqa: B018 - others see each change by itself
         assert (await following(stream)).event == "resync"
-        hub.tell({"now": 1})
+        hub.notify({"now": 1})
         assert (await following(stream)).body == {"now": 1}
 
     run(scene, monkeypatch)
@@ -104,7 +104,7 @@ def test_a_client_that_comes_back_hears_what_it_missed(monkeypatch: pytest.Monke
         stream = hub.stream("me", frozenset({"now"}))
         last = (await following(stream)).id
         await stream.aclose()  # type: ignore[attr-defined]
-        hub.tell({"now": 4})
+        hub.notify({"now": 4})
         again = hub.stream("me", frozenset({"now"}), last)
         assert (await following(again)).event == "open"
         assert (await following(again)).body == {"now": 4}
@@ -118,9 +118,9 @@ def test_nothing_is_lost_between_a_page_and_its_stream(monkeypatch: pytest.Monke
     """The page says under which mark it was made, and the stream goes on from there."""
 
     async def scene(hub: Hub) -> None:
-        hub.tell({"now": 1})
+        hub.notify({"now": 1})
         mark = hub.mark
-        hub.tell({"now": 3})
+        hub.notify({"now": 3})
         stream = hub.stream("me", frozenset({"now"}), mark)
         assert (await following(stream)).event == "open"
         assert (await following(stream)).body == {"now": 3}
@@ -135,7 +135,7 @@ def test_what_nobody_reads_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     async def scene(hub: Hub) -> None:
         mark = hub.mark
         for number in range(1000):
-            hub.tell({f"session:{number}": 1})
+            hub.notify({f"session:{number}": 1})
         assert sum(len(changes) for _, changes in hub._ring) <= 101
         stream = hub.stream("me", frozenset({"session:1"}), mark)
         await following(stream)
@@ -150,9 +150,9 @@ def test_messages_of_a_stream_are_apart(monkeypatch: pytest.MonkeyPatch) -> None
     async def scene(hub: Hub) -> None:
         stream = hub.stream("me", frozenset({"now"}))
         await following(stream)
-        hub.tell({"now": 1})
+        hub.notify({"now": 1})
         await following(stream)
-        hub.tell({"now": 1})
+        hub.notify({"now": 1})
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await anext(stream)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from dashboard_kit import dashboard, failures
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ def at(seconds: float) -> str:
 def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str = "w", **more: Any) -> Change:
     """A public state."""
     record = {
+        "schema_version": "1.0",
         "type": "state.updated",
         "id": f"{kind}-{key}",
         "time": at(age),
@@ -41,11 +43,17 @@ def state(kind: str, key: str, word: str = "", age: float = 60, workspace: str =
     return Change("state", f"{kind}:{workspace}\x1f{key}", orjson.dumps(record))
 
 
-def pattern(session: str, *, kind: str = "pattern.detected", severity: str = "minor", age: float = 60) -> Change:
+def pattern(session: str, **about: Any) -> Change:
     """A pattern that opens, or is over."""
-    record = {"type": kind, "id": f"p-{session}", "time": at(age), "session_id": session, "pattern": "error_retry_loop"}
+    return Change("nudges", session, pattern_of(session, **about))
+
+
+def pattern_of(session: str, *, kind: str = "pattern.detected", severity: str = "minor", age: float = 60) -> bytes:
+    """The same as a record."""
+    record: dict[str, Any] = {"schema_version": "1.0", "type": kind, "id": f"p-{session}", "time": at(age)}
+    record |= {"session_id": session, "pattern": "error_retry_loop"}
     record |= {"severity": severity, "repetitions": 7, "tool_sequence": ["bash", "bash"], "fingerprint": "f"}
-    return Change("nudges", session, orjson.dumps(record))
+    return orjson.dumps(record)
 
 
 def board_of(*changes: Change) -> Board:
@@ -107,7 +115,15 @@ def test_a_session_is_stuck_until_it_breaks_out_or_falls_silent() -> None:
 
 def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
     """The reason in a sentence, the count beside its threshold, and the order that helps first."""
-    decision = {"type": "trust.changed", "id": "d1", "time": at(60), "key": "asks", "scope": "tool", "from": "trusted"}
+    decision = {
+        "schema_version": "1.0",
+        "type": "trust.changed",
+        "id": "d1",
+        "time": at(60),
+        "key": "asks",
+        "scope": "tool",
+        "from": "trusted",
+    }
     decision |= {"to": "escalated", "trigger": "count", "reason": "3/3 failures in 1h"}
     board = board_of(*EVERY, Change("escalations", "w\x1fasks", orjson.dumps(decision)))
     rows = {row.title: row for row in now_page(board, Asked(), NOW).rows}
@@ -157,11 +173,12 @@ def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None
     """The same as if all were sorted anew; counts and tools agree with the places."""
     ranking, expected = Ranking(), {}
     for key, word, age in steps:
-        record = orjson.loads(state("trust", key, word, age=age).value or b"") if word else None
-        ranking.put(key, record, NOW_MS)
+        board = board_of(state("trust", key, word, age=age) if word else Change("state", key, None))
+        found_state = next(iter(board.states.values()), None)
+        ranking.put(key, found_state, NOW_MS)
         expected.pop(key, None)
-        if record is not None:
-            expected[key] = place_of(key, record, NOW_MS)
+        if found_state is not None:
+            expected[key] = place_of(key, found_state, NOW_MS)
     found = list(ranking.ranked(NOW_MS))
     assert found == sorted(place for place in expected.values() if place is not None)
     assert +ranking.counts == {word: n for word in WORDS if (n := sum(one.word == word for one in found))}
@@ -207,7 +224,11 @@ def test_any_query_is_answered(tmp_path: Path) -> None:
 
 def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> None:
     """A blocked key is past its threshold; what waits for an operator says so without a command line."""
-    common = {"failures": 1, "threshold": 3, "reason": "10 more failures without a success while escalated"}
+    common: dict[str, Any] = {
+        "failures": 1,
+        "threshold": 3,
+        "reason": "10 more failures without a success while escalated",
+    }
     shown = {}
     for word, more in (("escalated", {}), ("blocked", {}), ("recovering", {"recovery_pending": True})):
         board = Board()
@@ -220,3 +241,43 @@ def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> N
         "blocked": ("", "manual reset required"),
         "recovering": ("1/3", ""),
     }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"not JSON",
+        b"[]",
+        b'{"type": "pattern.detected"}',
+        pattern_of("s2").replace(b'"error_retry_loop"', b"7"),
+        pattern_of("s2").replace(b'"minor"', b'"enormous"'),
+        pattern_of("s2").replace(at(60).encode(), b"yesterday"),
+    ],
+)
+def test_a_record_that_cannot_be_read_breaks_no_page(value: bytes) -> None:
+    """It is skipped and counted; what came before and after it is shown."""
+    board = board_of(pattern("s1"), Change("nudges", "s2", value), pattern("s3"))
+    assert titles(board) == ["s1", "s3"]
+    assert titles(board) == ["s1", "s3"]
+    assert board.skipped == 1
+    board.apply([Change("state", "trust:w\x1fother", value), *EVERY])
+    assert "asks" in titles(board)
+    assert board.skipped == 2
+
+
+def test_fields_of_a_later_version_break_no_page() -> None:
+    """They are ignored, whatever they hold."""
+    later = {"mood": {"since": [1]}, "state_of_mind": None}
+    board = board_of(state("trust", "asks", "escalated", **later), pattern("s1"))
+    assert titles(board) == ["asks", "s1"]
+    assert board.skipped == 0
+
+
+def test_a_board_that_nobody_reads_keeps_no_more_than_it_needs() -> None:
+    """A server without visitors runs for months: repeated decisions and keys that come and go leave nothing behind."""
+    board = Board()
+    for _ in range(10):
+        board.apply(change for _ in range(300) for change in (pattern("s1"), pattern("s1", kind="pattern.cleared")))
+        board.apply(Change("state", f"trust:w\x1fkey{number}", None) for number in range(600))
+    assert len(board._decided) + len(board._new) <= 3_000
+    assert board.open_patterns() == []

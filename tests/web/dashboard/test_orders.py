@@ -12,6 +12,7 @@ import pytest
 from dashboard_kit import before, dashboard, failures
 from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
+from trustfold.schemas.public_state import PublicState, public_state
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.dashboard.order_labels import ORDERS, orders_for
 from trustfold.web.dashboard.orders import Given, records_for
@@ -160,14 +161,17 @@ def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
         assert client.post("/orders", data=fields | wrong).status_code == 400
 
 
-def trust(key: str, state: str = "escalated", **more: Any) -> dict[str, Any]:
+ENVELOPE = {"schema_version": "1.0", "id": "s1", "time": "2026-11-22T00:00:00.000Z", "workspace_id": "w"}
+
+
+def trust(key: str, state: str = "escalated", **more: Any) -> PublicState:
     """A public state of trust."""
-    return {"kind": "trust", "key": key, "scope": "tool", "workspace_id": "w", "state": state} | more
+    return public_state(ENVELOPE | {"kind": "trust", "key": key, "scope": "tool", "state": state} | more)
 
 
 def test_orders_are_those_of_the_command_line() -> None:
     """An order for a tool reaches its keys by one command and closes its circuit; one for a key is about that alone."""
-    circuit = {"kind": "breaker", "key": "tool:bash", "workspace_id": "w", "state": "open"}
+    circuit = public_state(ENVELOPE | {"kind": "breaker", "key": "tool:bash", "state": "open"})
     known = [trust("bash|command=git"), trust("bash|command=rm"), circuit, trust("other")]
     whole = records_for(Given("reset", "bash", "w", "n"), known, AT)
     assert [(type(one).__name__, one.key) for one in whole] == [("TrustReset", "bash"), ("BreakerClose", "tool:bash")]  # type: ignore[union-attr]
@@ -180,12 +184,13 @@ def test_orders_are_those_of_the_command_line() -> None:
 
 def test_every_offered_order_exists() -> None:
     """For every state that there is; none for what holds for a user everywhere."""
-    shapes = [trust("k", state) for state in ("blocked", "escalated", "recovering", "removed", "trusted")]
-    shapes += [{"kind": "breaker", "key": "k", "state": s} for s in ("open", "half_open", "closed", "forced_open")]
-    shapes += [{"kind": "quality", "key": "k", "score": 0.1, "registered_score": 1.0}, {"kind": "stuck", "key": "s"}]
-    for shape in shapes:
-        assert set(orders_for(shape)) <= set(ORDERS)
-        assert orders_for(shape | {"scope": "user"}) == ()
+    words = ("blocked", "escalated", "recovering", "removed", "trusted")
+    records: list[dict[str, Any]] = [{"kind": "trust", "state": word} for word in words]
+    records += [{"kind": "breaker", "state": word} for word in ("open", "half_open", "closed", "forced_open")]
+    records += [{"kind": "quality", "score": 0.1, "registered_score": 1.0}, {"kind": "model"}]
+    for record in records:
+        assert set(orders_for(public_state(ENVELOPE | {"key": "k"} | record))) <= set(ORDERS)
+        assert orders_for(public_state(ENVELOPE | {"key": "k", "scope": "user"} | record)) == ()
 
 
 def test_two_forms_of_a_page_never_take_each_others_number(client: TestClient) -> None:

@@ -75,7 +75,7 @@
     lostAt = 0;
     const news = Math.max(0, ...unseen.values());
     if (paused) show("paused", news ? `Paused, ${plural(news, "new")}` : "Paused");
-    else show("live", "Live");
+    else show("live", $("#freshness.state-blocked") ? "Connected" : "Live"); // the server may lack its data
   }
 
   function lost() {
@@ -279,7 +279,11 @@
   const KEYS = {
     j: () => step(1),
     k: () => step(-1),
-    "/": () => $("[data-filter]")?.focus(),
+    "/": () => {
+      const field = $("[type=search][data-filter]") || $("[data-filter]");
+      field?.closest("details")?.setAttribute("open", "");
+      field?.focus();
+    },
     p: () => pause && !pause.hidden && pause.click(),
     "?": () => help?.showModal(),
     g: () => { going = Date.now(); },

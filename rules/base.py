@@ -1,34 +1,32 @@
-"""Merges rules: a layer sets some fields, all others are inherited from the layer below.
+"""Base of all rules: their struct, their number types, and the merge of documents.
 
-See docs/design/semantics.md#settings.
-
-Files, scopes and the environment change rules only by this merge. Tables merge key by key, lists and single values are
-replaced, null is a value (it disables a threshold).
+Files, scopes and the environment change rules only by this merge: a layer sets some fields, all others are inherited
+from the layer below (docs/design/semantics.md#settings). Tables merge key by key, lists and single values are replaced,
+null is a value (it disables a threshold).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
-StructT = TypeVar("StructT", bound=msgspec.Struct)
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Threshold = Annotated[int, Meta(ge=1, le=100)]
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Wait = Annotated[float, Meta(ge=0, le=31_536_000)]
+Ratio = Annotated[float, Meta(gt=0, le=1)]
+Score = Annotated[float, Meta(ge=0, le=1)]
+
+
+class RulesBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base struct of all rules: frozen, keyword-only, unknown names are rejected."""
+
 
 Patch = Mapping[str, Any]
 """Part of a document in the shape of a struct."""
-
-
-def overlaid(base: StructT, patch: Patch) -> StructT:
-    """Return `base` with all values of the patch.
-
-    Raises:
-        msgspec.ValidationError: the result is invalid; its message has the path in the patch.
-    """
-    if not patch:
-        return base
-    return msgspec.convert(merged(plain(base), patch), type(base))
 
 
 def merged(below: Patch, above: Patch) -> dict[str, Any]:

@@ -1,74 +1,24 @@
-"""Writes `bad_day.ndjson`: a bad day of one agent, in five chapters.
+"""Writes `cli/demo.ndjson`: a scripted day of one agent whose tools fail, a session for each chapter of the demo.
 
-    python -m trustfold.cli.scenarios.bad_day
+    .venv/bin/python tests/support/demo_script.py
 
-Deterministic: the same code writes the same bytes. A test compares the file with the output of this module.
+Deterministic: the same code writes the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
+from trustfold.cli.demo import CHAPTERS, EVENTS
 
-FILE = "bad_day.ndjson"
+FILE = Path(__file__).parents[2] / "cli" / EVENTS
 WORKSPACE = "acme"
 MODEL = "some-model"
-
-
-class Chapter(NamedTuple):
-    """Part of the day, with a session of its own.
-
-    Attributes:
-        session: its session id.
-        title: heading.
-        intro: text before its events.
-        moral: text after its events: what to learn from it.
-    """
-
-    session: str
-    title: str
-    intro: str
-    moral: str
-
-
-CHAPTERS = (
-    Chapter(
-        "morning-report",
-        "An API starts to fail",
-        "The agent collects figures page by page, and the server answers 503.",
-        "One outage, one notification: it names the service. Trust asks the user, the circuit stops the traffic.",
-    ),
-    Chapter(
-        "tidy-up",
-        "A dangerous command",
-        "Two refusals are nothing special. The third command is.",
-        "A dangerous command blocks its key at once, until a person resets it. Other commands still run.",
-    ),
-    Chapter(
-        "tickets",
-        "A server dies, its neighbour does not",
-        "Two tools of one MCP server time out. Another server works on.",
-        "Calls of all its tools count for the service, so a dead server is seen after two of them, and only there.",
-    ),
-    Chapter(
-        "research",
-        "Round and round",
-        "Every call succeeds, and nothing moves: the same question, the same answer.",
-        "A loop is the same call with the same result. The nudges grow until somebody looks.",
-    ),
-    Chapter(
-        "restore",
-        "All talk",
-        "Four turns. The model announces work, looks at its tools, announces again.",
-        "Words without an action are counted across turns: a hint, a notice, then a pause.",
-    ),
-)
 
 
 class Script:
@@ -166,10 +116,5 @@ def written() -> bytes:
     return b"".join(line + b"\n" for script in chapters() for line in script.lines)
 
 
-def events() -> list[bytes]:
-    """The events of the bundled file, in order."""
-    return files(__package__).joinpath(FILE).read_bytes().splitlines()
-
-
 if __name__ == "__main__":
-    Path(__file__).with_name(FILE).write_bytes(written())
+    FILE.write_bytes(written())

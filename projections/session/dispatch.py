@@ -11,13 +11,13 @@ from itertools import chain
 from ...schemas import events as ev
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls.fingerprints import digest
-from . import model_outcomes, nudges, patterns
+from . import nudges, patterns
 from .announcing import announcing
 from .calls import Args
-from .context import Context
-from .detectors.detector import Finished, Message
+from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
-    OF_SESSION,
+    KINDS,
+    OF_AGENT,
     ON_ACT,
     ON_CALL,
     ON_DUE,
@@ -35,65 +35,63 @@ from .detectors.registry import (
     ON_USER,
     Detectors,
 )
-from .records import ActivePattern, OpenCall
-from .state import SessionState
-from .steps import Done, fingerprint_of
+from .outcomes import emit_patterns
+from .records import ActivePattern, OpenCall, Sighting
+from .state import SessionContext
+from .steps import Done
 from .verdicts import Verdict
 
-
-class SessionContext(Context, gc=False):
-    """Context of the fold of one event, with the complete session state."""
-
-    state: SessionState
+_UNUSED = Detectors()
+"""Detectors that have seen nothing; never changed."""
 
 
-def call_begun(call: OpenCall, args: Args, ctx: SessionContext) -> None:
+def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
     """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
     for detector in ON_ACT(detectors):
         detector.on_act(call)
     if detectors.stalled_call.overdue:
-        detectors.stalled_call.moved_on(state.agent)
+        detectors.stalled_call.stop_tracking_agent(state.agent)
     if ctx.rules.behaviour.enabled:
         for detector in ON_CALL(detectors):
             detector.on_call(call, args, ctx)
     if state.active or ctx.sightings:
-        break_out(ctx)
+        close_ended(ctx)
 
 
 def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> None:
     """Dispatch a finished call."""
-    state, neutral = ctx.state, verdict.neutral
+    state, rules, neutral = ctx.state, ctx.rules, verdict.neutral
     steps, detectors = state.steps, state.detectors
     # Two unknown results are never the same.
-    said = 0 if neutral else fingerprint_of(call.fingerprint, verdict.result or digest(call.event_id.encode()))
-    step_done = steps.call_finished(call.step, said)
-    if not ctx.rules.behaviour.enabled:
+    result = 0 if neutral else verdict.result or digest(call.event_id.encode())
+    step_done = steps.call_finished(call.step, call.fingerprint, result)
+    if not rules.behaviour.enabled:
         return
-    if ctx.rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
+    if rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        done = _done(event, call, verdict, ctx)
-        progress = done.news and not verdict.failed and call.tool_class is ToolClass.ACTION
+        finished = Done(call.step, call.fingerprint, verdict.result, call.tool_name, event.id, call.started_ms)
+        same, news = steps.remember(finished, rules.behaviour.window_steps)
+        done = Finished(event, call, verdict, same, news)
+        progress = news and not verdict.failed and call.tool_class is ToolClass.ACTION
         if progress:
             steps.progress = call.step
             for detector in ON_PROGRESS(detectors):
                 detector.on_progress()
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
-        if verdict.failed:
-            for detector in ON_FAILURE(detectors):
-                detector.on_failure(done, ctx)
-    if step_done:
-        for detector in ON_STEP(detectors):
-            detector.on_step(ctx)
-    gone = _ended_by_call(call, ctx, progress=progress) if state.active and not neutral else []
-    if gone or ctx.sightings or (state.pending_nudges and not neutral):
-        fresh = model_outcomes.newly_seen(state, ctx.sightings)
-        conclude(gone, ctx)
-        model_outcomes.tell_tool(event, call, verdict, fresh, ctx)
+        for detector in ON_FAILURE(detectors) if verdict.failed else ():
+            detector.on_failure(done, ctx)
+    for detector in ON_STEP(detectors) if step_done else ():
+        detector.on_step(ctx)
+    ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []
+    if ended or ctx.sightings or (state.pending_nudges and not neutral):
+        raised = conclude(ended, ctx)
+        if raised:
+            emit_patterns(event, call, verdict, raised, ctx)
 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
@@ -107,7 +105,7 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
     state, rules = ctx.state, ctx.rules.behaviour
     detectors = state.detectors
     if detectors.stalled_call.overdue:
-        detectors.stalled_call.moved_on(state.agent)
+        detectors.stalled_call.stop_tracking_agent(state.agent)
     if rules.enabled:
         message = _message(event, rules.announce_phrases)
         if not event.thought:
@@ -115,7 +113,7 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
                 detector.on_message(message, ctx)
         for detector in ON_TEXT(detectors):
             detector.on_text(message, ctx)
-    break_out(ctx)
+    close_ended(ctx)
 
 
 def turn_started(ctx: SessionContext) -> None:
@@ -132,10 +130,10 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     if ctx.rules.behaviour.enabled:
         for detector in ON_TURN(detectors):
             detector.on_turn(ctx)
-    break_out(ctx)
+    close_ended(ctx)
 
 
-def user_spoke(ctx: SessionContext) -> None:
+def user_message(ctx: SessionContext) -> None:
     """End every streak of every agent at a user message; pending nudges stay unjudged."""
     state = ctx.state
     if state.active or state.agents:
@@ -146,19 +144,21 @@ def user_spoke(ctx: SessionContext) -> None:
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    old = state.detectors
-    state.detectors = Detectors(**{name: getattr(old, name) for name in OF_SESSION})
-    for detector in ON_USER(old):
+    detectors = state.detectors
+    for name in OF_AGENT:  # most of them have nothing counted, and comparing is faster than making
+        if getattr(detectors, name) != getattr(_UNUSED, name):
+            setattr(detectors, name, KINDS[name]())
+    for detector in ON_USER(detectors):
         detector.on_user(ctx)
 
 
 def session_ended(ctx: SessionContext) -> None:
-    """End the open turn at the end of the session; `user_spoke` ends the streaks."""
+    """End the open turn at the end of the session; `user_message` ends the streaks."""
     for detector in ON_TURN_OVER(ctx.state.detectors):
         detector.on_turn_over(ctx, ended=True)
 
 
-def time_came(ctx: SessionContext) -> None:
+def time_passed(ctx: SessionContext) -> None:
     """Report what is due, for each agent that it concerns."""
     state, at = ctx.state, ctx.emit.at
     acting = state.agent
@@ -179,7 +179,7 @@ def time_came(ctx: SessionContext) -> None:
         for agent_id in agents:
             state.act_as(agent_id)
             ctx.sightings = [one for one in seen if (acting if one.agent_id is None else one.agent_id) == agent_id]
-            break_out(ctx)
+            close_ended(ctx)
 
 
 def schedule(ctx: SessionContext) -> None:
@@ -192,31 +192,33 @@ def schedule(ctx: SessionContext) -> None:
     ctx.state.stall_due = max(due, ctx.emit.at + 1) if due else 0
 
 
-def break_out(ctx: SessionContext) -> None:
+def close_ended(ctx: SessionContext) -> None:
     """Conclude an event that may have ended patterns besides those it shows."""
-    gone = _ended(ctx) if ctx.state.active else []
-    if ctx.sightings or gone:
-        conclude(gone, ctx)
+    ended = _ended(ctx) if ctx.state.active else []
+    if ctx.sightings or ended:
+        conclude(ended, ctx)
 
 
-def conclude(gone: list[ActivePattern], ctx: SessionContext) -> None:
-    """Emit the results of an event: patterns cleared, patterns seen, nudges judged, one nudge."""
-    seen, ctx.sightings = ctx.sightings, []
-    cleared = patterns.clear(gone, ctx)
-    active = [patterns.sight(sighting, ctx) for sighting in seen]
-    nudges.judge_repeat(active, ctx)
-    nudges.judge_cleared(cleared, ctx)
-    nudges.judge_time(ctx)
-    nudges.nudge_one(active, ctx)
+def conclude(ended: list[ActivePattern], ctx: SessionContext) -> list[Sighting]:
+    """Emit the results of an event: patterns cleared, patterns seen, nudges judged, one nudge.
 
-
-def _done(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> Finished:
-    """A finished call, put into the window of steps."""
-    result = verdict.result
-    done = Done(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms)
-    same = ctx.state.steps.remember(done, ctx.rules.behaviour.window_steps)
-    news = not same or not result or all(one.result != result for one in same)
-    return Finished(event, call, verdict, same, news)
+    Returns:
+        The sightings of patterns that are new or more severe.
+    """
+    sightings, ctx.sightings = ctx.sightings, []
+    if ended:
+        patterns.clear(ended, ctx)
+    sighted, raised = [], []
+    for sighting in sightings:
+        active, is_raised = patterns.record_sighting(sighting, ctx)
+        sighted.append(active)
+        if is_raised:
+            raised.append(sighting)
+    if ctx.state.pending_nudges:
+        nudges.judge(ended, sighted, ctx)
+    if sighted:
+        nudges.nudge_one(sighted, ctx)
+    return raised
 
 
 def _message(event: ev.ModelText, phrases: tuple[str, ...]) -> Message:
@@ -231,32 +233,21 @@ def _message(event: ev.ModelText, phrases: tuple[str, ...]) -> Message:
     return Message(event, announces=True, sentences=chain((first,), sentences))
 
 
-def _ended(ctx: SessionContext) -> list[ActivePattern]:
-    """Open patterns that have ended, by their detectors."""
-    seen = {(sighting.pattern, sighting.fingerprint) for sighting in ctx.sightings}
-    detectors = ctx.state.detectors
-    return [
-        active
-        for active in ctx.state.active
-        if (active.pattern, active.fingerprint) not in seen and getattr(detectors, active.pattern).is_over(active, ctx)
-    ]
-
-
-def _ended_by_call(call: OpenCall, ctx: SessionContext, *, progress: bool) -> list[ActivePattern]:
-    """Open patterns that the call just finished has ended."""
+def _ended(ctx: SessionContext, call: OpenCall | None = None, *, progress: bool = False) -> list[ActivePattern]:
+    """Open patterns that have ended, by their detectors; `call` is the call that has just finished."""
     state = ctx.state
     seen = {(sighting.pattern, sighting.fingerprint) for sighting in ctx.sightings}
     oldest = state.steps.number - ctx.rules.behaviour.window_steps
-    gone = []
+    ended = []
     for active in state.active:
         if (active.pattern, active.fingerprint) in seen:
             continue
-        detector = getattr(state.detectors, active.pattern)
-        if (
+        detector: Detector = getattr(state.detectors, active.pattern)
+        by_call = call is not None and (
             (progress and detector.ended_by_progress)
             or (detector.outgrown and active.last_step < oldest)
             or (detector.ended_by_call and active.fingerprint == call.fingerprint)
-            or detector.is_over(active, ctx)
-        ):
-            gone.append(active)
-    return gone
+        )
+        if by_call or detector.is_over(active, ctx):
+            ended.append(active)
+    return ended

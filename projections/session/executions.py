@@ -1,4 +1,6 @@
-"""Limits on the cost, duration and recursion of an execution (docs/design/semantics.md#guarantees).
+"""Recursive executions: limits on their cost, duration and recursion, and results that need review.
+
+See docs/design/semantics.md#guarantees and docs/design/semantics.md#confidence.
 
 An execution begins with a session's first recursive call, or when the session is given limits, and ends with the
 session. Limits apply only to executions: a plain conversation may last for hours (docs/decisions/0008). A warning is
@@ -12,16 +14,16 @@ from typing import NamedTuple
 
 from ...rules.rules import GuaranteeRules
 from ...schemas import events as ev
-from ...schemas.decisions import DegradationPlan, GuaranteeViolated, GuaranteeWarned
+from ...schemas.decisions import ConfidenceLow, DegradationPlan, GuaranteeViolated, GuaranteeWarned
+from ..confidence import WEIGHTS, tool_success
 from ..emitter import MAX_CAUSES
-from .context import Context
-from .records import MAX_OVERRIDES, GuaranteeRecord
+from .records import MAX_OVERRIDES, Context, GuaranteeRecord, SessionRecord
 
 GUARANTEES = ("max_cost_usd", "max_duration_seconds", "max_recursive_calls")
 """Names of the limits, in the order used for all tuples and bits in this file."""
 
 _VIOLATED = len(GUARANTEES)
-"""Offset of the bits of violations in `told`, after those of the warnings."""
+"""Offset of the bits of violations in `emitted`, after those of the warnings."""
 
 _TOLERANCE = 1e-9
 _WORDS = (("cost", "cost limit"), ("time", "time limit"), ("recursive calls", "limit of recursive calls"))
@@ -97,7 +99,7 @@ def overridden(event: ev.GuaranteeOverridden, ctx: Context) -> None:
     for number, limit in enumerate(named):
         if limit is not None:
             record.limits[number] = float(limit)
-            record.told &= ~(1 << number | 1 << number + _VIOLATED)
+            record.emitted &= ~(1 << number | 1 << number + _VIOLATED)
     _judge(record, ctx)
 
 
@@ -116,15 +118,15 @@ def _judge(record: GuaranteeRecord, ctx: Context) -> None:
     for number, (used, limit) in enumerate(zip(spent_by(record, ctx.emit.at), limits, strict=True)):
         warned, violated = 1 << number, 1 << number + _VIOLATED
         if is_beyond(used, limit):
-            if not record.told & violated:
-                record.told |= warned | violated
-                _tell(record, _Measured(number, used, limit), ctx, violated=True)
-        elif limit and used >= rules.warn_at * limit - _TOLERANCE and not record.told & warned:
-            record.told |= warned
-            _tell(record, _Measured(number, used, limit), ctx, violated=False)
+            if not record.emitted & violated:
+                record.emitted |= warned | violated
+                _emit(record, _Measured(number, used, limit), ctx, violated=True)
+        elif limit and used >= rules.warn_at * limit - _TOLERANCE and not record.emitted & warned:
+            record.emitted |= warned
+            _emit(record, _Measured(number, used, limit), ctx, violated=False)
 
 
-def _tell(record: GuaranteeRecord, measured: _Measured, ctx: Context, *, violated: bool) -> None:
+def _emit(record: GuaranteeRecord, measured: _Measured, ctx: Context, *, violated: bool) -> None:
     state, emit = ctx.state, ctx.emit
     number, used, limit = measured
     figures = f"{_figure(number, used)} of {_figure(number, limit)}"
@@ -166,3 +168,41 @@ def _figure(number: int, value: float) -> str:
     if number == 0:
         return f"${value:.2f}" if not value or value >= 0.01 else f"${value:.2g}"
     return f"{value:g} s" if number == 1 else f"{value:g}"
+
+
+def synthesis_completed(event: ev.SynthesisCompleted, ctx: Context) -> None:
+    """Flag a synthesis whose confidence, or that of a result in it, lies below the threshold."""
+    state = ctx.state
+    low = ctx.rules.confidence.low
+    used = [result.confidence for result in event.results if result.included is not False]
+    below = [confidence for confidence in used if confidence < low]
+    if event.confidence >= low and not below:
+        return
+    if event.confidence < low:
+        confidence, what = event.confidence, "The result"
+    else:
+        confidence, what = min(below), f"{len(below)} of {len(used)} results that went into it"
+    ctx.emit.decision(
+        "suggestions",
+        event.session_id,
+        ConfidenceLow,
+        session_id=event.session_id,
+        workspace_id=state.workspace_id or None,
+        user_id=state.user_id or None,
+        caused_by=(event.id,),
+        confidence=confidence,
+        threshold=low,
+        strategy=event.strategy,
+        signals=_signals(state, event),
+        message=f"{what} should be reviewed: confidence {confidence:.0%}, below {low:.0%}",
+    )
+
+
+def _signals(state: SessionRecord, event: ev.SynthesisCompleted) -> dict[str, float]:
+    """Signals given by the publisher; `tool_success` is computed from the session's calls if it is missing."""
+    given = event.signals
+    signals = {name: value for name in WEIGHTS if given is not None and (value := getattr(given, name)) is not None}
+    judged = state.calls - state.neutral_calls
+    if judged and "tool_success" not in signals:
+        signals["tool_success"] = round(tool_success(judged - state.failed_calls, judged), 4)
+    return signals

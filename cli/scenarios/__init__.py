@@ -1,1 +1,0 @@
-"""Scripted scenarios, as recorded events, that `trustfold demo` replays."""

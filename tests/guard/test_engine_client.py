@@ -1,0 +1,180 @@
+"""The one HTTP client of a running engine: whose fault an error is, what is not followed, and streams that end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from trustfold.errors import ConfigError, TookTooLong, Unreachable
+from trustfold.guard.backends.engine_client import EngineClient, EngineRefused
+
+SILENT = threading.Event()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """An engine that answers by the path."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        self.server.seen.append((self.path, self.client_address[1], self.headers.get("Authorization")))  # type: ignore[attr-defined]
+        match self.path.partition("?")[0]:
+            case "/elsewhere":
+                self._answer(307, b"", Location="/state")
+            case "/busy":
+                self._answer(503, b'{"error":"starting"}')
+            case "/forbidden":
+                self._answer(403, b'{"error":"give the operator\'s token"}')
+            case "/stream":
+                self._stream(b'{"n":1}\n\n{"n"', b":2}\n{", b'"n":3}\n')
+            case "/silent":
+                self._stream(b'{"n":1}\n')
+                SILENT.wait(20)
+            case "/cut":
+                self._stream(b'{"n":1}\n', end=b"5\r\nab")
+                self.close_connection = True
+            case _:
+                self._answer(200, self.path.encode())
+
+    do_POST = do_GET  # noqa: N815 - as above
+
+    def _answer(self, status: int, body: bytes, **headers: str) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, *parts: bytes, end: bytes = b"0\r\n\r\n") -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in parts:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        if not self.path.startswith("/silent"):
+            self.wfile.write(end)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A server of the test's own."""
+    SILENT.clear()
+    made: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.seen = []
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield made
+    SILENT.set()
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def client(server: Any) -> EngineClient:
+    """A client of that server."""
+    return EngineClient(f"http://127.0.0.1:{server.server_port}/behind", 20)
+
+
+def direct(server: Any, timeout_s: float = 20) -> EngineClient:
+    """A client without a path before the engine's own."""
+    return EngineClient(f"http://127.0.0.1:{server.server_port}", timeout_s)
+
+
+def test_requests_share_a_connection_and_keep_the_path_in_front(server: Any, client: EngineClient) -> None:
+    """The token goes with the request that has one."""
+    assert client.request("GET", "/state?a=1") == b"/behind/state?a=1"
+    assert client.request("POST", "/v1/events", b"{}", token="t") == b"/behind/v1/events"
+    (_, first, without), (_, second, bearer) = server.seen
+    assert (first, without, bearer) == (second, None, "Bearer t")
+
+
+def test_proxies_and_redirects_are_not_followed(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's address means that engine, whatever the environment or an answer says."""
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert direct(server).request("GET", "/state") == b"/state"
+    with pytest.raises(EngineRefused, match=r"refused \(307\)"):
+        direct(server).request("GET", "/elsewhere")
+
+
+@pytest.mark.parametrize(("path", "words", "temporary"), [("/busy", "starting", True), ("/forbidden", "give", False)])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_error_names_the_server_and_its_words(
+    server: Any, path: str, words: str, *, temporary: bool, streams: bool
+) -> None:
+    """Some may end well when tried again."""
+    client = direct(server)
+    with pytest.raises(EngineRefused, match=rf"{client.name} refused \(\d+\): {words}") as caught:
+        client.stream(path, silence_s=20) if streams else client.request("GET", path)
+    assert caught.value.temporary is temporary
+
+
+def test_nobody_or_nobody_in_time(server: Any) -> None:
+    """The messages say which, who was asked and what to do."""
+    nobody = EngineClient("http://user:secret@127.0.0.1:1", 20)
+    with pytest.raises(Unreachable, match=r"nothing answers at http://127\.0\.0\.1:1 \(.*refused\); is `trustfold up`"):
+        nobody.request("GET", "/")
+    with pytest.raises(TookTooLong, match="did not answer within 0 s; look at its log"):
+        direct(server, 0.2).request("GET", "/silent")
+
+
+@pytest.mark.parametrize("wrong", ["127.0.0.1:1", "ftp://x", "http://", "http://[::1", "http://x:port"])
+def test_a_malformed_address(wrong: str) -> None:
+    """It is refused before anything is asked."""
+    with pytest.raises(ConfigError, match="is no address"):
+        EngineClient(wrong, 1)
+
+
+def test_a_stream_yields_whole_lines(server: Any) -> None:
+    """However they are cut into parts; heartbeats are left out, and a broken end is an error."""
+    assert list(direct(server).stream("/stream", silence_s=20)) == [b'{"n":1}', b'{"n":2}', b'{"n":3}']
+    lines = iter(direct(server).stream("/cut", silence_s=20))
+    assert next(lines) == b'{"n":1}'
+    with pytest.raises(Unreachable):
+        next(lines)
+
+
+def test_a_silent_stream_ends(server: Any) -> None:
+    """After the time given, or at once when another thread interrupts it."""
+    lines = iter(direct(server).stream("/silent", silence_s=0.2))
+    assert next(lines) == b'{"n":1}'
+    with pytest.raises(TookTooLong):
+        next(lines)
+    stream, ended = direct(server).stream("/silent", silence_s=60), threading.Event()
+
+    def read() -> None:
+        with pytest.raises(Unreachable):
+            list(stream)
+        ended.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    stream.interrupt()
+    reader.join(20)
+    assert ended.is_set()
+    stream.close()
+    stream.interrupt()
+
+
+def test_a_child_process_uses_connections_of_its_own(server: Any) -> None:
+    """Two processes on one connection would read each other's answers."""
+    client = direct(server)
+    client.request("GET", "/parent")
+    if (child := os.fork()) == 0:
+        client.after_fork()
+        os._exit(client.request("GET", "/child") != b"/child")
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.request("GET", "/parent") == b"/parent"
+    ports = {path: {port for seen, port, _ in server.seen if seen == path} for path in ("/parent", "/child")}
+    assert len(ports["/parent"]) == 1
+    assert ports["/parent"].isdisjoint(ports["/child"])
