@@ -105,6 +105,11 @@ def surveyed(root: Path) -> tuple[set[str], str]:
     """
     address = address_of(root)
     topics, source = _surveyed_there(root, address) if address else _surveyed_here(root)
+    if not topics and source:
+        raise ConfigError(
+            f"{address or root}: a recorder has begun this history, but has written no file yet; the first ones appear "
+            "within the seconds of --flush (30) after the first event"
+        )
     if not topics:
         raise ConfigError(
             f"{address or root}: no history there; `trustfold record` makes one, --history or TRUSTFOLD_HISTORY names "

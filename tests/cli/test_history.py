@@ -15,6 +15,7 @@ from recorded import ARRIVED, rows, small_event
 from scenarios import ALL
 from story import Story
 from trustfold.history.errors import HistoryFull
+from trustfold.history.files import claim, store_source
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
 from trustfold.rules.rules import Rules
@@ -82,6 +83,7 @@ def test_since_leaves_out_what_was_before(recorded_files: Path) -> None:
     assert (refused.returncode, b"give a span" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_filters_and_several_histories(recorded_files: Path) -> None:
     """Every command takes them; a copy of a history adds nothing; an empty span is refused."""
 
@@ -102,6 +104,7 @@ def test_filters_and_several_histories(recorded_files: Path) -> None:
     assert (refused.returncode, b"the range is empty" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
     """For people and for machines; what is not a span is refused, and so is the option where it means nothing."""
     done = trustfold("history", "compare", "--with", "10min", "--json", cwd=recorded_files)
@@ -210,6 +213,7 @@ def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
     assert set(orjson.loads(trustfold("report", "--json", cwd=recorded_files).stdout)) == {q.name for q in QUESTIONS}
 
 
+@pytest.mark.slow
 def test_sql_of_ones_own(recorded_files: Path) -> None:
     """As an argument or from standard input; a mistake is one sentence; the catalogue opens in plain DuckDB."""
     done = trustfold("sql", "SELECT count(*) AS n FROM failures", "--json", cwd=recorded_files)
@@ -259,6 +263,15 @@ def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:
     for arguments in (("history",), ("report",), ("sql", "SELECT 1"), ("whatif", "--rules", "r.toml")):
         done = trustfold(*arguments, cwd=tmp_path)
         assert (done.returncode, b"`trustfold record` makes one" in done.stderr) == (2, True), arguments
+
+
+def test_a_history_without_files_yet_says_when_they_appear(tmp_path: Path) -> None:
+    """A recorder names the source of a directory before it writes the first file."""
+    (tmp_path / "begun").mkdir()
+    claim(tmp_path / "begun", store_source("", tmp_path / "trustfold.db"))
+    done = trustfold("history", "--history", "begun", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"has written no file yet" in done.stderr
 
 
 def test_up_records_beside_itself(tmp_path: Path) -> None:

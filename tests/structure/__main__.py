@@ -1,4 +1,4 @@
-"""`python tests/structure`: counts that say how much of the code a change touches, measured on the code itself.
+"""`make structure`: counts that say how much of the code a change touches, measured on the code itself.
 
 Static counts come from the syntax trees. Two are taken from a run: the functions that a finished call passes until its
 nudge, and those that a rule's value passes from the text of its file to the line that compares it.
