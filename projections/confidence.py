@@ -101,11 +101,12 @@ def trace_coherence(trace: Sequence[str]) -> float:
     if not trace:
         return 0.0
     wavering = sum(_WAVERS.search(step) is not None for step in trace) / len(trace)
-    connected = sum(_hangs_on(step, before) for before, step in pairwise(trace))
+    connected = sum(_is_connected(step, before) for before, step in pairwise(trace))
     return (EVEN + _CONNECTED * connected / max(1, len(trace) - 1)) * (1 - wavering)
 
 
-def _hangs_on(step: str, before: str) -> bool:
+def _is_connected(step: str, before: str) -> bool:
+    """Whether a step begins with a connective or repeats a word of the step before it."""
     return _LEADS_ON.match(step.lstrip()) is not None or not set(content_words(step)).isdisjoint(content_words(before))
 
 

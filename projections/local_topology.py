@@ -87,11 +87,18 @@ class LocalTopology:
         """
         left: list[Output] = []
         for value in values:
-            record = LogRecord(key, value, self._take_offset(topic), timestamp)
-            if topic != SETTINGS:
-                self._fold(topic, record, left)
-            elif (letter := self.source.fold(record, 0)) is not None:
-                left.append(letter)
+            offset = self.next_offsets[topic]
+            self.next_offsets[topic] = offset + 1
+            record = LogRecord(key, value, offset, timestamp)
+            if topic == SETTINGS:
+                letter = self.source.fold(record, 0)
+                left += [letter] if letter is not None else []
+                continue
+            processor = self._folding[topic]
+            if self._choose is not None:
+                processor.source = self._choose(topic, record)
+            for output in processor.process(topic, (record,)):
+                left += self.append(output)
         return left
 
     def next_due(self) -> int | None:
@@ -112,10 +119,10 @@ class LocalTopology:
         return [output for processor in self.processors.values() for output in processor.due(now)]
 
     def append(self, output: Output) -> list[Output]:
-        """Append a due record to its topic and fold it and all it causes; return it and every output, in order."""
-        left: list[Output] = []
-        self._pass_on(output, left)
-        return left
+        """Append a record to its topic and fold it and all it causes; return it and every output, in order."""
+        if output.topic not in self._folding:
+            return [output]
+        return [output, *self.feed(output.topic, (output.value,), key=output.key.encode())]
 
     def counted(self) -> Counter[str]:
         """Return the counters of all stages' folds since the last call, by name."""
@@ -123,24 +130,6 @@ class LocalTopology:
         for processor in self.processors.values():
             counts.update(processor.counted())
         return counts
-
-    def _take_offset(self, topic: str) -> int:
-        offset = self.next_offsets[topic]
-        self.next_offsets[topic] = offset + 1
-        return offset
-
-    def _fold(self, topic: str, record: LogRecord, left: list[Output]) -> None:
-        processor = self._folding[topic]
-        if self._choose is not None:
-            processor.source = self._choose(topic, record)
-        for output in processor.process(topic, (record,)):
-            self._pass_on(output, left)
-
-    def _pass_on(self, output: Output, left: list[Output]) -> None:
-        left.append(output)
-        if output.topic in self._folding:
-            record = LogRecord(output.key.encode(), output.value, self._take_offset(output.topic))
-            self._fold(output.topic, record, left)
 
 
 def _bound(load: Load, stage: str) -> Callable[[bytes], bytes | None]:

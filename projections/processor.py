@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,7 +25,7 @@ from .dead_letters import dead_letter, described_without_secrets
 from .emitter import Emitter, Output
 from .rule_source import RuleSource, source_of
 from .snapshot import SnapshotCodec, codec_of, header
-from .stage import KeyState, Retention, SourceRecord, Stage
+from .stage import HOUR_MS, KeyState, Retention, SourceRecord, Stage
 
 CLOCK_TOLERANCE_MS = 60_000
 """Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
@@ -97,14 +96,14 @@ class StageProcessor:
             return []
         slot = self._slots[topic]
         stage, emit = self.stage, self._emit
-        decode, envelope, fold = stage.decode, stage.envelope, stage.fold
+        decode, envelope, fold = stage.sources[topic], stage.envelope, stage.fold
         due_at, due_known, due_appended = stage.due_at, self._due_known, self._due_appended
         live, dirty = self._live, self._dirty
         outputs = emit.outputs = []
         emit.origin_topic = topic
         clock, folded = self.stream_time, 0
-        idle_ms, by_arrival = stage.idle_ms(rules), stage.by_arrival
-        is_activity, expire = stage.is_activity, stage.expire
+        idle_ms, by_arrival = self._idle_ms(), stage.by_arrival
+        is_appended, expire = stage.is_appended, stage.expire
         arrivals = LAST_MS
         for record in records:
             value, offset = record.value, record.offset
@@ -113,11 +112,11 @@ class StageProcessor:
                 outputs.append(dead_letter(record, topic, self.partition, _null(topic)))
                 continue
             try:
-                event = decode(topic, value)
+                event = decode(value)
                 key, event_id, at = envelope(event)
             except EventRejected as rejected:
                 self.rejected += 1
-                shown = described_without_secrets(value, rejected, partial(decode, topic))
+                shown = described_without_secrets(value, rejected, decode)
                 outputs.append(dead_letter(record, topic, self.partition, shown))
                 continue
             state = live.get(key) or self._state_of(key)
@@ -139,7 +138,7 @@ class StageProcessor:
             emit.origin = offset << ORIGIN_BITS
             traceparent = traceparent_of(record.headers) if record.headers else None
             emit.begin(event_id, at, traceparent)
-            before, alive = len(outputs), is_activity(event)
+            before, alive = len(outputs), not is_appended(event)
             last = state.arrived or state.clock
             try:
                 own = scoped or state.overrides
@@ -229,7 +228,7 @@ class StageProcessor:
         del self._expiring[key]
         state = self._state_of(key)
         active_at = state.arrived or state.clock
-        if active_at + self.stage.idle_ms(self.source.rules) <= due and self.stage.retention(state) is Retention.NOTIFY:
+        if active_at + self._idle_ms() <= due and self.stage.retention(state) is Retention.NOTIFY:
             self._emit.begin(f"{key}@{due}", due)
             self.stage.append_timer(state, key, due, self._emit)
 
@@ -279,7 +278,7 @@ class StageProcessor:
         A state touched since the last snapshot is kept: its records may have to be folded again.
         """
         stage = self.stage
-        idle_ms = stage.idle_ms(self.source.rules)
+        idle_ms = self._idle_ms()
         wait = idle_ms + min(idle_ms, stage.late_ms)
         dropped: list[tuple[bytes, None]] = []
         for raw_key in self._idle.take(now - wait, IDLE_AT_ONCE):
@@ -332,6 +331,10 @@ class StageProcessor:
         """Return the decoded stored state of a key; None without one, or if it has ended."""
         stored = self._load(key.encode()) if key not in self._dropped else None
         return self._codec.decode(stored) if stored is not None else None
+
+    def _idle_ms(self) -> int:
+        """Return the milliseconds without a record after which a state ends."""
+        return int(getattr(self.source.rules.idle, self.stage.idle_rule) * HOUR_MS)
 
     def _replace(self, key: str, over: KeyState) -> KeyState:
         """Return a new state in place of an ended one, with its positions."""

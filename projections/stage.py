@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from ..rules.rules import Rules
 from .emitter import Emitter
 
+IdleRule = Literal["session_idle_hours", "key_idle_hours", "fleet_idle_hours"]
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
@@ -61,8 +62,11 @@ class Stage(Protocol[StateT]):
         """Name of the state table and its changelog."""
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """Catalogue names of its source topics, co-partitioned."""
+    def sources(self) -> Mapping[str, Callable[[bytes], Any]]:
+        """Its source topics, co-partitioned: catalogue name and decoder of a record.
+
+        A decoder raises `EventRejected`, with a reason code, for a record that cannot be processed.
+        """
 
     @property
     def state_type(self) -> type[StateT]:
@@ -77,22 +81,16 @@ class Stage(Protocol[StateT]):
         """Readable older versions, each with the decoder of a state without its header."""
 
     @property
+    def idle_rule(self) -> IdleRule:
+        """Name of the rule in `idle` that says after how many hours without a record a state ends."""
+
+    @property
     def by_arrival(self) -> bool:
         """Whether idleness is measured by the arrival of records; otherwise by the times of events."""
 
     @property
     def late_ms(self) -> int:
         """Milliseconds after its end when a state is dropped: the largest tolerated disorder of records."""
-
-    def idle_ms(self, rules: Rules) -> int:
-        """Return the milliseconds without a record after which a state ends."""
-
-    def decode(self, topic: str, value: bytes) -> Any:
-        """Decode one record of a source topic.
-
-        Raises:
-            EventRejected: the record cannot be processed; it has a reason code.
-        """
 
     def envelope(self, event: Any) -> tuple[str, str, int]:
         """Return state key, id and time (milliseconds) of an event."""
@@ -103,8 +101,8 @@ class Stage(Protocol[StateT]):
     def fold(self, state: StateT, event: Any, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event into its key's state at stream time `at`, and emit the decisions."""
 
-    def is_activity(self, event: Any) -> bool:
-        """Whether an event counts as activity of the key; trustfold's own timer events of sessions do not."""
+    def is_appended(self, event: Any) -> bool:
+        """Whether trustfold appended the event to the stage's source, and it is no activity of the key."""
 
     def retention(self, state: StateT) -> Retention:
         """Return whether the state of an idle key can be dropped."""

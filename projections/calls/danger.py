@@ -109,7 +109,7 @@ _POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.I
 
 def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
     """Return the danger of a command line, given with its commands as `shell` parses them."""
-    if not _worth_a_look(line, commands):
+    if not _may_be_dangerous(line, commands):
         return _HARMLESS
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
@@ -134,7 +134,7 @@ _POWERSHELLS = frozenset({"powershell", "pwsh"})
 _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
 
 
-def _worth_a_look(line: str, commands: Sequence[SimpleCommand]) -> bool:
+def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
     """Fast pre-check: nearly every command is harmless and must cost no more."""
     if len(line) > MAX_COMMAND_CHARS and _has_sign(line):
         return True  # what stands behind the part that `shell` reads

@@ -468,8 +468,8 @@ class _Reader:
         if name in self.aliases:
             line = self.aliases.pop(name)  # once: it may name itself
             self._run(" ".join([line, *words[1:]]), step.privileged, depth)
-        elif (how := _WAYS.get(name)) is not None:
-            how(self, step, depth)
+        elif (parse := _COMMAND_PARSERS.get(name)) is not None:
+            parse(self, step, depth)
         elif name in LAUNCHERS:
             self._launch(step, depth)
         elif name in RUNNERS:
@@ -492,11 +492,11 @@ class _Reader:
         if len(words) > 1 and words[1].startswith(("/dev/stdin", "/dev/fd/")):
             self._run(_input_of(step) or "", step.privileged, depth)
 
-    def change(self, step: Step, _depth: int) -> None:
+    def change_directory(self, step: Step, _depth: int) -> None:
         targets = [word for word in step.words[1:] if word[:1] != "-"]
         self._enter(targets[0] if targets else "~" if len(step.words) < 2 else "-")
 
-    def later(self, step: Step, depth: int) -> None:
+    def schedule(self, step: Step, depth: int) -> None:
         lines = (_input_of(step) or "").translate(_UNQUOTED)
         self._run(_SCHEDULE.sub("", lines), step.privileged, depth)
 
@@ -572,7 +572,7 @@ class _Reader:
         for tree in trees_in(program):
             self._note(["rm", "-rf", tree], caller)
 
-    def found(self, step: Step, depth: int) -> None:
+    def find(self, step: Step, depth: int) -> None:
         """Parse the command that `find` runs or implies, applied to its start directories."""
         words = step.words
         starts = _starts(words)
@@ -592,18 +592,18 @@ class _Reader:
         self.steps.append(Step(words, [], caller.privileged, words[0], directory=caller.directory))
 
 
-_WAYS: dict[str, Callable[[_Reader, Step, int], None]] = {
+_COMMAND_PARSERS: dict[str, Callable[[_Reader, Step, int], None]] = {
     "trap": _Reader.trap,
     "alias": _Reader.alias,
     "source": _Reader.source,
     ".": _Reader.source,
-    "cd": _Reader.change,
-    "pushd": _Reader.change,
-    "at": _Reader.later,
-    "crontab": _Reader.later,
+    "cd": _Reader.change_directory,
+    "pushd": _Reader.change_directory,
+    "at": _Reader.schedule,
+    "crontab": _Reader.schedule,
     "powershell": _Reader.powershell,
     "pwsh": _Reader.powershell,
-    "find": _Reader.found,
+    "find": _Reader.find,
 }
 """Parsers of commands that run others, besides the table of launchers."""
 

@@ -16,35 +16,31 @@ from ...rules.rules import FleetRules, Rules
 from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
 from ...schemas.vocabulary import TrustState
 from ..emitter import Emitter
-from ..stage import HOUR_MS, WEEK_MS, Retention
+from ..stage import WEEK_MS, IdleRule, Retention
 from . import promotion
 from .emitters import model_state, user_trust_changed, withdraw_model
 from .state import FleetState, ModelProfile, UserTrust, count_behaviour, is_publication_due, note_published
+
+
+def _decode_standing(value: bytes) -> Standing:
+    try:
+        return decode_standing(value)
+    except msgspec.DecodeError as error:
+        message = f"not a standing of this version of trustfold: {error}; drain the topic before upgrading"
+        raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
 
 class FleetStage:
     """Stage of the topology that is keyed by user and tool, and by model."""
 
     name = "fleet"
-    sources = ("standings",)
+    sources: ClassVar[Mapping[str, Callable[[bytes], Standing]]] = {"standings": _decode_standing}
     state_type = FleetState
     state_version = 1
     older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
+    idle_rule: IdleRule = "fleet_idle_hours"
     by_arrival = False
     late_ms = WEEK_MS
-
-    def idle_ms(self, rules: Rules) -> int:
-        """Return the milliseconds without a standing after which a user's tool, or a model, is forgotten."""
-        return int(rules.idle.fleet_idle_hours * HOUR_MS)
-
-    def decode(self, topic: str, value: bytes) -> Standing:
-        """Decode one standing."""
-        del topic
-        try:
-            return decode_standing(value)
-        except msgspec.DecodeError as error:
-            message = f"not a standing of this version of trustfold: {error}; drain the topic before upgrading"
-            raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
     def envelope(self, event: Standing) -> tuple[str, str, int]:
         """Return state key, id and time of a standing."""
@@ -69,10 +65,10 @@ class FleetStage:
         if event.origin >= 0:  # timer records have no origin
             state.origins[event.space] = event.origin
 
-    def is_activity(self, event: Standing) -> bool:
-        """Count every event as activity of the key, including timer records."""
+    def is_appended(self, event: Standing) -> bool:
+        """Always False: every event is activity of the key, timer records included."""
         del event
-        return True
+        return False
 
     def retention(self, state: FleetState) -> Retention:
         """Keep a tool that is escalated or untrusted in some workspace; a published model profile must be withdrawn."""

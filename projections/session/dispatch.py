@@ -16,33 +16,28 @@ from .announcing import announcing
 from .calls import Args
 from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
-    KINDS,
-    OF_AGENT,
     ON_ACT,
     ON_CALL,
+    ON_CYCLE,
     ON_DUE,
     ON_FAILURE,
     ON_FINISH,
     ON_MESSAGE,
+    ON_NEWS,
     ON_OVERDUE,
     ON_PROGRESS,
-    ON_STEP,
     ON_SUCCESS,
     ON_TEXT,
     ON_TURN,
     ON_TURN_OVER,
     ON_TURN_START,
     ON_USER,
-    Detectors,
 )
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
 from .steps import Done
 from .verdicts import Verdict
-
-_UNUSED = Detectors()
-"""Detectors that have seen nothing; never changed."""
 
 
 def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
@@ -66,7 +61,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     steps, detectors = state.steps, state.detectors
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
-    step_done = steps.call_finished(call.step, call.fingerprint, result)
+    cycles = steps.call_finished(call.step, call.fingerprint, result)
     if not rules.behaviour.enabled:
         return
     if rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
@@ -81,12 +76,14 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             steps.progress = call.step
             for detector in ON_PROGRESS(detectors):
                 detector.on_progress()
+        for detector in ON_NEWS(detectors) if news else ():
+            detector.on_news()
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
-    for detector in ON_STEP(detectors) if step_done else ():
-        detector.on_step(ctx)
+    for detector in ON_CYCLE(detectors) if cycles else ():
+        detector.on_cycle(ctx)
     ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []
     if ended or ctx.sightings or (state.pending_nudges and not neutral):
         raised = conclude(ended, ctx)
@@ -144,11 +141,8 @@ def user_message(ctx: SessionContext) -> None:
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    detectors = state.detectors
-    for name in OF_AGENT:  # most of them have nothing counted, and comparing is faster than making
-        if getattr(detectors, name) != getattr(_UNUSED, name):
-            setattr(detectors, name, KINDS[name]())
-    for detector in ON_USER(detectors):
+    state.detectors.forget()
+    for detector in ON_USER(state.detectors):
         detector.on_user(ctx)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...rules.behaviour import filled
-from ...rules.rules import Rules
 from ...schemas.decisions import NudgeIssued, NudgeJudged
 from ...schemas.events import FeedbackFalseAlarm
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..calls.fingerprints import digest
 from .detectors.registry import KINDS, PRECEDENCE
 from .outcomes import emit_behaviour
-from .patterns import SEVERITIES, decide
+from .patterns import decide
 from .records import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, Context, FalseAlarm, IssuedNudge, PendingNudge
 from .state import AgentState, SessionContext, SessionState
 
@@ -28,26 +27,6 @@ _LANES = {
 }
 _STRONGEST = {NudgeLevel.OFF: 0, NudgeLevel.GENTLE: 1, NudgeLevel.DIRECT: 2, NudgeLevel.FULL: 3}
 MAX_PENDING = 8
-
-
-def text_for(active: ActivePattern, strength: int, rules: Rules, *, seconds: int) -> str:
-    """Text of a nudge with a strength from 1 minor to 3 severe, about a pattern that has lasted for `seconds`.
-
-    The detector's `own_text` takes precedence, then the operator's text, then the detector's default text.
-    """
-    word, kind = SEVERITIES[strength - 1], KINDS[active.pattern]
-    usual = kind.variants[active.variant] if active.variant else kind.texts
-    template = (
-        kind.own_text(active, word, rules) or rules.nudges.texts.get(f"{active.pattern}.{word}") or usual[strength - 1]
-    )
-    return filled(
-        template,
-        tool_name=active.tool_name or "the tool",
-        count=active.count,
-        pattern=active.pattern.replace("_", " "),
-        seconds=seconds,
-        required_tool=active.required_tool or "the tool",
-    )
 
 
 def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
@@ -74,13 +53,21 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     active.nudged_at = state.calls
     active.nudged_severity = severity
     active.raised = 0
+    message = filled(
+        KINDS[active.pattern].template(active, strength, rules),
+        tool_name=active.tool_name or "the tool",
+        count=active.count,
+        pattern=active.pattern.replace("_", " "),
+        seconds=(emit.at - active.first_ms) // 1000,
+        required_tool=active.required_tool or "the tool",
+    )
     nudge_id = decide(
         NudgeIssued,
         active,
         ctx,
         caused_by=(emit.cause,),
         nudge_type=nudge_type,
-        message=text_for(active, strength, rules, seconds=(emit.at - active.first_ms) // 1000),
+        message=message,
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
     )

@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...schemas.decisions import NudgeIssued, PatternCleared, PatternDetected
-from ...schemas.vocabulary import Pattern, PatternSeverity
+from ...schemas.vocabulary import Pattern
 from ..emitter import MAX_CAUSES
 from .outcomes import emit_behaviour
-from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, ActivePattern, Context, NudgeMark, Sighting
-
-SEVERITIES = (PatternSeverity.MINOR, PatternSeverity.MODERATE, PatternSeverity.SEVERE)
+from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, SEVERITIES, ActivePattern, Context, NudgeMark, Sighting
 
 
 def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bool]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ...rules.rules import Rules
-from ...schemas.vocabulary import Pattern, ToolClass
+from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
 from ..emitter import Emitter
 from ..stage import KeyState
 from .steps import Steps
@@ -42,6 +42,9 @@ MAX_ISSUED = 32
 MAX_FALSE_ALARMS = 32
 MAX_OVERRIDES = 16
 """Maximum number of limit overrides per execution, named as causes in its decisions."""
+
+SEVERITIES = tuple(PatternSeverity)
+"""Severities from 1 minor to 3 severe, by the number minus 1."""
 
 AnyDetector = TypeVar("AnyDetector")
 

@@ -6,9 +6,9 @@ within one event: due events, the event itself, patterns cleared, patterns seen,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 from ...rules.rules import Rules
 from ...schemas import events as ev
@@ -18,7 +18,7 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import Status
 from ..emitter import Emitter
 from ..rule_source import session_overrides
-from ..stage import HOUR_MS, Retention
+from ..stage import HOUR_MS, IdleRule, Retention
 from . import dispatch, executions, nudges, older_states, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
@@ -47,21 +47,14 @@ class SessionStage:
     """Topology stage keyed by session."""
 
     name = "session"
-    sources = ("events",)
+    sources: ClassVar[Mapping[str, Callable[[bytes], ev.Event]]] = {"events": decode_event}
     state_type = SessionState
     state_version = 3
     older_states = {2: older_states.of_version_2}
+    idle_rule: IdleRule = "session_idle_hours"
     by_arrival = True
     late_ms = HOUR_MS
-
-    def idle_ms(self, rules: Rules) -> int:
-        """Milliseconds without an event after which a session is over."""
-        return int(rules.idle.session_idle_hours * HOUR_MS)
-
-    def decode(self, topic: str, value: bytes) -> ev.Event:
-        """Read one input event."""
-        del topic
-        return decode_event(value)
+    is_appended = staticmethod(is_appended)
 
     def envelope(self, event: ev.Event) -> tuple[str, str, int]:
         """Session id, event id and time of an event."""
@@ -74,8 +67,10 @@ class SessionStage:
 
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one event; a repeated one changes nothing and emits nothing."""
-        mark = _mark_of(event.id)
-        if mark in state.recent_ids and _seen_before(state, mark):
+        recent, hashed = state.recent_ids, _PREPARED.copy()  # a copy is cheaper than a new one
+        hashed.update(event.id.encode())
+        mark = hashed.digest()
+        if mark in recent and _is_among(recent, mark):
             return
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
@@ -104,11 +99,8 @@ class SessionStage:
             handler(event, ctx)
         if alive and (state.turn.open or state.stall_due or state.detectors.stalled_call.overdue):
             _wait(event, ctx)
-        _remember(state, mark)
-
-    def is_activity(self, event: ev.Event) -> bool:
-        """Whether an event resets the session's idle time; appended events do not."""
-        return not is_appended(event)
+        recent += mark  # after the fold, so that an event whose fold failed may be repeated
+        del recent[:-_KEPT]
 
     def retention(self, state: SessionState) -> Retention:
         """Part of an idle session that must be kept: everything while a call is in flight or a stall is due."""
@@ -147,7 +139,7 @@ class SessionStage:
             _fold_appended(finishes, ctx)
             passed = None if finishes else append_timer_event(ctx, due)
             if passed is not None:
-                _remember(state, _mark_of(passed.id))
+                _remember(state, passed)
                 _time_passed(passed, ctx)
         emit.begin(cause, now, traceparent)
 
@@ -155,20 +147,14 @@ class SessionStage:
 # --- repeated events --------------------------------------------------------------------------------------------------
 
 _WIDTH = 8
+"""Bytes of the digest of an event id in `recent_ids`."""
+
 _KEPT = MAX_RECENT_IDS * _WIDTH
 _PREPARED = blake2b(digest_size=_WIDTH)
 
 
-def _mark_of(event_id: str) -> bytes:
-    """Digest of an event id, as stored in `recent_ids`."""
-    hashed = _PREPARED.copy()  # cheaper than to set up a new one
-    hashed.update(event_id.encode())
-    return hashed.digest()
-
-
-def _seen_before(state: SessionState, mark: bytes) -> bool:
-    """Whether a mark is among the latest; a match that spans two other marks does not count."""
-    recent = state.recent_ids
+def _is_among(recent: bytearray, mark: bytes) -> bool:
+    """Whether a digest is among the latest; a match that spans two others does not count."""
     position = recent.find(mark)
     while position >= 0:
         if position % _WIDTH == 0:
@@ -177,22 +163,20 @@ def _seen_before(state: SessionState, mark: bytes) -> bool:
     return False
 
 
-def _remember(state: SessionState, mark: bytes) -> None:
-    """Remember a folded event; called after the fold, so that an event whose fold failed may be repeated."""
-    recent = state.recent_ids
-    if len(recent) >= _KEPT:
-        del recent[: len(recent) - _KEPT + _WIDTH]
-    recent += mark
+def _remember(state: SessionState, appended: ev.Event) -> None:
+    """Remember an appended event that is folded at once; when it is read back it is a duplicate."""
+    state.recent_ids += blake2b(appended.id.encode(), digest_size=_WIDTH).digest()
+    del state.recent_ids[:-_KEPT]
 
 
 # --- what falls due ---------------------------------------------------------------------------------------------------
 
 
 def _fold_appended(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> None:
-    """Fold finishes that were just appended; when they are read back they are duplicates."""
+    """Fold finishes that were just appended."""
     state = ctx.state
     for finish in finishes:
-        _remember(state, _mark_of(finish.id))
+        _remember(state, finish)
         ctx.emit.begin(finish.id, ev.epoch_ms(finish.time))
         _finished(finish, ctx)
         if state.turn.open or state.detectors.stalled_call.overdue:

@@ -66,7 +66,7 @@ class Steps(msgspec.Struct, array_like=True):
         return self.number
 
     def call_finished(self, step: int, call: int, result: int) -> bool:
-        """Count a finished call in its step; True if the step is complete and was added to the cycle counters.
+        """Count a finished call in its step; True if the step is complete and continues a cycle of several steps.
 
         `call` and `result` are fingerprints; a call with `result` 0 does not change the step's. A call of an earlier
         step is ignored, because that step was closed without it.
@@ -82,11 +82,16 @@ class Steps(msgspec.Struct, array_like=True):
         return self.open_calls <= 0 and self.close()
 
     def close(self) -> bool:
-        """Add the current step to the cycle counters; False if none of its calls has a fingerprint."""
+        """Add the current step to the cycle counters, if a call of it has a fingerprint.
+
+        Returns:
+            Whether the step continues a cycle of several steps; a single step that repeats is none.
+        """
         fingerprint, self.mix = self.mix, 0
         if not fingerprint:
             return False
         tail, runs = self.cycle_tail, self.cycle_runs
+        cycles = False
         if fingerprint not in tail:  # nothing repeats: the usual case
             if any(runs):
                 self.cycle_runs = [0] * MAX_CYCLE
@@ -94,9 +99,10 @@ class Steps(msgspec.Struct, array_like=True):
             for period in range(1, MAX_CYCLE + 1):
                 same = len(tail) >= period and tail[-period] == fingerprint
                 runs[period - 1] = runs[period - 1] + 1 if same else 0
+            cycles = max(runs) > runs[0]
         tail.append(fingerprint)
         del tail[:-MAX_CYCLE]
-        return True
+        return cycles
 
     def remember(self, done: Done, window_steps: int) -> tuple[list[Done], bool]:
         """Add a finished call to the window, and drop calls outside it.

@@ -18,13 +18,12 @@ crashes is no evidence about the others (docs/decisions/0026-one-key-opens-no-to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
 from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
-from ...schemas.vocabulary import BreakerMode, BreakerState, Severity
+from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, Severity
 from .state import MAX_FAILING, BreakerRecord, Lease
 
 HEALTH_FAILURES = frozenset(
@@ -35,35 +34,19 @@ HEALTH_FAILURES = frozenset(
 SPREAD = 3
 """Number of fine keys of a tool that must be failing before its circuit opens."""
 
-
-class Move(StrEnum):
-    """Trigger of a circuit's transition."""
-
-    CONSECUTIVE = "consecutive"
-    RATE = "rate"
-    SLOW_RATE = "slow_rate"
-    COOLDOWN_OVER = "cooldown_over"
-    PROBES_SUCCEEDED = "probes_succeeded"
-    PROBE_FAILED = "probe_failed"
-    PROBE_LOST = "probe_lost"
-    FORCE_OPEN = "force_open"
-    RESET = "reset"
-    DISABLE = "disable"
-
-
 _C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
 STATES = (_C, _O, _H, _F)
 
-TRANSITIONS: Mapping[tuple[BreakerState, Move], BreakerState] = {
-    (_C, Move.CONSECUTIVE): _O,
-    (_C, Move.RATE): _O,
-    (_C, Move.SLOW_RATE): _O,
-    (_O, Move.COOLDOWN_OVER): _H,
-    (_H, Move.PROBES_SUCCEEDED): _C,
-    (_H, Move.PROBE_FAILED): _O,
-    (_H, Move.PROBE_LOST): _O,
-    **{(state, Move.FORCE_OPEN): _F for state in (_C, _O, _H)},
-    **{(state, order): _C for state in (_O, _H, _F) for order in (Move.RESET, Move.DISABLE)},
+TRANSITIONS: Mapping[tuple[BreakerState, BreakerTrigger], BreakerState] = {
+    (_C, BreakerTrigger.CONSECUTIVE): _O,
+    (_C, BreakerTrigger.RATE): _O,
+    (_C, BreakerTrigger.SLOW_RATE): _O,
+    (_O, BreakerTrigger.COOLDOWN_OVER): _H,
+    (_H, BreakerTrigger.PROBES_SUCCEEDED): _C,
+    (_H, BreakerTrigger.PROBE_FAILED): _O,
+    (_H, BreakerTrigger.PROBE_LOST): _O,
+    **{(state, BreakerTrigger.FORCE_OPEN): _F for state in (_C, _O, _H)},
+    **{(state, order): _C for state in (_O, _H, _F) for order in (BreakerTrigger.RESET, BreakerTrigger.DISABLE)},
 }
 
 
@@ -76,7 +59,7 @@ class Change(NamedTuple):
 
     before: BreakerState
     after: BreakerState
-    move: Move
+    trigger: BreakerTrigger
     at: int
 
 
@@ -96,11 +79,11 @@ def move_by_time(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[
     lease = record.lease
     if lease is not None and lease.until <= at:
         record.lease = None
-        return move(record, Move.PROBE_LOST, policy, lease.until)
+        return move(record, BreakerTrigger.PROBE_LOST, policy, lease.until)
     if record.state is _O and record.open_until <= at:
-        return move(record, Move.COOLDOWN_OVER, policy, record.open_until)
+        return move(record, BreakerTrigger.COOLDOWN_OVER, policy, record.open_until)
     if record.state is _F and 0 < record.open_until <= at:
-        return move(record, Move.RESET, policy, record.open_until)
+        return move(record, BreakerTrigger.RESET, policy, record.open_until)
     return []
 
 
@@ -204,18 +187,18 @@ def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
 def _open_by_threshold(record: BreakerRecord, policy: BreakerPolicy, at: int) -> list[Change]:
     """Open the circuit if a configured threshold is reached, checked in the order: consecutive, rate, slow rate."""
     if policy.consecutive_failures is not None and len(record.consecutive) >= policy.consecutive_failures:
-        return move(record, Move.CONSECUTIVE, policy, at)
+        return move(record, BreakerTrigger.CONSECUTIVE, policy, at)
     measured = len(record.results)
     if measured < policy.rate_min_calls:
         return []
     if policy.rate_threshold is not None:
         failures = sum([result & 1 for result in record.results])
         if failures / measured >= policy.rate_threshold - 1e-9:
-            return move(record, Move.RATE, policy, at)
+            return move(record, BreakerTrigger.RATE, policy, at)
     if policy.slow_rate_threshold is not None:
         slow = sum([result >> 1 & 1 for result in record.results])
         if slow / measured >= policy.slow_rate_threshold - 1e-9:
-            return move(record, Move.SLOW_RATE, policy, at)
+            return move(record, BreakerTrigger.SLOW_RATE, policy, at)
     return []
 
 
@@ -236,9 +219,9 @@ def _settle_probe(
     if not answered:
         return []
     if failed:
-        return move(record, Move.PROBE_FAILED, policy, at)
+        return move(record, BreakerTrigger.PROBE_FAILED, policy, at)
     record.successes += 1
-    return move(record, Move.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
+    return move(record, BreakerTrigger.PROBES_SUCCEEDED, policy, at) if record.successes >= policy.close_after else []
 
 
 def grant_probe(record: BreakerRecord, policy: BreakerPolicy, request: ProbeRequest, at: int) -> ProbeAnswer:
@@ -265,17 +248,17 @@ def apply_command(record: BreakerRecord, order: BreakerOrder, policy: BreakerPol
         return []
     if isinstance(order, BreakerForceOpen):
         record.mode = BreakerMode.ENFORCE
-        changes = move(record, Move.FORCE_OPEN, policy, at)
+        changes = move(record, BreakerTrigger.FORCE_OPEN, policy, at)
         record.open_until = at + int(order.duration_s * 1000) if order.duration_s else 0
         return changes
     closing = isinstance(order, BreakerClose)
     record.mode = BreakerMode.ENFORCE if closing else BreakerMode.DISABLED
-    changes = move(record, Move.RESET if closing else Move.DISABLE, policy, at)
+    changes = move(record, BreakerTrigger.RESET if closing else BreakerTrigger.DISABLE, policy, at)
     _clean(record)
     return changes
 
 
-def move(record: BreakerRecord, trigger: Move, policy: BreakerPolicy, at: int) -> list[Change]:
+def move(record: BreakerRecord, trigger: BreakerTrigger, policy: BreakerPolicy, at: int) -> list[Change]:
     """Make the transition that the table has for a trigger; returns an empty list if it has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))

@@ -11,7 +11,7 @@ from ...rules.rules import EscalationRule
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, ProbeRequest
-from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, TrustState, TrustTrigger
+from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState, TrustTrigger
 from ..calls.keys import in_quotes
 from . import breaker, trust
 from .failure_counts import effective_failures
@@ -143,7 +143,7 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
             breaker_key=state.scope,
             from_=change.before,
             to=change.after,
-            trigger=BreakerTrigger(change.move),
+            trigger=change.trigger,
             consecutive_failures=len(record.consecutive),
             failure_rate=round(rate, 4),
             measured=measured,

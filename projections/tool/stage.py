@@ -38,37 +38,39 @@ from ...schemas.outcomes import (
     TrustOrder,
     decode_outcome,
 )
-from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
+from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
 from ..emitter import Emitter
-from ..stage import HOUR_MS, WEEK_MS, Retention
+from ..stage import WEEK_MS, IdleRule, Retention
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState
 
 MAX_RECENT_IDS = 64
 
 
+def _decode_outcome(value: bytes) -> Outcome:
+    try:
+        return decode_outcome(value)
+    except msgspec.DecodeError as error:
+        message = f"not an outcome of this version of trustfold: {error}; drain the topic before upgrading"
+        raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
+
+
 class ToolStage:
     """Topology stage keyed by workspace and scope."""
 
     name = "tool"
-    sources = ("outcomes", "commands")
+    sources: ClassVar[Mapping[str, Callable[[bytes], Outcome | Command]]] = {
+        "outcomes": _decode_outcome,
+        "commands": decode_command,
+    }
     state_type = ToolState
     state_version = 2
     older_states: ClassVar[Mapping[int, Callable[[memoryview], ToolState]]] = {}
+    idle_rule: IdleRule = "key_idle_hours"
     by_arrival = False
     late_ms = WEEK_MS
-
-    def decode(self, topic: str, value: bytes) -> Outcome | Command:
-        """Read an outcome or an operator's command."""
-        if topic == "commands":
-            return decode_command(value)
-        try:
-            return decode_outcome(value)
-        except msgspec.DecodeError as error:
-            message = f"not an outcome of this version of trustfold: {error}; drain the topic before upgrading"
-            raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
     def envelope(self, event: Outcome | Command) -> tuple[str, str, int]:
         """State key, id and time of a record."""
@@ -99,14 +101,10 @@ class ToolStage:
             _fold_other(fold, event)
         _remember(state, event, origin)
 
-    def idle_ms(self, rules: Rules) -> int:
-        """Milliseconds without a call or a command after which a key may be forgotten (see `rest`)."""
-        return int(rules.idle.key_idle_hours * HOUR_MS)
-
-    def is_activity(self, event: Outcome | Command) -> bool:
-        """Whether an event resets the key's idle time; here every event does, `TimePassed` included."""
+    def is_appended(self, event: Outcome | Command) -> bool:
+        """Always False: every event resets the key's idle time, `TimePassed` included."""
         del event
-        return True
+        return False
 
     def retention(self, state: ToolState) -> Retention:
         """Part of an idle key's state that must be kept.
@@ -194,8 +192,8 @@ def _catch_up(fold: Fold) -> None:
     lease = record.lease
     while changes := breaker.move_by_time(record, policy, fold.at):
         for change in changes:
-            evidence = (lease.event_id,) if lease is not None and change.move is breaker.Move.PROBE_LOST else ()
-            emit.begin(f"{state.workspace_id}{US}{state.scope}@{change.at}/{change.move}", change.at)
+            evidence = (lease.event_id,) if lease is not None and change.trigger is BreakerTrigger.PROBE_LOST else ()
+            emit.begin(f"{state.workspace_id}{US}{state.scope}@{change.at}/{change.trigger}", change.at)
             _publish_circuit(fold, [change], evidence)
     emit.begin(cause, now, traceparent)
 

@@ -245,7 +245,7 @@ def rules_for(rules: TrustRules, outcome: CallOutcome) -> RulesOfScopes:
     return rules.rules_for(outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name)
 
 
-def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
+def has_clean_record(record: TrustRecord, rule: EscalationRule) -> bool:
     """Whether another success changes only counters; true for nearly every key."""
     return (
         record.state is _T
@@ -254,8 +254,8 @@ def is_untroubled(record: TrustRecord, rule: EscalationRule) -> bool:
     )
 
 
-def fold_untroubled_success(record: TrustRecord, at: int) -> None:
-    """Count a success of an untroubled key."""
+def count_success(record: TrustRecord, at: int) -> None:
+    """Count a success of a key with a clean record."""
     record.calls_seen += 1
     record.worked += 1
     record.last_success = at

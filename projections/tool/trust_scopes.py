@@ -59,8 +59,8 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     expected = 0.0 if worked else rules.tools.expected_failure_rates.get(outcome.tool_name, 0.0)
     # The key of an MCP server's tool is kept in the server's state; the tool's own record is for the fleet alone.
     hidden = kind == "tool" and fine.elsewhere and outcome.kind == "mcp" and not whole.published
-    if worked and trust.is_untroubled(whole, rule):
-        trust.fold_untroubled_success(whole, at)
+    if worked and trust.has_clean_record(whole, rule):
+        trust.count_success(whole, at)
     else:
         judgement = trust.Judgement(
             rule,
@@ -73,8 +73,8 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _fold_into(fold, whole, outcome, judgement)
     if record is None:
         return
-    if worked and trust.is_untroubled(record, key_rule):
-        trust.fold_untroubled_success(record, at)
+    if worked and trust.has_clean_record(record, key_rule):
+        trust.count_success(record, at)
     else:
         wider = None if hidden else trust.Wider(whole, notifies=rule.notify_user)
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))

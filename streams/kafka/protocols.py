@@ -5,7 +5,7 @@ The engine uses stages and processors only through these interfaces, so its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...projections.emitter import Output
@@ -47,7 +47,7 @@ class StageSpec(Protocol):
         """Name of the stage and its state table."""
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> Collection[str]:
         """Catalogue names of the topics it reads."""
 
 

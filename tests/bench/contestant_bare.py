@@ -94,13 +94,13 @@ class Sender:
 class Bare:
     """All stages over all partitions, and the loop that feeds them."""
 
-    topics: tuple[str, ...] = tuple(stage.sources[0] for stage in STAGES)
+    topics: tuple[str, ...] = tuple(next(iter(stage.sources)) for stage in STAGES)
 
     def __init__(self, task: bench_process.Task) -> None:
         self.task = task
         rules, numbers = Rules(), range(task.partitions)
         self.stages = {
-            stage.sources[0]: [make_processor(stage, number, rules) for number in numbers] for stage in STAGES
+            next(iter(stage.sources)): [make_processor(stage, number, rules) for number in numbers] for stage in STAGES
         }
         self.read = dict.fromkeys(self.topics, 0)
 

@@ -37,7 +37,7 @@ class Progress:
     """What has been folded, and when."""
 
     def __init__(self, task: bench_process.Task) -> None:
-        self.read = {stage.sources[0]: 0 for stage in STAGES}
+        self.read = {next(iter(stage.sources)): 0 for stage in STAGES}
         self.warm_events = int(task.events * WARM)
         self.watch: bench_process.Stopwatch | None = None
         self.warm_at = 0
@@ -81,7 +81,7 @@ def make_app(task: bench_process.Task, progress: Progress, folder: str) -> Any:
 
 
 def _add_agent(app: Any, stage: Any, rules: Rules, topics: dict[str, Any], progress: Progress) -> None:
-    source = stage.sources[0]
+    source = next(iter(stage.sources))
     table = app.Table(stage.name, key_type=bytes, value_type=bytes, partitions=app.conf.topic_partitions)
     processors: dict[int, Any] = {}
 

@@ -105,7 +105,7 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
     dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
-        world.topology._pass_on(output, world.outputs)
+        world.outputs += world.topology.append(output)
 
 
 def patterns_of(name: str) -> frozenset[str]:

@@ -29,13 +29,10 @@ class AlternatingLoop(Detector, array_like=True):
         del active
         return not any(ctx.state.steps.cycle_runs[1:])
 
-    def on_step(self, ctx: Context) -> None:
+    def on_cycle(self, ctx: Context) -> None:
         """Report the shortest cycle that this step completes."""
-        steps = ctx.state.steps
+        steps, ladder = ctx.state.steps, ctx.rules.behaviour.alternating_loop
         runs = steps.cycle_runs
-        if not any(runs):
-            return
-        ladder = ctx.rules.behaviour.alternating_loop
         for period in range(2, MAX_CYCLE + 1):
             run = runs[period - 1]
             laps = run // period + 1

@@ -9,9 +9,9 @@ import msgspec
 
 from ....rules.rules import Rules
 from ....schemas.events import ModelText, ToolCallFinished
-from ....schemas.vocabulary import Pattern, PatternSeverity
+from ....schemas.vocabulary import Pattern
 from ..calls import Args
-from ..records import ActivePattern, Context, OpenCall
+from ..records import SEVERITIES, ActivePattern, Context, OpenCall
 from ..steps import Done
 from ..verdicts import Verdict
 
@@ -88,10 +88,10 @@ class Detector(msgspec.Struct, array_like=True):
         return False
 
     @classmethod
-    def own_text(cls, active: ActivePattern, severity: PatternSeverity, rules: Rules) -> str:
-        """Nudge text that takes precedence over the operator's and over `texts`; empty if there is none."""
-        del active, severity, rules
-        return ""
+    def template(cls, active: ActivePattern, strength: int, rules: Rules) -> str:
+        """Text of a nudge with a strength from 1 minor to 3 severe, with placeholders: the operator's, else its own."""
+        texts = cls.variants[active.variant] if active.variant else cls.texts
+        return rules.nudges.texts.get(f"{active.pattern}.{SEVERITIES[strength - 1]}") or texts[strength - 1]
 
     # --- while detection is on ----------------------------------------------------------------------------------------
 
@@ -104,14 +104,17 @@ class Detector(msgspec.Struct, array_like=True):
     def on_progress(self) -> None:
         """Handle a new successful action; called before `on_finish`."""
 
+    def on_news(self) -> None:
+        """Handle a call whose result is new (`Finished.news`); called before `on_finish`."""
+
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Handle a finished call."""
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Handle a failed call; called after `on_finish`."""
 
-    def on_step(self, ctx: Context) -> None:
-        """Handle the finish of the last call of a step; called after `on_finish` and `on_failure`."""
+    def on_cycle(self, ctx: Context) -> None:
+        """Handle the last call of a step that continues a cycle of several steps; called after `on_failure`."""
 
     def on_message(self, message: Message, ctx: Context) -> None:
         """Handle a message of the model; not called for thoughts."""

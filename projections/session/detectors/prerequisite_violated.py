@@ -13,11 +13,11 @@ import msgspec
 
 from ....rules.behaviour import filled
 from ....rules.rules import Policy, Rules
-from ....schemas.vocabulary import Pattern, PatternSeverity
+from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..calls import Args
-from ..records import ActivePattern, Context, OpenCall, SessionRecord, Sighting
+from ..records import SEVERITIES, ActivePattern, Context, OpenCall, SessionRecord, Sighting
 from .detector import Detector
 from .tool_avoidance import ToolAvoidance
 
@@ -68,12 +68,14 @@ class PrerequisiteViolated(Detector, array_like=True):
         )
 
     @classmethod
-    def own_text(cls, active: ActivePattern, severity: PatternSeverity, rules: Rules) -> str:
-        """Nudge text defined by the policy; empty if it defines none."""
-        for name, policy in rules.policies.items():
-            if policy_fingerprint(name) == active.fingerprint:
-                return policy.texts.get(severity, policy.message)
-        return ""
+    def template(cls, active: ActivePattern, strength: int, rules: Rules) -> str:
+        """Text of a nudge with placeholders: the policy's, else the operator's, else its own."""
+        of_policy = (
+            policy.texts.get(SEVERITIES[strength - 1], policy.message)
+            for name, policy in rules.policies.items()
+            if policy_fingerprint(name) == active.fingerprint
+        )
+        return next(of_policy, "") or super().template(active, strength, rules)
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
         """Count the policies that the call violates; each violation also counts for `ToolAvoidance`."""

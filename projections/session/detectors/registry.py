@@ -55,6 +55,12 @@ class Detectors(msgspec.Struct):
     stalled_turn: StalledTurn = msgspec.field(default_factory=StalledTurn)
     call_budget: CallBudget = msgspec.field(default_factory=CallBudget)
 
+    def forget(self) -> None:
+        """Clear the counts of the agent's own detectors, not those of the session's."""
+        for name, new in _NEW.items():
+            if getattr(self, name) != new:  # most have counted nothing, and comparing is faster than making
+                setattr(self, name, type(new)())
+
 
 KINDS: dict[str, type[Detector]] = get_type_hints(Detectors)
 """Detector class by pattern, in the order of precedence."""
@@ -68,8 +74,8 @@ PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
 """Patterns whose detectors are shared by all agents of a session."""
 
-OF_AGENT = tuple(name for name in KINDS if name not in OF_SESSION)
-"""Patterns of which each agent has its own detectors."""
+_NEW = {name: kind() for name, kind in KINDS.items() if kind.__struct_fields__ and not kind.of_session}
+"""New detector by pattern, where each agent has its own and it keeps counts."""
 
 
 def _names(hook: str) -> list[str]:
@@ -90,9 +96,10 @@ def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
 ON_CALL = _interested_in("on_call")
 ON_SUCCESS = _interested_in("on_success")
 ON_PROGRESS = _interested_in("on_progress")
+ON_NEWS = _interested_in("on_news")
 ON_FINISH = _interested_in("on_finish")
 ON_FAILURE = _interested_in("on_failure")
-ON_STEP = _interested_in("on_step")
+ON_CYCLE = _interested_in("on_cycle")
 ON_MESSAGE = _interested_in("on_message")
 ON_TEXT = _interested_in("on_text")
 ON_TURN = _interested_in("on_turn")

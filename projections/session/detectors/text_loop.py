@@ -14,7 +14,7 @@ from ....schemas.events import ModelText
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
-from .detector import Detector, Finished, Message
+from .detector import Detector, Message
 
 MAX_SAID = 64
 """Maximum number of text blocks remembered, as digests."""
@@ -65,11 +65,12 @@ class TextLoop(Detector, array_like=True):
         del ctx
         return self.repeated != active.fingerprint
 
-    def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Reset the counts if the call gave a new result."""
-        del ctx
-        if self.said and done.news:
-            self._forget()
+    def on_news(self) -> None:
+        """Reset the counts."""
+        if self.said:
+            self.said = {}
+            self.event_ids = []
+            self.repeated = 0
 
     def on_text(self, message: Message, ctx: Context) -> None:
         """Count the blocks of a message, and report the block that was repeated most often since the last reset."""
@@ -96,11 +97,6 @@ class TextLoop(Detector, array_like=True):
                 since_ms=self.since_ms,
             )  # fmt: skip
             ctx.sightings.append(seen)
-
-    def _forget(self) -> None:
-        self.said = {}
-        self.event_ids = []
-        self.repeated = 0
 
 
 def _blocks(event: ModelText) -> list[tuple[int, int]]:

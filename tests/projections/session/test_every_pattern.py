@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from story import Story
 from trustfold.projections.session.detectors import registry
 from trustfold.projections.session.detectors.detector import Detector
 from trustfold.projections.session.detectors.registry import KINDS
-from trustfold.projections.session.nudges import text_for
-from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
-from trustfold.rules.behaviour import PLACEHOLDERS, check_template
+from trustfold.rules.behaviour import PLACEHOLDERS, check_template, filled
 from trustfold.rules.rules import BehaviourRules, Ladder, NudgeRules, Rules
 from trustfold.schemas.vocabulary import Pattern
 
@@ -61,17 +60,14 @@ def test_every_pattern_has_a_ladder(pattern: Pattern) -> None:
 def test_every_pattern_has_three_texts(pattern: Pattern) -> None:
     """A hint, a NOTICE and PAUSED; no two the same, none with a hole, and BLOCKED is trust's word."""
     kind = KINDS[pattern]
-    for variant, texts in {"": kind.texts, **kind.variants}.items():
+    for texts in (kind.texts, *kind.variants.values()):
         assert len(set(texts)) == 3
         assert texts[1].startswith("NOTICE: ")
         assert texts[2].startswith("PAUSED: ")
         for text in texts:
             check_template(pattern, text)
             assert "BLOCKED" not in text
-        active = ActivePattern(pattern, 0, "id", 3, 7, 0, 0, "a_tool", required_tool="b_tool", variant=variant)
-        for severity in (1, 2, 3):
-            shown = text_for(active, severity, Rules(), seconds=90)
-            assert not re.search(r"[{}]", shown)
+            assert not re.search(r"[{}]", filled(text, **dict.fromkeys(PLACEHOLDERS, "x")))
 
 
 @pytest.mark.parametrize("pattern", Pattern)
@@ -84,10 +80,13 @@ def test_every_pattern_has_a_line_in_the_docs(pattern: Pattern) -> None:
 
 def test_every_placeholder_is_filled() -> None:
     """Own texts may use all of them."""
-    active = ActivePattern(Pattern.MONOLOGUE, 0, "id", 1, 7, 0, 0, "a_tool", required_tool="b_tool")
     template = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-    own = Rules(nudges=NudgeRules(texts={"monologue.minor": template}))
-    assert text_for(active, 1, own, seconds=90) == "a_tool 7 monologue 90 b_tool"
+    own = Rules(nudges=NudgeRules(texts={"tool_avoidance.minor": template}))
+    story = Story(rules=own).works("run_tests", {"q": 0})
+    for _ in range(2):
+        story.says("I'll use run_tests to check this.")
+        story.works("search", {"q": 1})
+    assert story.decided("nudge.issued")["message"] == "run_tests 2 tool avoidance 6 run_tests"
 
 
 @pytest.mark.parametrize("hook", [name for name in vars(registry) if name.startswith("ON_")])
