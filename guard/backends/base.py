@@ -209,7 +209,8 @@ class ChangeSignal:
         with self._lock:
             self._waiting.add(place)
         try:
-            async with asyncio.timeout(max(0.0, timeout_ms) / 1000):  # `wait_for` of Python 3.11 may lose a cancellation
+            # Not `asyncio.wait_for`: that of Python 3.11 may lose a cancellation.
+            async with asyncio.timeout(max(0.0, timeout_ms) / 1000):
                 await place[1].wait()
         except TimeoutError:
             return False

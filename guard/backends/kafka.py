@@ -324,7 +324,7 @@ class KafkaBackend:
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks until they have ended; aiokafka may lose a cancellation, as `asyncio.wait_for` of Python 3.11 does."""
+    """Cancel tasks until they have ended; `wait_for` of Python 3.11, as in aiokafka, may lose a cancellation."""
     running = set(tasks)
     while running:
         for task in running:

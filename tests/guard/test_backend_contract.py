@@ -1,4 +1,4 @@
-"""The contract of guard backends (guard/backends/base.py), run over every one of them (tests/support/backend_sides.py)."""
+"""The contract of guard backends (guard/backends/base.py), run over each of them (tests/support/backend_sides.py)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,13 @@ async def started(side: Side, metrics: Metrics | None = None) -> AsyncIterator[B
 
 def envelope(**fields: Any) -> dict[str, Any]:
     """Fields that every record has."""
-    return {"schema_version": "1.0", "id": str(uuid4()), "time": datetime.now(UTC).replace(microsecond=0), "workspace_id": "w1", **fields}
+    return {
+        "schema_version": "1.0",
+        "id": str(uuid4()),
+        "time": datetime.now(UTC).replace(microsecond=0),
+        "workspace_id": "w1",
+        **fields,
+    }
 
 
 def message(session: str, text: str = "hello") -> ev.ModelText:
@@ -146,7 +152,9 @@ async def test_a_record_that_cannot_be_sent_holds_up_no_other(side: Side, sessio
     """It raises nothing, and is counted."""
     metrics = Metrics()
     async with started(side, metrics) as backend:
-        backend.publish(ev.ToolCallStarted(**envelope(session_id=session, call_id="c", tool_name="t"), annotations=object()))  # type: ignore[arg-type]
+        backend.publish(
+            ev.ToolCallStarted(**envelope(session_id=session, call_id="c", tool_name="t"), annotations=object())
+        )  # type: ignore[arg-type]
         backend.publish(after := message(session))
         assert await backend.flush(SECONDS)
     assert ids_of(arrived(side, session)) == [after.id]
