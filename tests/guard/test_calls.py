@@ -16,6 +16,7 @@ from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.result import ToolResult
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
+from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus, ToolCallEnvelope, ToolResultEnvelope
 from trustfold.schemas.vocabulary import Severity
 
@@ -350,3 +351,16 @@ def test_an_envelope_shows_what_a_tool_returned(status: ResultStatus, output: An
     """Of a failed call as well, where the tool returned something; a tool that returns nothing returned that."""
     result = ToolResult(request_id="r", tool_name="t", status=status, output=output)
     assert msgspec.to_builtins(result.envelope()).get("output") == shown
+
+
+@pytest.mark.parametrize(
+    ("declared", "hints"),
+    [
+        ({}, None),
+        ({"idempotent": True}, {"idempotentHint": True}),
+        ({"idempotent": False, "read_only": False}, {"readOnlyHint": False, "idempotentHint": False}),
+    ],
+)
+def test_events_of_a_tool_carry_what_was_declared_of_it(declared: dict[str, bool], hints: Any) -> None:
+    """A declaration of no is one, too."""
+    assert Tool(name="t", **declared).hints == hints

@@ -6,6 +6,7 @@ import msgspec
 import orjson
 import pytest
 from story import Story
+from trustfold.projections.session import announcing
 from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 
 READ = ("read_file", {"path": "/src/a.py"})
@@ -503,3 +504,10 @@ def test_a_publisher_that_keeps_texts_private_says_what_announces() -> None:
         for number in range(4):
             story.event("model.text", text_digest=f"d{number}", announces=announces)
         assert found(story, "announce_no_action") == expected
+
+
+def test_phrases_of_the_rules_announce_too() -> None:
+    """In any case, at the beginning of a word; without them the same text announces nothing."""
+    assert announcing.announces("Alsdann folgt die Datei.", ("ALSDANN",))
+    assert not announcing.announces("Alsdann folgt die Datei.")
+    assert not announcing.announces("Dannalsdann folgt die Datei.", ("alsdann",))

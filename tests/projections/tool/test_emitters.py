@@ -7,9 +7,10 @@ import pytest
 from story import Story
 from trustfold.projections.emitter import Emitter
 from trustfold.projections.tool import emitters
-from trustfold.projections.tool.state import Fold, ToolState
+from trustfold.projections.tool.state import Fold, ToolState, TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.outcomes import US
+from trustfold.schemas.vocabulary import TrustState
 
 
 def states() -> dict[str, ToolState]:
@@ -51,3 +52,26 @@ def test_changed_rules_give_answers_of_their_own() -> None:
     assert rules.rules_for("bash").key.count_threshold == 7
     assert msgspec.structs.replace(rules, tool_rules={}).rules_for("bash").key.count_threshold == 3
     assert rules.rules_for("bash").key.count_threshold == 7
+
+
+def test_a_state_tells_why_trust_was_lost() -> None:
+    """With the words of the decision."""
+    story = Story().fails("deploy", times=3)
+    assert story.decided("state.updated", kind="trust", key="deploy")["reason"] == "3/3 failures in 1h"
+    assert story.decided("trust.changed", key="deploy")["reason"] == "3/3 failures in 1h"
+
+
+def test_a_hint_counts_the_successes_that_are_missing() -> None:
+    """While trust recovers; when enough calls worked and a person must agree, it says how."""
+    record = TrustRecord(key="deploy", scope="key", state=TrustState.RECOVERING, successes=1, successes_needed=3)
+    said = emitters.recovery_hint(record, EscalationRule(), "deploy")
+    assert said == "2 more successful calls restore trust"
+    record.pending = True
+    assert emitters.recovery_hint(record, EscalationRule(), "deploy").startswith("ready: `trustfold recover")
+
+
+def test_only_an_escalation_that_ends_by_itself_tells_when() -> None:
+    """Trust that an operator has given back has no end."""
+    story = Story().fails("deploy", times=3)
+    story.command("trust.reset", "deploy")
+    assert ["expires_at" in change for change in story.all("trust.changed", key="deploy")] == [True, False]
