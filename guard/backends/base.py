@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from threading import Lock
@@ -11,7 +12,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ...errors import EventRejected
-from ...schemas.codec import decode_decision
+from ...schemas.codec import decode_decision, encode
+from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..state_cache import StateView
 
@@ -152,6 +154,16 @@ class EventBuffer:
             self._records.extendleft(reversed(records[lost:]))
 
 
+def encoded(record: msgspec.Struct, metrics: Metrics) -> bytes | None:
+    """Encode a record as JSON; returns None, logs and counts if that is impossible, so that it blocks no other."""
+    try:
+        return encode(record)
+    except (TypeError, ValueError, RecursionError) as error:
+        log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
+        metrics.add(EVENTS, "refused")
+        return None
+
+
 FOLLOWED = ("state", "nudges", "suggestions")
 """Topics that a guard reads; besides these a platform needs only Write on `events`.
 
@@ -197,7 +209,9 @@ class ChangeSignal:
         with self._lock:
             self._waiting.add(place)
         try:
-            await asyncio.wait_for(place[1].wait(), max(0.0, timeout_ms) / 1000)
+            # Not `asyncio.wait_for`: that of Python 3.11 may lose a cancellation.
+            async with asyncio.timeout(max(0.0, timeout_ms) / 1000):
+                await place[1].wait()
         except TimeoutError:
             return False
         finally:

@@ -19,13 +19,12 @@ import msgspec
 import orjson
 
 from ...errors import TookTooLong, Unreachable
-from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record, encoded
 from .engine_client import EngineClient, EngineRefused, EngineStream
 
 if TYPE_CHECKING:
@@ -226,18 +225,18 @@ class HttpBackend:
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
         """Post records until they are accepted, rejected for good, or the guard closes."""
-        body = b"\n".join(self._encoded(records))
-        if not body:
+        values = [value for one in records if (value := encoded(one, self._metrics)) is not None]
+        if not values:
             return
         token = (self._operator_token if path == "/v1/commands" else "") or self._token
         pause = FIRST_PAUSE_S
         while not self._closing:
             try:
-                self._client.request("POST", path, body, token=token)
+                self._client.request("POST", path, b"\n".join(values), token=token)
             except (Unreachable, TookTooLong, EngineRefused) as error:
                 if isinstance(error, EngineRefused) and not error.temporary:
                     log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
-                    self._metrics.add(EVENTS, "refused", amount=len(records))
+                    self._metrics.add(EVENTS, "refused", amount=len(values))
                     self._delivering = True
                     return
                 if self._delivering:
@@ -247,15 +246,6 @@ class HttpBackend:
                 pause = min(LAST_PAUSE_S, 2 * pause)
             else:
                 self._delivering = True
-                self._metrics.add(EVENTS, "published", amount=len(records))
+                self._metrics.add(EVENTS, "published", amount=len(values))
                 return
         self.buffer.put_back(records)
-
-    def _encoded(self, records: list[msgspec.Struct]) -> Iterator[bytes]:
-        """Encode records as JSON; a record that cannot be encoded is dropped so that it does not block the others."""
-        for record in records:
-            try:
-                yield encode(record)
-            except (TypeError, ValueError, RecursionError) as error:
-                log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
-                self._metrics.add(EVENTS, "refused")

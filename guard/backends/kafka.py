@@ -22,14 +22,13 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from ...errors import ConfigError
 from ...projections.calls.keys import scope_of_key
-from ...schemas.codec import encode
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.topics import DEFAULT_PREFIX, full_name
 from ..log import log_event
 from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record
+from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record, encoded
 
 BATCH = 500
 """Most events under way at once."""
@@ -159,9 +158,7 @@ class KafkaBackend:
         if self._reachable:
             await self.flush(5.0)
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(*self._tasks)
         await self._drop_producer()
         if left := len(self.buffer):
             log_event(logging.ERROR, "events_undelivered", count=left)
@@ -233,14 +230,14 @@ class KafkaBackend:
                     self._positions[partition] = max(self._positions[partition], await consumer.position(partition))
             watch.result()
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await _end(watch)
 
     async def _watch_broker(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
         """Poll the broker; raise as soon as it does not answer."""
         while True:
             await asyncio.sleep(WATCH_S)
-            await asyncio.wait_for(consumer.end_offsets([partition]), WATCH_S)
+            async with asyncio.timeout(WATCH_S):
+                await consumer.end_offsets([partition])
 
     def _mark_connected(self) -> None:
         self._reachable = True
@@ -259,14 +256,15 @@ class KafkaBackend:
 
     async def _deliver(self) -> None:
         pause = FIRST_PAUSE_S
-        while True:
+        while not self._closing:
             if not len(self.buffer):
                 await self._published.wait(1000)
                 continue
             batch = self.buffer.take(BATCH)
             self._under_way = len(batch)
             try:
-                await asyncio.wait_for(self._send(batch), DELIVERY_S)
+                async with asyncio.timeout(DELIVERY_S):
+                    sent = await self._send(batch)
             except Exception as error:  # noqa: BLE001 - as above, and deaf
                 self.buffer.put_back(batch)
                 self._metrics.add(EVENTS, "failed", amount=len(batch))
@@ -279,7 +277,7 @@ class KafkaBackend:
                 raise
             else:
                 pause = FIRST_PAUSE_S
-                self._metrics.add(EVENTS, "published", amount=len(batch))
+                self._metrics.add(EVENTS, "published", amount=sent)
                 self._changed.notify()
             finally:
                 self._under_way = 0
@@ -293,22 +291,24 @@ class KafkaBackend:
             dropped=self.buffer.dropped,
         )
 
-    async def _send(self, batch: list[msgspec.Struct]) -> None:
-        producer = self._producer
-        if producer is None:
+    async def _send(self, batch: list[msgspec.Struct]) -> int:
+        """Return the number of acknowledged records; those that can never be sent are counted as refused."""
+        if (producer := self._producer) is None:
             producer = AIOKafkaProducer(**self._arguments, acks="all", request_timeout_ms=int(DELIVERY_S * 1000))
+            self._producer = producer  # before it starts, which may fail: `_drop_producer` frees what it holds
             await producer.start()
-            self._producer = producer
         futures = []
         for record in batch:
+            if (value := encoded(record, self._metrics)) is None:
+                continue
+            topic, key = self._address(record)
             try:
-                (topic, key), value = self._address(record), encode(record)
                 futures.append(await producer.send(topic, value, key=key))
-            except (MessageSizeTooLargeError, TypeError, ValueError, RecursionError) as error:
-                # This record can never be sent and must not block the others.
+            except MessageSizeTooLargeError as error:
                 log_event(logging.ERROR, "event_refused", errorCode=type(error).__name__)
                 self._metrics.add(EVENTS, "refused")
         await asyncio.gather(*futures)
+        return len(futures)
 
     def _address(self, record: Any) -> tuple[str, bytes]:
         """Topic and key of an event or a command (docs/design/contracts.md#topics)."""
@@ -321,6 +321,16 @@ class KafkaBackend:
         producer, self._producer = self._producer, None
         if producer is not None:
             await _stop(producer)
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks until they have ended; `wait_for` of Python 3.11, as in aiokafka, may lose a cancellation."""
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=2 * WATCH_S)  # what they clean up takes up to `WATCH_S`
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:

@@ -11,12 +11,12 @@ import msgspec
 from ...projections.emitter import Output
 from ...projections.local_topology import LocalTopology
 from ...rules.rules import Rules
-from ...schemas.codec import decode_decision, encode
+from ...schemas.codec import decode_decision
 from ..clock import Clock
 from ..metrics import EVENTS, UNTRACKED, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
-from .base import Decisions
+from .base import Decisions, encoded
 
 KEPT_STATES = 5_000
 """Number of sessions and tools kept; the least recently used are forgotten with their state."""
@@ -50,7 +50,8 @@ class MemoryBackend:
 
     def publish(self, record: msgspec.Struct) -> None:
         """Fold an event or a command and everything it causes."""
-        value = encode(record)
+        if (value := encoded(record, self._metrics)) is None:
+            return
         with self._lock:
             self.published.append(value)
             del self.published[:-EVICT_EVERY]

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from local_redis import GIVEN, LocalRedis, RedisUnavailable, required
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests
 
@@ -21,6 +24,16 @@ def clock() -> MovableClock:
 def guard(clock: MovableClock) -> ToolGuard:
     """A guard of one test."""
     return guard_for_tests(clock=clock)
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Where finished spans go."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
+    yield exporter
+    provider.shutdown()
 
 
 @pytest.fixture

@@ -234,7 +234,6 @@ def test_a_reported_failure_is_as_bad_for_the_guard_as_for_a_worker(
     assert verdict.failed or verdict.neutral
     for shown in [result, *([Answer(result)] if "isError" in result else [])]:
         failure = of_result(shown, call.program)
-        assert failure is not None
         assert (failure.neutral != "") == verdict.neutral
         if not verdict.neutral:
             assert failure.severity is verdict.severity

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from guard_kit import approve, works
+from guard_kit import approve, code_of, works
 from local_redis import LocalRedis
 from trustfold.guard import RedisDedupeStore, SyncToolGuard, ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
@@ -41,8 +41,7 @@ async def test_a_refused_probe_uses_no_approval() -> None:
         lease={"holder": "other", "call_id": "c", "lease_until": rfc3339(guard.clock.now_ms() + 60_000)},
     )  # fmt: skip
     refused = await guard.call("a", works, session_id="s")
-    assert refused.error is not None
-    assert refused.error.code == "circuit_open"
+    assert code_of(refused) == "circuit_open"
     assert "approvals" not in published(guard, "tool_call.finished")[0]
     set_state(guard, "breaker", "tool:a", state="closed")
     assert (await guard.call("a", works, session_id="s")).ok

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from guard_kit import approve, works
+from guard_kit import approve, code_of, works
 from trustfold.guard import ToolGuard
 from trustfold.guard.policy import Decision, check_recorded
 from trustfold.guard.request import Call
@@ -25,8 +25,7 @@ async def test_an_approved_call_passes_once(guard: ToolGuard) -> None:
     first, second = await guard.call("a", works, session_id="s"), await guard.call("a", works, session_id="s")
     assert first.ok
     assert first.metadata["approval"] == {"needed": True, "granted": True, "by": "operator"}
-    assert second.error is not None
-    assert second.error.code == "approval_required"
+    assert code_of(second) == "approval_required"
     assert "`trustfold approve 'a' --once`" in second.error.message
     (start,) = published(guard, "tool_call.started")
     assert start["approvals"] == ["order-1"]
@@ -45,7 +44,6 @@ async def test_every_key_that_asks_needs_an_approval(guard: ToolGuard) -> None:
     approve(guard, "bash|command=git", scope="key")
     set_state(guard, "trust", "bash", state="escalated", scope="tool")
     refused = await guard.call("bash", works, {"command": "git pull"}, session_id="s")
-    assert refused.error is not None
     assert "trustfold approve 'bash' --once" in refused.error.message
     approve(guard, "bash", "order-2", scope="tool")
     assert (await guard.call("bash", works, {"command": "git pull"}, session_id="s")).ok

@@ -1,11 +1,8 @@
-"""Delivery: the bounded buffer, the backend of one machine over a real `trustfold up`, and choosing one."""
+"""The event buffer, an engine that a guard starts, and choosing a backend (the contract: test_backend_contract.py)."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,9 +15,9 @@ import pytest
 from guard_kit import fails, works
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
-from trustfold.guard.backends.base import Decisions, EventBuffer
-from trustfold.guard.backends.engine import _started, engine_over
-from trustfold.guard.backends.http import HttpBackend
+from trustfold.guard.backends import memory
+from trustfold.guard.backends.base import EventBuffer
+from trustfold.guard.backends.engine import _started
 from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
@@ -28,7 +25,6 @@ from trustfold.guard.testing import MovableClock, guard_for_tests
 from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.streams.embedded.store_views import Views
-from waiting import wait_until
 
 
 def test_a_full_buffer_drops_the_oldest_and_counts() -> None:
@@ -42,22 +38,6 @@ def test_a_full_buffer_drops_the_oldest_and_counts() -> None:
     buffer.put_back([2, 3])  # type: ignore[list-item]
     assert buffer.take(10) == [3, 4, 5]
     assert (buffer.dropped, metrics.value(EVENTS, "dropped")) == (3, 3)
-
-
-def test_a_decision_is_told_once() -> None:
-    """However often it is read, to whoever listens to its session."""
-    decisions, heard = Decisions(), []
-
-    class Said:
-        def __init__(self, id_: str, session_id: str) -> None:
-            self.id, self.session_id = id_, session_id
-
-    stop = decisions.listen("s1", heard.append)
-    for one in (Said("a", "s1"), Said("a", "s1"), Said("b", "s2"), Said("c", "s1")):
-        decisions.dispatch(one)
-    stop()
-    decisions.dispatch(Said("d", "s1"))
-    assert [one.id for one in heard] == ["a", "c"]
 
 
 async def test_failures_without_a_fine_key_are_counted() -> None:
@@ -80,16 +60,6 @@ async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:
     async with asyncio.timeout(20):
         while guard.check(tool).code != code:
             await guard.backend.changed(200)
-
-
-def start_engine(store: Path, port: int) -> subprocess.Popen[bytes]:
-    """An engine over a store, at the port where one was before."""
-    return subprocess.Popen([sys.executable, "-m", "trustfold", "up", "--store", str(store), "--port", str(port)])
-
-
-async def connection(guard: ToolGuard, *, there: bool) -> None:
-    """Wait until the guard is connected, or has noticed that it is not."""
-    await asyncio.to_thread(wait_until, lambda: guard.connected is there, timeout=20, what=f"connected: {there}")
 
 
 @asynccontextmanager
@@ -127,45 +97,12 @@ async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: P
         assert any(key.startswith("breaker:") for key in views.states())
 
 
-async def test_an_engine_that_dies_is_waited_for(tmp_path: Path) -> None:
-    """Its end is noticed, events are kept, the last view holds; a new engine over the file gets them."""
-    store = tmp_path / "t.sqlite"
-    engine = await asyncio.to_thread(engine_over, store, None, 30)
-    assert engine.process is not None
-    port = int(engine.url.rpartition(":")[2])
-    backend = HttpBackend(engine.url, metrics := Metrics(), 1000)
-    guard = ToolGuard(backend, GuardSettings(workspace_id="w1"), metrics=metrics)
-    await backend.start(20)
-    for n in range(5):
-        await guard.call("a", fails, {}, session_id=f"f{n}")
-    await becomes(guard, "circuit_open")
-    os.kill(engine.process.pid, signal.SIGKILL)
-    with engine.process:
-        pass
-    await connection(guard, there=False)
-    assert guard.check("a").code == "circuit_open"
-    assert (await guard.call("b", works, {}, session_id="later")).ok
-    assert not await guard.flush(0.2)
-
-    again = start_engine(store, port)
-    try:
-        assert await guard.flush(30)
-        await connection(guard, there=True)
-    finally:
-        await guard.close()
-        again.terminate()
-        again.wait()
-    with closing(sqlite3.connect(store)) as file:
-        kept = b"".join(row[0] or b"" for row in file.execute("SELECT value FROM log"))
-    assert b'"session_id":"later"' in kept
-
-
 async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
     """The child's own words."""
     file = tmp_path / "not-a-store"
     file.write_bytes(b"this is no database at all" * 100)
     with pytest.raises(ConfigError, match="not a trustfold store"):
-        await ToolGuard.embedded(str(file), wait_s=20)
+        await ToolGuard.embedded(str(file), wait_s=100)  # it ends with the child: a busy machine starts one slowly
 
 
 # --- choosing one -----------------------------------------------------------------------------------------------------
@@ -210,15 +147,17 @@ def test_the_environment_sets_what_code_leaves_open(monkeypatch: pytest.MonkeyPa
         GuardSettings.from_env(workspce="x")
 
 
-async def test_memory_is_bounded() -> None:
+async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard in memory that serves for long forgets the sessions unused longest."""
+    monkeypatch.setattr(memory, "KEPT_STATES", 500)
+    monkeypatch.setattr(memory, "EVICT_EVERY", 200)
     guard = guard_for_tests()
-    for n in range(3000):
+    for n in range(300):
         await guard.call("a", works, {}, session_id=f"s{n}", dedupe_mode="disabled")
     live = sum(len(processor._live) for processor in guard.memory._topology.processors.values())
-    assert live < 2500
-    assert len(guard.memory.published) <= 2000
-    assert orjson.loads(guard.memory.published[-1])["session_id"] == "s2999"
+    assert live < 250
+    assert len(guard.memory.published) <= 200
+    assert orjson.loads(guard.memory.published[-1])["session_id"] == "s299"
 
 
 def test_an_engine_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:

@@ -136,7 +136,6 @@ async def test_an_unanswered_request_ends_in_time(clock: MovableClock) -> None:
     guard = ToolGuard(silent, inner.settings, clock=clock)  # type: ignore[arg-type]
     result = await guard.call("a", works, session_id="s1")
     assert result.status is ResultStatus.CIRCUIT_OPEN
-    assert result.error is not None
     assert "nobody answered" in result.error.message
     assert silent.events == 2  # the request, and that the call was not made, which frees a lease granted too late
 
@@ -154,7 +153,6 @@ async def test_a_refused_call_has_a_fallback(guard: ToolGuard) -> None:
     assert (await guard.call("a", works, session_id="s1")).fallback() is None
     await open_circuit(guard)
     fallback = (await guard.call("a", works, session_id="s1")).fallback("my query")
-    assert fallback is not None
     assert "circuit" in fallback.reason
     assert (fallback.suggestion, fallback.original_query, fallback.is_fallback) == (
         "use another tool or try again later", "my query", True,

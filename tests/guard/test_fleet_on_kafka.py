@@ -61,7 +61,6 @@ class GuardProcess:
 
     def order(self, do: str, **order: Any) -> None:
         """Give an order without waiting."""
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **order}) + "\n")
         self.process.stdin.flush()
 

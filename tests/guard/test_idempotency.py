@@ -14,10 +14,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from guard_kit import Gated, code_of
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
-from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore
+from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore, ToolGuard
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
 from trustfold.guard.idempotency.record import MAX_RESULT_BYTES
 from trustfold.guard.privacy import Privacy
@@ -146,9 +147,8 @@ async def test_reads_are_joined_only_while_they_run() -> None:
     assert sum(one.from_cache for one in together) == 8
 
 
-async def test_calls_outside_of_a_session_are_not_joined() -> None:
+async def test_calls_outside_of_a_session_are_not_joined(guard: ToolGuard) -> None:
     """Without a session nothing tells one user's call from another's, unless the tool is declared as global."""
-    guard = guard_for_tests()
     guard.register("read", read_only=True)
     guard.register("rates", read_only=True, scope="global")
     tool, rates = Counting(), Counting()
@@ -157,9 +157,8 @@ async def test_calls_outside_of_a_session_are_not_joined() -> None:
     assert (tool.runs, rates.runs) == (3, 1)
 
 
-async def test_a_given_key_is_not_shared_between_actors_or_tenants() -> None:
+async def test_a_given_key_is_not_shared_between_actors_or_tenants(guard: ToolGuard) -> None:
     """One user's answer is never another one's, even where both chose the same key."""
-    guard = guard_for_tests()
     tool = Counting()
     for who in ({"actor_id": "a"}, {"actor_id": "b"}, {"actor_id": "a", "tenant_id": "t"}):
         await guard.call("send", tool.run, {}, session_id="s1", idempotency_key="k", **who)
@@ -167,16 +166,14 @@ async def test_a_given_key_is_not_shared_between_actors_or_tenants() -> None:
     assert tool.runs == 3
 
 
-async def test_a_key_over_parameters_that_cannot_be_compared_refuses_a_second_call() -> None:
+async def test_a_key_over_parameters_that_cannot_be_compared_refuses_a_second_call(guard: ToolGuard) -> None:
     """Neither a wrong answer nor a second run: the caller learns that nobody can tell whether it is the same call."""
-    guard = guard_for_tests()
     guard.register("send", volatile_params=("context",))
     tool = Counting()
     options = {"session_id": "s1", "idempotency_key": "k"}
     assert (await guard.call("pay", tool.run, {"card": SecretStr("1")}, **options)).ok
     again = await guard.call("pay", tool.run, {"card": SecretStr("1")}, **options)
-    assert again.error is not None
-    assert (again.error.code, tool.runs) == ("key_conflict", 1)
+    assert (code_of(again), tool.runs) == ("key_conflict", 1)
     assert "volatile_params" in again.error.message
     sent = [await guard.call("send", tool.run, {"n": 1, "context": object()}, **options) for _ in range(2)]
     assert ([one.from_cache for one in sent], tool.runs) == ([False, True], 2)
@@ -203,8 +200,7 @@ async def test_kept_results_are_bounded_in_bytes() -> None:
     assert ((await get(9)).from_cache, runs) == (True, 10)
     assert len((await get(50)).output) > MAX_RESULT_BYTES
     again = await get(50)
-    assert again.error is not None
-    assert (again.error.code, runs) == ("result_unavailable", 11)
+    assert (code_of(again), runs) == ("result_unavailable", 11)
 
 
 async def test_a_twin_of_a_read_that_cannot_be_copied_reads_itself() -> None:
@@ -222,9 +218,8 @@ async def test_a_twin_of_a_read_that_cannot_be_copied_reads_itself() -> None:
     assert one.output is not other.output
 
 
-async def test_a_twin_raises_what_its_call_raised() -> None:
+async def test_a_twin_raises_what_its_call_raised(guard: ToolGuard) -> None:
     """The same exception, by type and words, and no traceback that keeps the tool's memory."""
-    guard = guard_for_tests()
     tool = Counting(ValueError("bad id"))
     for _ in range(2):
         result = await guard.call("get", tool.run, {}, session_id="s1", idempotency_key="k")
@@ -233,10 +228,8 @@ async def test_a_twin_raises_what_its_call_raised() -> None:
     assert tool.runs == 1
 
 
-async def test_only_terminal_errors_are_kept() -> None:
+async def test_only_terminal_errors_are_kept(guard: ToolGuard, clock: MovableClock) -> None:
     """An error that may pass is tried again by the next caller; a final one is the answer for five minutes."""
-    clock = MovableClock()
-    guard = guard_for_tests(clock=clock)
     passing, final = Counting(ConnectionResetError(), "ok"), Counting(ValueError("bad id"), "ok")
     options = {"session_id": "s1", "idempotency_key": "k", "max_attempts": 1}
     assert not (await guard.call("a", passing.run, {}, **options)).ok
@@ -249,62 +242,43 @@ async def test_only_terminal_errors_are_kept() -> None:
     assert (await guard.call("b", final.run, {}, **options)).ok
 
 
-async def test_those_who_wait_share_a_failure() -> None:
+async def test_those_who_wait_share_a_failure(guard: ToolGuard) -> None:
     """A run that fails answers all who waited for it: they do not queue up to fail one after the other."""
-    guard = guard_for_tests()
-    runs, may_go = 0, asyncio.Event()
-
-    async def fails() -> None:
-        nonlocal runs
-        runs += 1
-        await may_go.wait()
-        raise ConnectionResetError
-
+    fails = Gated(ConnectionResetError())
     guard.register("x", dedupe=True)
-    calls = [asyncio.create_task(guard.call("x", fails, {}, session_id="s1")) for _ in range(20)]
+    calls = [asyncio.create_task(guard.call("x", fails.run, {}, session_id="s1")) for _ in range(20)]
     await asyncio.sleep(0.01)
-    may_go.set()
+    fails.may_go.set()
     results = await asyncio.gather(*calls)
-    assert runs == 1
+    assert fails.runs == 1
     assert {one.status for one in results} == {ResultStatus.RETRIABLE_ERROR}
 
 
-async def test_a_cancelled_call_is_taken_over_by_one_who_waits() -> None:
+async def test_a_cancelled_call_is_taken_over_by_one_who_waits(guard: ToolGuard) -> None:
     """The caller gives up; one of those who wait runs the call, the others share its end."""
-    guard = guard_for_tests()
-    runs, entered, may_go = 0, asyncio.Event(), asyncio.Event()
-
-    async def slow() -> str:
-        nonlocal runs
-        runs += 1
-        entered.set()
-        await may_go.wait()
-        return "ok"
-
-    first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
-    await entered.wait()
-    others = [asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k")) for _ in range(5)]
+    slow = Gated()
+    first = asyncio.create_task(guard.call("x", slow.run, {}, session_id="s1", idempotency_key="k"))
+    await slow.entered.wait()
+    others = [
+        asyncio.create_task(guard.call("x", slow.run, {}, session_id="s1", idempotency_key="k")) for _ in range(5)
+    ]
     await asyncio.sleep(0.01)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    may_go.set()
+    slow.may_go.set()
     results = await asyncio.gather(*others)
-    assert runs == 2
+    assert slow.runs == 2
     assert {one.output for one in results} == {"ok"}
 
 
-async def test_a_deadline_ends_the_wait() -> None:
+async def test_a_deadline_ends_the_wait(guard: ToolGuard, clock: MovableClock) -> None:
     """Who waits for a twin waits no longer than its own deadline, by the guard's clock."""
-    clock = MovableClock()
-    guard = guard_for_tests(clock=clock)
-    may_go = asyncio.Event()
-
-    async def slow() -> None:
-        await may_go.wait()
-
-    first = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k"))
-    waiting = asyncio.create_task(guard.call("x", slow, {}, session_id="s1", idempotency_key="k", deadline_ms=5_000))
+    slow = Gated()
+    first = asyncio.create_task(guard.call("x", slow.run, {}, session_id="s1", idempotency_key="k"))
+    waiting = asyncio.create_task(
+        guard.call("x", slow.run, {}, session_id="s1", idempotency_key="k", deadline_ms=5_000)
+    )
     await asyncio.sleep(0.01)
     clock.move(4.9)
     await asyncio.sleep(0.01)
@@ -312,7 +286,7 @@ async def test_a_deadline_ends_the_wait() -> None:
     clock.move(0.2)
     late = await asyncio.wait_for(waiting, 5)
     assert late.status is ResultStatus.TIMEOUT
-    may_go.set()
+    slow.may_go.set()
     assert (await first).ok
 
 
@@ -381,8 +355,7 @@ async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:
     first = await guard.call("login", login.run, {"password": "correct horse"}, **options)
     second = await guard.call("login", login.run, {"password": "correct horse"}, **options)
     assert (first.output, login.runs) == ({"token": "hunter2hunter2"}, 1)
-    assert second.error is not None
-    assert second.error.code == "result_unavailable"
+    assert code_of(second) == "result_unavailable"
     names = [key async for key in store._client.scan_iter(f"{name}*")]
     stored = "".join([f"{key!r} {await store._client.hgetall(key)!r}" for key in names])
     assert stored

@@ -98,9 +98,8 @@ async def test_a_plain_guarded_function_runs_where_it_is_called() -> None:
     await guard.close()
 
 
-async def test_a_blocked_loop_holds_up_nobody_else() -> None:
+async def test_a_blocked_loop_holds_up_nobody_else(guard: ToolGuard) -> None:
     """A plain function on the guard's own loop waits for threads that make guarded calls: they need another loop."""
-    guard = guard_for_tests()
     guard.home = asyncio.get_running_loop()
     inner = guard.tool(lambda n: n + 1, name="inner")
 
@@ -114,9 +113,8 @@ async def test_a_blocked_loop_holds_up_nobody_else() -> None:
     await guard.close()
 
 
-async def test_threads_and_loops_share_one_run() -> None:
+async def test_threads_and_loops_share_one_run(guard: ToolGuard) -> None:
     """Two threads that wait and a coroutine, one tool: one run, whoever came first."""
-    guard = guard_for_tests()
     runs, entered, may_go = 0, threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -140,9 +138,8 @@ async def test_threads_and_loops_share_one_run() -> None:
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
-async def test_sessions_reach_threads() -> None:
+async def test_sessions_reach_threads(guard: ToolGuard) -> None:
     """A tool in a thread finds the session and the context of its caller, and so do the guarded calls it makes."""
-    guard = guard_for_tests()
     inner = guard.tool(WHO.get, name="inner")
 
     async with guard.session("s9"):

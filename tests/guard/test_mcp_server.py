@@ -31,12 +31,10 @@ async def test_a_client_sees_what_is_held_against_tools(guard: ToolGuard) -> Non
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert names == {"reliability_status", "reliability_history", "reliability_reset"}
         everything = (await client.call_tool("reliability_status", {})).structured_content
-        assert everything is not None
         assert {(row["key"], row["state"]) for row in everything["tools"]} == {
             ("tool:fetch", "open"), ("bash|command=rm", "escalated"),
         }  # fmt: skip
         about = await client.call_tool("reliability_status", {"tool_name": "bash", "include_history": True})
-        assert about.structured_content is not None
         (row,) = about.structured_content["tools"]
         assert (row["reason"], row["recovery_hint"]) == (
             "3/3 failures in 1h",
@@ -44,11 +42,9 @@ async def test_a_client_sees_what_is_held_against_tools(guard: ToolGuard) -> Non
         )  # fmt: skip
         assert len(about.structured_content["history"]) == 1
         nothing = (await client.call_tool("reliability_status", {"tool_name": "write"})).structured_content
-        assert nothing is not None
         assert nothing["tools"] == []
         assert "nothing is held against write" in nothing["note"]
         history = (await client.call_tool("reliability_history", {"limit": 1})).structured_content
-        assert history is not None
         assert [row["key"] for row in history["result"]] == ["bash|command=rm"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from guard_kit import works
+from guard_kit import code_of, works
 from trustfold.guard import CallNotPermitted, PermissionWrapper, ToolGuard
 from trustfold.guard.permission import CONTEXT_KEY, display_info
 from trustfold.guard.testing import MovableClock, guard_for_tests, published, set_state
@@ -36,8 +36,7 @@ async def test_what_is_trusted_is_the_plugins_own_business(guard: ToolGuard) -> 
     assert (await guard.call("a", works, session_id="s1")).ok
     guard.permission = plugin = Plugin(allows=False)
     refused = await guard.call("a", works, session_id="s1")
-    assert refused.error is not None
-    assert (refused.error.code, refused.attempts, plugin.contexts) == ("denied", 0, [None])
+    assert (code_of(refused), refused.attempts, plugin.contexts) == ("denied", 0, [None])
     assert [event["granted"] for event in published(guard, "permission.resolved")] == [True, False]
 
 
@@ -52,11 +51,9 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     result = await guard.call("a", works, session_id="s1")
     assert result.ok is person
     (context,) = plugin.contexts
-    assert context is not None
     assert context[CONTEXT_KEY]["reason"] == "3/3 failures in 1h"
     assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1 hour")
     shown = display_info("a", context)
-    assert shown is not None
     assert shown.summary == "a (escalated - requires approval)"
     assert "3 successful calls after 10:30:00 UTC restore trust; `trustfold reset 'a'` at once" in shown.warnings
     if not person:
@@ -88,8 +85,7 @@ async def test_a_blocked_tool_is_refused_whatever_the_plugin_says(guard: ToolGua
     guard.permission = plugin = Plugin(person=True)
     set_state(guard, "trust", "a", state="blocked", reason="security concern")
     result = await guard.call("a", works, session_id="s1")
-    assert result.error is not None
-    assert result.error.code == "blocked"
+    assert code_of(result) == "blocked"
     assert "manual reset required: `trustfold reset 'a'`" in result.error.message
     assert plugin.contexts == []
     assert published(guard, "tool_call.finished")[-1]["error"]["type"] == "BlockedByGuard"
@@ -106,8 +102,7 @@ async def test_a_plugin_that_fails_has_not_said_yes(guard: ToolGuard) -> None:
 
     guard.permission = broken
     result = await guard.call("a", works, session_id="s1")
-    assert result.error is not None
-    assert (result.error.code, result.attempts) == ("denied", 0)
+    assert (code_of(result), result.attempts) == ("denied", 0)
 
 
 async def test_nobody_to_ask(clock: MovableClock) -> None:
@@ -155,8 +150,7 @@ async def test_a_denial_counts_at_the_key_of_the_call() -> None:
     guard = guard_for_tests(permission=PermissionWrapper(lambda *_: (False, {"method": "user"})))
     for number in range(3):
         declined = await guard.call("bash", works, {"command": "curl x"}, session_id=f"s{number}")
-        assert declined.error is not None
-        assert declined.error.code == "denied"
+        assert code_of(declined) == "denied"
     (record,) = guard.backend.view.records("trust")
     assert (record.key, record.state, record.denials) == ("bash|command=curl", "trusted", 3)
     await guard.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from guard_kit import works
 from local_redis import LocalRedis
 from trustfold.guard import RedisDedupeStore, ToolGuard
 from trustfold.guard.testing import guard_for_tests
@@ -35,9 +36,6 @@ async def test_a_stopped_redis_holds_no_call_up(redis: LocalRedis, caplog: pytes
     """Fifty milliseconds at most, for one call and for two hundred; one warning, and one when it is back."""
     caplog.set_level(logging.WARNING, "trustfold.guard")
     guard = guard_over(redis)
-
-    async def works(**_: Any) -> str:
-        return "done"
 
     assert (await guard.call("send", works, {"n": 0}, session_id="s", idempotency_key="k0")).ok
     redis.process.send_signal(signal.SIGSTOP)
@@ -93,9 +91,6 @@ async def test_rubbish_in_redis_never_raises(redis: LocalRedis, value: Any) -> N
     """What is no record of ours counts as none."""
     store = RedisDedupeStore.from_url(redis.url, "t:")
     guard = guard_over(redis)
-
-    async def works(**_: Any) -> str:
-        return "done"
 
     assert (await guard.call("send", works, {}, session_id="s", idempotency_key="k")).ok
     names = [name async for name in store._client.scan_iter("t:*")]

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from secret_kinds import KINDS
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import guard_for_tests
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """Where finished spans go."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
-    yield exporter
-    provider.shutdown()
 
 
 def shown_by(exporter: InMemorySpanExporter) -> str:
@@ -47,14 +33,14 @@ async def call_in_every_way(guard: ToolGuard, text: str) -> None:
     def raises(**_: Any) -> None:
         raise kind(text)
 
-    def is_control_flow(**_: Any) -> None:
+    def is_cancelled(**_: Any) -> None:
         raise asyncio.CancelledError(text)
 
     def answers(**_: Any) -> dict[str, Any]:
         return {"error": {"code": text, "type": text, "message": text}, "error_type": text, "status_code": 500}
 
     guard.register("lookup", read_only=True)
-    for function in (answers, raises, is_control_flow):
+    for function in (answers, raises, is_cancelled):
         for name in ("lookup", f"lookup {text}"[:200]):
             with contextlib.suppress(asyncio.CancelledError):
                 await guard.call(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from guard_kit import works
 from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS
 from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.testing import guard_for_tests
@@ -75,11 +76,6 @@ KINDS: dict[str, Callable[[str], float]] = {
     "claims nothing": lambda name: FOR_EVER if name == "claim" else 0.001,
     "ends nothing": lambda name: FOR_EVER if name == "finish" else 0.001,
 }
-
-
-async def works(**_: Any) -> str:
-    """A tool that takes no time."""
-    return "done"
 
 
 @pytest.mark.parametrize("known", [False, True])

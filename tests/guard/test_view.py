@@ -56,7 +56,6 @@ def test_time_alone_moves_what_time_moves(guard: ToolGuard, clock: MovableClock)
     clock.move(20)
     assert states() == [half, None, forced, half]
     held = view.circuit("w1", "tool:d", clock.now_ms())
-    assert held is not None
     assert held.holder == ""
 
 
@@ -72,7 +71,6 @@ async def test_what_holds_for_a_user_holds_in_every_workspace() -> None:
             await guard.call("a", broken, {}, session_id=f"{workspace}-{n}", workspace_id=workspace, user_id="ann")
     assert guard.check("a", workspace_id="w9").ask
     record = guard.view.trust("w9", ("a",), "ann")
-    assert record is not None
     assert record.record.scope == "user"
     assert guard_for_tests(user_id="bob").check("a", workspace_id="w9").code == "allowed"
     set_state(guard, "trust", "a", workspace="w8", state="blocked")

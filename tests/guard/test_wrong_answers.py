@@ -7,17 +7,12 @@ import threading
 from typing import Any
 
 import pytest
+from guard_kit import Gated
 from langgraph.errors import GraphInterrupt
 from pydantic import SecretStr
 from trustfold.guard import SyncToolGuard, ToolGuard
-from trustfold.guard.testing import guard_for_tests, published
+from trustfold.guard.testing import published
 from trustfold.schemas.tool_envelopes import ResultStatus
-
-
-@pytest.fixture
-def guard() -> ToolGuard:
-    """A guard of one test."""
-    return guard_for_tests()
 
 
 @pytest.mark.parametrize("nature", [{"read_only": True}, {"dedupe": True}, {}])
@@ -141,57 +136,37 @@ async def test_a_function_that_cannot_be_stopped_is_not_started_beside_itself(gu
 
 async def test_the_late_end_of_a_keyed_call_is_its_end(guard: ToolGuard) -> None:
     """What a timed-out thread achieves after all answers the next call with its key."""
-    runs, may_go = 0, threading.Event()
-
-    def pay() -> str:
-        nonlocal runs
-        runs += 1
-        may_go.wait(10)
-        return "receipt"
-
-    first = await guard.call("pay", pay, session_id="s1", idempotency_key="k", timeout_ms=20)
+    pay = Gated("receipt", threading.Event)
+    first = await guard.call("pay", pay.block, session_id="s1", idempotency_key="k", timeout_ms=20)
     assert first.status is ResultStatus.TIMEOUT
-    again = asyncio.create_task(guard.call("pay", pay, session_id="s1", idempotency_key="k"))
+    again = asyncio.create_task(guard.call("pay", pay.block, session_id="s1", idempotency_key="k"))
     await asyncio.sleep(0.01)
-    may_go.set()
-    assert ((await again).output, runs) == ("receipt", 1)
+    pay.may_go.set()
+    assert ((await again).output, pay.runs) == ("receipt", 1)
 
 
 async def test_a_late_interrupt_leaves_the_key_free(guard: ToolGuard) -> None:
-    """What is_control_flow is no end of the call, in a thread that was given up either: the next call may be made."""
-    may_go = threading.Event()
-
-    def asks() -> None:
-        may_go.wait(10)
-        raise GraphInterrupt
-
-    first = await guard.call("ask", asks, session_id="s1", idempotency_key="k", timeout_ms=20)
+    """Control flow is no end of the call, nor is it in a thread that was given up: the next call may be made."""
+    asks = Gated(GraphInterrupt(), threading.Event)
+    first = await guard.call("ask", asks.block, session_id="s1", idempotency_key="k", timeout_ms=20)
     assert first.status is ResultStatus.TIMEOUT
     again = asyncio.create_task(guard.call("ask", lambda: "approved", session_id="s1", idempotency_key="k"))
-    may_go.set()
+    asks.may_go.set()
     assert (await again).output == "approved"
 
 
 async def test_a_cancelled_wait_does_not_run_a_thread_twice(guard: ToolGuard) -> None:
     """The caller gives up, its function goes on in its thread: those who wait get that one's end."""
-    runs, may_go, entered = 0, threading.Event(), threading.Event()
-
-    def pay() -> str:
-        nonlocal runs
-        runs += 1
-        entered.set()
-        may_go.wait(10)
-        return "receipt"
-
-    first = asyncio.create_task(guard.call("pay", pay, session_id="s1", idempotency_key="k"))
-    await asyncio.to_thread(entered.wait, 10)
-    other = asyncio.create_task(guard.call("pay", pay, session_id="s1", idempotency_key="k"))
+    pay = Gated("receipt", threading.Event)
+    first = asyncio.create_task(guard.call("pay", pay.block, session_id="s1", idempotency_key="k"))
+    await asyncio.to_thread(pay.entered.wait, 10)
+    other = asyncio.create_task(guard.call("pay", pay.block, session_id="s1", idempotency_key="k"))
     await asyncio.sleep(0.01)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    may_go.set()
-    assert ((await other).output, runs) == ("receipt", 1)
+    pay.may_go.set()
+    assert ((await other).output, pay.runs) == ("receipt", 1)
 
 
 async def test_a_cancellation_after_the_tool_has_run_does_not_free_its_key(guard: ToolGuard) -> None:

@@ -1,7 +1,8 @@
-"""Tools for tests of the guard: in good health, down, or following a script; and approvals of their calls."""
+"""Tools for tests of the guard: in good health, down, or following a script; approvals and codes of their calls."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from trustfold.guard import ToolGuard
@@ -48,6 +49,35 @@ class Stub:
         return len(self.calls)
 
 
+class Gated:
+    """A tool that waits until it may go on, as a coroutine or in a thread, then returns or raises; counts its runs."""
+
+    def __init__(self, result: Any = "ok", kind: Any = asyncio.Event) -> None:
+        self.runs, self.result = 0, result
+        self.entered, self.may_go = kind(), kind()
+
+    async def run(self, **_: Any) -> Any:
+        """One run of the coroutine function."""
+        self._enter()
+        await self.may_go.wait()
+        return self._end()
+
+    def block(self) -> Any:
+        """One run of the plain function."""
+        self._enter()
+        self.may_go.wait(10)
+        return self._end()
+
+    def _enter(self) -> None:
+        self.runs += 1
+        self.entered.set()
+
+    def _end(self) -> Any:
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
 def as_function(stub: Stub) -> Any:
     """A coroutine function over a stub."""
 
@@ -67,3 +97,8 @@ def approve(guard: ToolGuard, key: str = "a", order: str = "order-1", **more: An
     """A key that must be asked about and that an operator has approved for one call."""
     until = rfc3339(guard.clock.now_ms() + 3_600_000)
     set_state(guard, "trust", key, approval_id=order, approval_expires_at=until, **{"state": "escalated", **more})
+
+
+def code_of(result: Any) -> str:
+    """Code of a result's error; empty if it has none."""
+    return "" if result.error is None else str(result.error.code)
