@@ -83,6 +83,17 @@ class Order(NamedTuple):
             note(otherwise)
 
 
+def _refuse_empty(_context: click.Context, _argument: click.Parameter, name: str) -> str:
+    """Callback of an argument: returns the name of a tool or circuit.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not name.strip():
+        raise ConfigError("the name is empty; give a tool or circuit as `trustfold status` shows it")
+    return name
+
+
 def _order_options(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: adds the options that all orders share; the command gets them as `order`."""
 
@@ -243,7 +254,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command()
-@click.argument("tool", shell_complete=keys_for_completion)
+@click.argument("tool", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
 def remove(*, tool: str, order: Order, yes: bool) -> None:
@@ -252,7 +263,7 @@ def remove(*, tool: str, order: Order, yes: bool) -> None:
 
 
 @click.command()
-@click.argument("tool", shell_complete=keys_for_completion)
+@click.argument("tool", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 def restore(*, tool: str, order: Order) -> None:
     """Allow calls of a removed TOOL again, trusted and with its earlier failures cleared."""
@@ -265,7 +276,7 @@ def breaker() -> None:
 
 
 @breaker.command("open")
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @click.option(
     "--for",
@@ -282,7 +293,7 @@ def open_(*, key: str, order: Order, seconds: float | None, yes: bool) -> None:
 
 
 @breaker.command()
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
 def close(*, key: str, order: Order, yes: bool) -> None:
@@ -292,7 +303,7 @@ def close(*, key: str, order: Order, yes: bool) -> None:
 
 
 @breaker.command()
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
 def disable(*, key: str, order: Order, yes: bool) -> None:
@@ -302,7 +313,7 @@ def disable(*, key: str, order: Order, yes: bool) -> None:
 
 
 @breaker.command()
-@click.argument("key", shell_complete=keys_for_completion)
+@click.argument("key", shell_complete=keys_for_completion, callback=_refuse_empty)
 @_order_options
 @_yes
 def observe(*, key: str, order: Order, yes: bool) -> None:
@@ -315,8 +326,6 @@ def _send(
     order: Order, kind: type[KeyCommand], key: str, *, question: str = "", yes: bool = True, **fields: Any
 ) -> None:
     """Send one command about a key; `question` is asked first, with the workspace in the place of `{}`."""
-    if not key.strip():
-        raise ConfigError("the name is empty; give a tool or circuit as `trustfold status` shows it")
     workspace = order.workspace or _workspace_of(order.target, key)
     if question:
         ask(question.format(workspace), yes=yes, why=f"this affects every agent of workspace {workspace}")

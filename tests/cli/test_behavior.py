@@ -130,6 +130,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_store_is_read(store: Path, tmp_path: Path) -> None:
     """The three commands, as tables and as JSON; profiles do not disturb `status`."""
 

@@ -83,6 +83,7 @@ def test_since_leaves_out_what_was_before(recorded_files: Path) -> None:
     assert (refused.returncode, b"give a span" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_filters_and_several_histories(recorded_files: Path) -> None:
     """Every command takes them; a copy of a history adds nothing; an empty span is refused."""
 
@@ -103,6 +104,7 @@ def test_filters_and_several_histories(recorded_files: Path) -> None:
     assert (refused.returncode, b"the range is empty" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_period_is_compared_with_the_one_before(recorded_files: Path) -> None:
     """For people and for machines; what is not a span is refused, and so is the option where it means nothing."""
     done = trustfold("history", "compare", "--with", "10min", "--json", cwd=recorded_files)
@@ -211,6 +213,7 @@ def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
     assert set(orjson.loads(trustfold("report", "--json", cwd=recorded_files).stdout)) == {q.name for q in QUESTIONS}
 
 
+@pytest.mark.slow
 def test_sql_of_ones_own(recorded_files: Path) -> None:
     """As an argument or from standard input; a mistake is one sentence; the catalogue opens in plain DuckDB."""
     done = trustfold("sql", "SELECT count(*) AS n FROM failures", "--json", cwd=recorded_files)

@@ -108,6 +108,7 @@ def test_a_name_commands_no_terminal(tmp_path: Path) -> None:
     assert b"\x1b" not in shown
 
 
+@pytest.mark.slow
 def test_a_saved_catalogue_is_of_the_time_asked_for_and_destroys_nothing(folder: Path) -> None:
     """`--since` holds for it; another file of that name stays as it is."""
     for _ in range(2):  # an older catalogue may be replaced
@@ -123,6 +124,7 @@ def test_a_saved_catalogue_is_of_the_time_asked_for_and_destroys_nothing(folder:
     )
 
 
+@pytest.mark.slow
 def test_whatif_refuses_what_it_would_not_heed(folder: Path) -> None:
     """Options of the search without it, other rules that are wrong, a time after everything, labels that are none."""
     (folder / "r.toml").write_text("[breakers.tool]\nconsecutive_failures = 2\n")

@@ -77,6 +77,7 @@ def test_a_filter_by_tool_does_not_move_the_beginning_of_the_records(blocked_ear
     assert "only" not in told_
 
 
+@pytest.mark.slow
 def test_the_page_says_how_much_of_the_time_before_is_recorded(blocked_early: Path) -> None:
     """As `history compare` does."""
     page = blocked_early / "report.html"
@@ -89,6 +90,7 @@ def test_the_page_says_how_much_of_the_time_before_is_recorded(blocked_early: Pa
         assert says in page.read_text(), since
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"])
 def test_days_are_those_of_utc_wherever_the_command_runs(
     tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch

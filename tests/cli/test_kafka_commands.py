@@ -41,6 +41,7 @@ def worker(kafka: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[b
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.durable_broker
 def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -> None:
     """Missing topics are named, created once, and then fit."""
@@ -61,6 +62,7 @@ def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -
     assert b"no such" not in trustfold("status", cwd=tmp_path, env=kafka).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.durable_broker
 def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Published events become states, an order changes them, a bad record becomes a dead letter."""

@@ -74,6 +74,7 @@ def test_the_store_and_the_history_hold_no_secret(place: Path) -> None:
     assert found_in(b"\n".join(lines)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -105,6 +106,7 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "command"),
     [

@@ -41,6 +41,7 @@ def shown(cwd: Path, **env: str) -> dict[str, tuple[Any, str]]:
     return {one["setting"]: (one["value"], one["source"]) for one in json.loads(done.stdout)["settings"]}
 
 
+@pytest.mark.slow
 def test_each_level_is_saved_shown_and_cleared(where: Path) -> None:
     """User, workspace, session, each over the one before; cleared, the one below shows again."""
     assert shown(where)["nudge_level"] == ("full", "default")
@@ -62,6 +63,7 @@ def test_each_level_is_saved_shown_and_cleared(where: Path) -> None:
     assert shown(where)["nudge_level"] == ("full", "default")
 
 
+@pytest.mark.slow
 def test_saving_writes_only_what_the_session_set(where: Path) -> None:
     """`settings save workspace` takes the session's own settings, not those merged from other levels."""
     run("recovery", "ask", "save", "user", cwd=where)
@@ -113,6 +115,7 @@ def test_rules_and_policies_of_a_level_come_from_files(where: Path) -> None:
     assert "rules.trust.default_rule.count_threshold" not in shown(where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -84,6 +84,7 @@ def test_rows_beyond_a_table_are_counted(place: Path) -> None:
     assert b"Success" not in done.stdout
 
 
+@pytest.mark.slow
 def test_commands_say_what_there_is(place: Path) -> None:
     """Views, columns, questions with their answers and queries; unknown ones are refused."""
     columns = [orjson.loads(line) for line in ask(place, ".columns asks", "--json").stdout.splitlines()]

@@ -77,6 +77,7 @@ def ids_of(records: list[Stored]) -> list[str]:
     return sorted(orjson.loads(one.value or b"{}")["id"] for one in records)
 
 
+@pytest.mark.slow
 def test_a_growing_log_is_published_once(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
     """In pieces and at once the same events, each once, in the partition of their session; it says what is missing."""
     env = deployment(broker.bootstrap, topic_prefix, tmp_path / "state")

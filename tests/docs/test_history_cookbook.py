@@ -44,6 +44,7 @@ def answer(folder: Path, *arguments: str) -> str:
     return "\n".join(line.removeprefix(" ") for line in lines if line.strip(" ─")) + "\n"
 
 
+@pytest.mark.slow
 def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
     """Every question, word for word."""
     text = PAGE.read_text()

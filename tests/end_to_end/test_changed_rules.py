@@ -85,6 +85,7 @@ def patterns_but(decisions: tuple[dict[str, Any], ...], *but: str) -> Counter[by
     return counted(decisions, type={"pattern.detected", "pattern.cleared"}, pattern=found - {*but})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LADDERS)
 def test_a_detector_turned_off_takes_nothing_else_along(name: str) -> None:
     """Its own reports are gone; those of every other pattern, trust and circuits are what they were."""

@@ -39,6 +39,7 @@ def decisions_of(name: str) -> bytes:
         return replay(TRACES / f"{name}.ndjson.gz", Path(folder) / "letters.ndjson")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_run_replays_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     """Every line is an event, every line written is a decision of the contract, and two runs agree."""

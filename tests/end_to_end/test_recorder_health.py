@@ -147,6 +147,7 @@ def test_up_tells_of_its_recording(tmp_path: Path) -> None:
         assert up.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.durable_broker
 def test_metrics_of_a_running_recorder(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
     """Records, lag of each partition, files, what cannot be read, and the brokers; promtool is content."""

@@ -245,6 +245,7 @@ async def test_spans_are_taken_from_no_page_of_another_site(host: str, origin: s
     assert await post(app, orjson.dumps(export(tool_span())), **headers) == status
 
 
+@pytest.mark.slow
 def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under uvicorn with the protocol that the receiver's page names: 1,500 are held, spans are taken, all are cut."""
     monkeypatch.setattr(http_protocol, "HEADERS_S", 6.0)

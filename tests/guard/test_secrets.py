@@ -37,6 +37,7 @@ def test_a_text_is_shown_without_its_secret(kind: str) -> None:
     assert secret not in repr(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [*STRUCTURES, *TOKENS], ids=lambda shape: shape.kind)
 @settings(max_examples=25)
 @given(data=st.data())

@@ -366,6 +366,7 @@ PASSES: dict[str, tuple[Filters, Callable[[Body], bool]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PASSES)
 def test_filters_hold_in_every_question(name: str, lived: Lived) -> None:
     """Calls, sessions, tools and models, counted again; every question answers under all filters at once."""

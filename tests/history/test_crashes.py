@@ -140,6 +140,7 @@ def test_killed_at_any_change_of_the_directory_it_loses_and_doubles_nothing(tmp_
     assert len(offsets) == len(lines)
 
 
+@pytest.mark.slow
 def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
     """`trustfold record` killed ten times: row counts and ids of every topic are those of the log and the outputs."""
     store, root = tmp_path / "store.sqlite", tmp_path / "history"

@@ -58,6 +58,7 @@ def writes(recorder: Recorder, *values: bytes | None, topic: str = "events", arr
     recorder.flush()
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(RECORDED_TOPICS),
     st.sampled_from(sorted(EXAMPLES)),

@@ -182,7 +182,8 @@ def test_what_is_no_transcript_is_told() -> None:
 
 def test_secrets_are_taken_out_where_that_is_asked_for() -> None:
     """Of arguments, of results and errors that repeat them, and of texts."""
-    from trustfold.guard.redaction import redact, secrets_in
+    from trustfold.guard.privacy import secrets_in
+    from trustfold.security.redaction import redact
 
     key = "sk-" + "a1B2" * 10
     items = [

@@ -34,6 +34,7 @@ def written(root: Path, topic: str, bodies: list[dict[str, Any]], *, times: int 
     recorder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["beside", "before", "after"])
 def test_a_call_that_finishes_after_its_deadline_is_one_call(place: str, tmp_path: Path) -> None:
     """It is late and no failure; whether its timeout is recorded beside the log, or before or after the finish."""

@@ -69,6 +69,7 @@ def memory(root: Path) -> Iterator[Memory]:
     made.close()
 
 
+@pytest.mark.slow
 def test_every_question_is_answered_as_from_the_files(root: Path, memory: Memory) -> None:
     """Those of the catalogue and those of pages, under every kind of filter."""
     with connect(root, threads=2) as files, memory.connection() as kept:

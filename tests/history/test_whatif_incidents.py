@@ -118,6 +118,7 @@ def test_a_circuit_that_opens_earlier_refuses_more(tmp_path: Path) -> None:
     assert (one.before.refused, one.after.refused) == (1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filters", "sessions"),
     [

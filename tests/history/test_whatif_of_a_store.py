@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -73,6 +74,7 @@ def live(folder: Path, records: list[tuple[str, bytes]], chance: Random) -> None
     engine.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events_and_orders(max_size=60), st.integers(0, 1 << 30))
 def test_whatever_a_store_has_lived_through_is_decided_again(

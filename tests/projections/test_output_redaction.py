@@ -73,6 +73,7 @@ def test_a_dead_letter_that_is_no_text_holds_no_secret_in_base64() -> None:
     assert b"hunter22" not in b64decode(letter["value_base64"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [*STRUCTURES, *TOKENS], ids=lambda shape: shape.kind)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())

@@ -17,7 +17,7 @@ import quality_plants as plants
 from quality_plants import KINDS, Plant, Scope, Start, Trace
 from quality_sessions import Source
 from trustfold.cli.checks import Check, Checker, Verdict
-from trustfold.guard.breaker import standing_in
+from trustfold.guard.breaker import refusing_circuit_in
 from trustfold.guard.permission import is_refused
 from trustfold.guard.state_cache import Trust
 from trustfold.projections.local_topology import LocalTopology
@@ -285,10 +285,10 @@ class _Run:
         """The trust of a call that is not trusted, and until when a circuit of it is open."""
         call, view, at = self._checker.call_of(event), self._checker.view, epoch_ms(event.time)
         trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
-        standing = standing_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, at))
-        if standing is None:
+        refusal = refusing_circuit_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, at))
+        if refusal is None:
             return trust, None
-        circuit = view.circuit(call.workspace_id, standing.scope, at)
+        circuit = view.circuit(call.workspace_id, refusal.scope, at)
         return trust, circuit.open_until if circuit is not None else None
 
     def _key(self, start: Start) -> _Key:

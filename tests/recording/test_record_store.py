@@ -46,6 +46,7 @@ def record(store: Path, root: Path) -> list[str]:
     return [row[0] for row in rows(root, 'SELECT id FROM recorded_events ORDER BY "offset"')]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

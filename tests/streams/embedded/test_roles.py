@@ -66,6 +66,7 @@ def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) 
     assert trustfold(*order, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_half_requests_are_cut(tmp_path: Path) -> None:
     """1,500 connections that never finish their headers are closed; others are answered meanwhile."""
     with up(cwd=tmp_path) as server:

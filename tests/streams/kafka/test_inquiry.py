@@ -59,6 +59,7 @@ def leave(kafka: LocalKafka, kind: ResourceType, name: str, operation: AclOperat
         done.result(10)
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_is_told_with_the_remedy(own_kafka: LocalKafka) -> None:
     """A right that a topic or a group lacks is seen without trying it, and the doctor names what to grant."""
     settings = settings_for(own_kafka.bootstrap, "rights")

@@ -71,6 +71,7 @@ def test_due_events_are_appended_once_and_folded(lane: LaneHarness) -> None:
     assert all(len(partitions) == 1 for partitions in by_key.values())
 
 
+@pytest.mark.slow
 def test_a_due_time_outlives_the_worker(lane: LaneHarness) -> None:
     """A worker that takes over learns what is due from the stored states, without a new event."""
     lane.publish([(b"a", event(1, "a", "t", deadline=1_700_000_000_000 + 4_000))])
@@ -110,6 +111,7 @@ def write_changelog(lane: LaneHarness, stage: str, partition: int, key: bytes, v
     return run(send())
 
 
+@pytest.mark.slow
 def test_stale_state_of_a_former_owner_is_written_over(lane: LaneHarness) -> None:
     """A state that a former owner writes late is ignored by readers and covered by the owner's own again."""
     partition = partition_of(b"s", 4)

@@ -311,6 +311,7 @@ def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
         assert len(client.get(f"/history/signatures.json?{query}").json()) == len(shown_rows) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "names"),
     [

@@ -93,6 +93,7 @@ def look_at(browser: Browser, server: Up, name: str, looks: list[tuple[int, str]
     return {look: said for look, said in found.items() if said}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_keep_nobody_out(browser: Browser, server: Up, name: str) -> None:
     """axe-core finds nothing, narrow and dark; no page must be scrolled sideways."""
@@ -106,6 +107,7 @@ def test_pages_keep_nobody_out_in_their_other_looks(browser: Browser, server: Up
     assert look_at(browser, server, name, OTHER_LOOKS) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> None:
     """What a page says and where it leads is in its HTML; no link in its navigation is dead."""
@@ -247,6 +249,7 @@ def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> 
     assert trust_in(server, "plain_form") != ["escalated"]
 
 
+@pytest.mark.slow
 def test_seven_tabs_leave_room_for_an_order(browser: Browser, server: Up) -> None:
     """A browser opens six connections to a host: tabs in the background give theirs back."""
     server.post("/v1/events", failures("seventh", session="order-3", workspace_id="team-1"))
@@ -276,6 +279,7 @@ def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None
 # --- what others planted ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [
@@ -300,6 +304,7 @@ def test_planted_markup_stays_text(browser: Browser, server: Up, path: str) -> N
 # --- the documents' pictures -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
 def test_the_pictures_of_the_documents_can_be_taken_again(
     browser: Browser, server: Up, scene: Scene, tmp_path: Path

@@ -64,6 +64,7 @@ def distrusted(kafka: dict[str, str], folder: Path) -> set[str]:
     return {one["key"] for one in states if one["kind"] == "trust" and one["state"] != "trusted"}
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_a_worker_has_folded_and_its_order_reaches_the_worker(
     broker: Broker, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_events_of_a_session_come_from_the_topic_and_from_the_history(
     run(look())
 
 
+@pytest.mark.slow
 def test_decisions_come_in_order_of_time_and_by_id(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
     """Of all topics and partitions together, page by page, of one session or of all."""
     kafka = deployment(broker.bootstrap, topic_prefix)
