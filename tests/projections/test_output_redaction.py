@@ -99,8 +99,10 @@ def test_no_kind_of_secret_passes_for_a_plain_id(kind: str) -> None:
         assert not output_redaction.is_plain_id(text) or redact_text(text) == text
 
 
-@pytest.mark.parametrize(("key", "secret"), [("bash|command=a\\|b", False), (f"bash|command=\\{KINDS['github token'][0]}", True)])
-def test_an_escape_in_a_key_is_no_secret_and_hides_none(key: str, secret: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("key", "secret"), [("bash|command=a\\|b", False), (f"bash|command=\\{KINDS['github token'][0]}", True)]
+)
+def test_an_escape_in_a_key_is_no_secret_and_hides_none(key: str, secret: bool) -> None:
     """What is escaped is looked at as it was before."""
 
     class Keyed(msgspec.Struct):
