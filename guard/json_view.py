@@ -119,7 +119,6 @@ def is_big(value: Any) -> bool:
     text, nodes, waiting = 0, 0, [value]
     while waiting:
         value = waiting.pop()
-        nodes += 1
         kind = type(value)
         if kind is str or kind is bytes:
             text += len(value)

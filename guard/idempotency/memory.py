@@ -209,8 +209,6 @@ class InMemoryDedupeStore:
                 future.get_loop().call_soon_threadsafe(_set_done, future)
 
     def _make_room(self) -> None:
-        if len(self._records) <= self._max_keys and self.kept_bytes <= self._max_bytes:
-            return
         gone, count, size = [], len(self._records), self.kept_bytes
         for key, record in self._records.items():
             if count <= self._max_keys and size <= self._max_bytes:

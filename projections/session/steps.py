@@ -121,8 +121,7 @@ class Steps(msgspec.Struct, array_like=True):
         return same, not same or not done.result or all(one.result != done.result for one in same)
 
     def forget(self) -> None:
-        """Clear window and cycle counters, so that nothing before this step counts."""
+        """Clear window and cycle, so that nothing before this step counts; the next step clears the cycle counters."""
         self.progress = self.number
         self.window = []
         self.cycle_tail = []
-        self.cycle_runs = [0] * MAX_CYCLE

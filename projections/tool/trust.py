@@ -289,7 +289,7 @@ def forget_lapsed(record: TrustRecord, rule: EscalationRule, at: int) -> bool:
 def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int) -> list[Change]:
     """Fold one finished call into a trust record; returns the transitions it caused, in order."""
     rule = judgement.rule
-    if judgement.narrowest and outcome.denied and (not outcome.call_id or outcome.call_id != record.last_denied):
+    if judgement.narrowest and outcome.denied and outcome.call_id != record.last_denied:
         record.denials += 1
         record.last_denied = outcome.call_id
     if outcome.verdict == "neutral":

@@ -364,3 +364,10 @@ def test_an_envelope_shows_what_a_tool_returned(status: ResultStatus, output: An
 def test_events_of_a_tool_carry_what_was_declared_of_it(declared: dict[str, bool], hints: Any) -> None:
     """A declaration of no is one, too."""
     assert Tool(name="t", **declared).hints == hints
+
+
+async def test_a_call_that_is_refused_unread_took_no_time() -> None:
+    """Nothing of it ran."""
+    refused = await guard_for_tests().execute({"payload": 1})
+    assert refused.error is not None
+    assert (refused.attempts, refused.duration_ms) == (0, 0)

@@ -220,3 +220,14 @@ async def test_memory_is_swept_as_it_is_used() -> None:
     for n in range(300):
         await store.claim(record(f"k{n}"), LONG)
     assert "old" not in store._records
+
+
+async def test_a_result_that_is_asked_for_again_is_kept_longer() -> None:
+    """Of two results of the same age the one goes first that nobody has used since."""
+    store = InMemoryDedupeStore(max_keys=2, clock=MovableClock())
+    for key in ("used again", "used once"):
+        await store.finish(ended((await store.claim(record(key), LONG)).record), LONG)
+    assert not (await store.claim(record("used again", "h2"), LONG)).mine
+    await store.claim(record("new"), LONG)
+    assert await store.get("used once") is None
+    assert await store.get("used again") is not None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore, ToolGuard
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
-from trustfold.guard.idempotency.record import MAX_RESULT_BYTES
+from trustfold.guard.idempotency.record import MAX_RESULT_BYTES, DedupeRecord
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests
@@ -454,3 +454,37 @@ def test_a_tool_receives_its_key_in_a_header_of_that_name(headers: dict[Any, Any
     call = Call(Tool(name="post"), {"url": "https://example.com", "headers": headers}, "s1", "w1")
     call.given_key = "k"
     assert receives_key(call, lambda url, headers: None) is received
+
+
+async def test_who_waited_is_answered_as_one_who_waited_whoever_made_the_call() -> None:
+    """The call it waited for was cancelled, and a third one has made it meanwhile."""
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    class LateStore(InMemoryDedupeStore):
+        async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
+            del version, timeout_ms
+            waits.set()
+            await goes_on.wait()
+            return await self.get(key)
+
+    guard = guard_for_tests(store=LateStore())
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    async def works() -> str:
+        return "done"
+
+    first, second = (
+        asyncio.create_task(guard.call("send", tool, {}, session_id="s", idempotency_key="k"))
+        for tool in (hangs, works)
+    )
+    await waits.wait()
+    first.cancel()
+    await asyncio.wait({first})
+    third = await guard.call("send", works, {}, session_id="s", idempotency_key="k")
+    goes_on.set()
+    result = await second
+    assert third.cache is None
+    assert result.cache is not None
+    assert (result.output, result.cache.matched_on) == ("done", "inflight")

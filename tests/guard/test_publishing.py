@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trustfold.guard import ToolGuard
 from trustfold.guard.json_view import clean_text, is_big, json_form, json_view
+from trustfold.guard.privacy import Privacy
 from trustfold.guard.testing import guard_for_tests, published
 from trustfold.schemas.codec import decode_event
 
@@ -137,7 +138,10 @@ def test_text_is_made_valid_unicode() -> None:
     ("value", "big"),
     [
         ("x" * 70_000, True),
-        (list(range(600)), True),
+        (list(range(500)), False),
+        (list(range(501)), True),
+        ([list(range(250)), list(range(248))], False),
+        ([list(range(250)), list(range(249))], True),
         ([["x" * 1000] * 10] * 10, True),
         ({"a": 1}, False),
         (b"x", False),
@@ -146,3 +150,9 @@ def test_text_is_made_valid_unicode() -> None:
 def test_what_counts_as_big(value: Any, *, big: bool) -> None:
     """Much text or many parts, at any depth."""
     assert is_big(value) is big
+
+
+def test_a_published_error_message_has_at_most_five_hundred_characters() -> None:
+    """Its beginning says what went wrong."""
+    told = "it broke; " * 200
+    assert Privacy(send_errors=True).message(told, {}) == told[:500]

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from guard_kit import works
-from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS
+from trustfold.guard.clock import SystemClock
+from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS, FallbackDedupeStore
 from trustfold.guard.idempotency.memory import InMemoryDedupeStore
+from trustfold.guard.idempotency.redis import RedisDedupeStore
 from trustfold.guard.testing import guard_for_tests
 
 HELD_UP_S = 0.050
@@ -185,5 +187,43 @@ def test_a_call_that_is_cancelled_while_it_claims_leaves_the_key_free() -> None:
         began = loop.time()
         assert (await there.call("send", works, {}, session_id="s", idempotency_key="k")).ok
         assert loop.time() - began < 1
+
+    run(work())
+
+
+def test_who_waits_for_a_running_call_in_redis_waits_as_long_as_told() -> None:
+    """And then learns that it still runs."""
+
+    class AlwaysRunning:
+        def register_script(self, script: str) -> str:
+            return script
+
+        async def hget(self, *_: str) -> bytes:
+            return b"1"
+
+        async def hmget(self, *_: Any) -> list[None]:
+            return [None] * 4
+
+        async def aclose(self) -> None:
+            pass
+
+    async def work() -> None:
+        store = RedisDedupeStore(AlwaysRunning())  # type: ignore[arg-type]
+        began = asyncio.get_running_loop().time()
+        await store.wait("k", 1, 3000)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(3)
+        await store.close()
+
+    run(work())
+
+
+def test_a_silent_store_holds_the_end_of_a_guard_up_for_a_second() -> None:
+    """Its connections are given up then."""
+
+    async def work() -> None:
+        store = FallbackDedupeStore(SlowStore(lambda _: FOR_EVER), SystemClock())  # type: ignore[arg-type]
+        began = asyncio.get_running_loop().time()
+        await store.close()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(1)
 
     run(work())

@@ -32,7 +32,7 @@ ARITHMETIC: dict[type[ast.operator], str] = {
 OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 LARGE = 1000
 """From here on numbers are limits, sizes and times: they are doubled and halved, as one more changes nothing."""
-LOGGED = {"say"}
+LOGGED = {"log_call", "log_event"}
 """Functions that write a log line."""
 
 

@@ -291,3 +291,11 @@ def test_of_several_doubtful_results_the_least_sure_is_told() -> None:
     [flag] = synthesized(0.8, results=[{"confidence": 0.25}, {"confidence": 0.1}, {"confidence": 0.9}])
     assert flag["confidence"] == 0.1
     assert flag["message"].startswith("2 of 3 results")
+
+
+def test_first_hand_sources_are_the_most_reliable() -> None:
+    """Documentation, code and standards come before what is written about them, and all are between 0 and 1."""
+    reliable = {kind: of.source_reliability([kind]) for kind in of.SOURCES}
+    assert all(0 < value < 1 for value in reliable.values())
+    best = [kind for kind, value in reliable.items() if value == max(reliable.values())]
+    assert best == ["official_docs", "source_code", "standard"]

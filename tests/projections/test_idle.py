@@ -14,6 +14,7 @@ from story import Story
 from streams_of_events import NERVOUS, START, events_and_orders
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
+from trustfold.projections.processor import IdleKeys
 from trustfold.rules.rules import IdleRules, Rules
 from trustfold.schemas.outcomes import US
 
@@ -345,3 +346,11 @@ def test_a_state_that_was_dropped_is_not_kept_in_memory() -> None:
         tools.snapshot(milliseconds(story.now))
     assert key_of("grep") in tools._live
     assert key_of("bash") not in tools._live
+
+
+def test_keys_of_a_minute_are_idle_once_it_is_over() -> None:
+    """A key is filed by its minute, and may have had a record in the last moment of it."""
+    keys = IdleKeys()
+    keys.add(b"key", 90_000)
+    assert keys.take(119_999, 10) == []
+    assert keys.take(120_000, 10) == [b"key"]

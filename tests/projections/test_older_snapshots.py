@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from story import Story
@@ -18,6 +19,8 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import rules_in_force
 from trustfold.projections.snapshot import SnapshotCodec, codec_of
+from trustfold.projections.tool.failure_counts import failed_lately
+from trustfold.projections.tool.state import Failure, TrustRecord
 from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
@@ -186,3 +189,11 @@ def test_states_of_the_older_version_decide_the_same_however_they_are_cut() -> N
         return written + [output for topic, value in story.records[cut:] for output in second.feed(topic, (value,))]
 
     assert outputs(0) == outputs(3) == outputs(6) == outputs(len(story.records))
+
+
+def test_failures_that_an_older_version_did_not_number_came_before_all_calls_counted_since() -> None:
+    """They count among the latest calls until as many others have followed."""
+    failure = msgspec.convert([1767607204000, 1.0, 1, "an event"], Failure)
+    record = TrustRecord("bash", "tool", failures=[failure], calls_seen=5)
+    assert failed_lately(record, 6) == 1
+    assert failed_lately(record, 5) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -96,3 +97,16 @@ def test_no_kind_of_secret_passes_for_a_plain_id(kind: str) -> None:
     """Alone, and behind a word."""
     for text in (KINDS[kind][0], f"call_{KINDS[kind][0]}", KINDS[kind][1]):
         assert not output_redaction.is_plain_id(text) or redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"), [("bash|command=a\\|b", False), (f"bash|command=\\{KINDS['github token'][0]}", True)]
+)
+def test_an_escape_in_a_key_is_no_secret_and_hides_none(key: str, secret: bool) -> None:
+    """What is escaped is looked at as it was before."""
+
+    class Keyed(msgspec.Struct):
+        scope: str
+        key: str
+
+    assert output_redaction.holds_secret(Keyed("tool:bash", key)) is secret

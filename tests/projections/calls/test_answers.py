@@ -10,7 +10,7 @@ import pytest
 from recorded import TRACE_NAMES, lines_of
 from story import Story
 from trustfold.projections.calls import keys
-from trustfold.projections.calls.classify import Failure, classify, failure_in_result
+from trustfold.projections.calls.classify import Failure, classify, failure_in_result, is_plain_answer
 from trustfold.projections.calls.errors import neutral_reason
 from trustfold.rules.calls import CallRules, ToolRules
 from trustfold.rules.rules import Rules
@@ -366,3 +366,9 @@ def test_no_command_of_recorded_sessions_is_dangerous(trace: str) -> None:
             if read.danger or (read.risk and ASKED_FOR_IT not in keys.shell_command(args)):
                 found.append((read.danger or read.risk, keys.shell_command(args)))
     assert found == []
+
+
+@pytest.mark.parametrize("name", ["CalledProcessError", "subprocess.CalledProcessError", "com.acme.ToolError"])
+def test_an_error_that_says_only_that_a_command_failed_names_no_fault(name: str) -> None:
+    """With its package and without."""
+    assert is_plain_answer(Failure(type=name, message="exit status 3"))

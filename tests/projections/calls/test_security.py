@@ -1024,3 +1024,13 @@ def test_only_cat_hands_its_input_through(name: str, passes: bool) -> None:
     """What another command makes of its input, or cat of a file, the line does not say."""
     commands = [step.words[0] for step in steps_of(f"sh -c \"$({name} <<< 'make all')\"")]
     assert ("make" in commands) is passes
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [("~/notes", "~/notes"), ("/tmp/notes", "/tmp/notes"), ("notes", "/srv/notes"), ("notes~", "/srv/notes~")],
+)
+def test_a_directory_completes_relative_paths_alone(word: str, path: str) -> None:
+    """By its first character a path says that it begins elsewhere; the last one says nothing."""
+    [*_, step] = steps_of(f"cd /srv && echo x > {word}")
+    assert step.writes == [path]

@@ -511,3 +511,24 @@ def test_phrases_of_the_rules_announce_too() -> None:
     assert announcing.announces("Alsdann folgt die Datei.", ("ALSDANN",))
     assert not announcing.announces("Alsdann folgt die Datei.")
     assert not announcing.announces("Dannalsdann folgt die Datei.", ("alsdann",))
+
+
+def test_a_step_out_of_the_cycle_ends_it_although_it_fails() -> None:
+    """Trying something else breaks the cycle; it begins to count anew."""
+    story = Story()
+    for _ in range(3):
+        story.works("query_db", {"q": 1}, result="one").works("query_db", {"q": 2}, result="two")
+    assert "alternating_loop" not in story.cleared()
+    story.fails("query_db", {"q": 3})
+    assert "alternating_loop" in story.cleared()
+
+
+def test_announcements_that_were_followed_by_work_are_no_evidence() -> None:
+    """A later report names the messages since the last call, and none of before."""
+    story = Story()
+    for _ in range(3):
+        story.says("I'll fix the bug now.")
+    story.works("edit_file", {"path": "/a"})
+    later = [story.says("I'll run the tests now.") for _ in range(3)]
+    told = story.decided("pattern.detected", pattern="announce_no_action")
+    assert (told["repetitions"], told["caused_by"]) == (3, later)

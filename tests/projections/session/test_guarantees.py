@@ -282,3 +282,13 @@ def test_a_guard_can_ask_before_it_spends() -> None:
     assert (cost, duration, calls) == (0.1, 300.0, 20)
     assert is_beyond(0.05 + 0.08, cost)
     assert not is_beyond(0.05 + 0.05, cost)
+
+
+@pytest.mark.parametrize(
+    ("cost", "limit", "figures"),
+    [(12.5, 10.0, "$12.50 of $10.00"), (0.004, 0.003, "$0.004 of $0.003"), (0.01, 0.0, "$0.01 of $0.00")],
+)
+def test_money_is_told_in_cents_unless_it_is_less_than_one(cost: float, limit: float, figures: str) -> None:
+    """Amounts below a cent are told by their first two digits."""
+    story = recurses(story_of(max_cost_usd=limit), cost=cost)
+    assert story.decided(VIOLATED, guarantee="max_cost_usd")["message"].endswith(figures)

@@ -259,3 +259,12 @@ def test_a_policys_text_with_a_placeholder_that_nothing_fills_is_refused(field: 
     """When it is loaded, not when a model is stuck."""
     with pytest.raises(msgspec.ValidationError, match=r"placeholder \{toll\}"):
         own_ladder(**field)
+
+
+@pytest.mark.parametrize(("others", "found"), [(7, [("minor", 2)]), (8, [])])
+def test_the_latest_eight_tools_that_were_named_are_remembered(others: int, found: list[tuple[str, int]]) -> None:
+    """A tool named before them is named for the first time again."""
+    story = Story()
+    for tool in ("read_file", *(f"tool_{number}" for number in range(others)), "read_file"):
+        story.event("model.text", mentions=[tool])
+    assert story.found("tool_avoidance") == found

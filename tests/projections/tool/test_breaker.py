@@ -290,3 +290,20 @@ def test_a_circuit_forced_open_without_end_tells_no_time() -> None:
     assert story.decided("state.updated", kind="breaker").get("open_until") is None
     story.command("breaker.force_open", KEY, duration_s=60)
     assert story.decided("state.updated", kind="breaker")["open_until"] is not None
+
+
+def test_a_circuit_that_has_closed_opens_for_the_first_period_again() -> None:
+    """What it needed last time is forgotten once its probes have succeeded."""
+    story = opened().after(600).fails(TOOL)  # the second opening
+    story.after(600).works(TOOL, times=2).fails(TOOL, times=5)
+    last = story.decided("breaker.changed", to="open")
+    assert _seconds(last["time"], last["open_until"]) == 30
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_policy_says_how_many_failures_in_a_row_open(failures: int) -> None:
+    """One before is too few, also of two."""
+    rules = Rules(breakers=BreakerRules(tool=BreakerPolicy(consecutive_failures=failures)))
+    story = Story(rules=rules).fails(TOOL, times=failures - 1)
+    assert story.circuit(KEY) == []
+    assert story.fails(TOOL).circuit(KEY) == [("closed", "open")]

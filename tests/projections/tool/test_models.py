@@ -292,8 +292,8 @@ def test_profiles_are_bounded() -> None:
     assert story._topology is not None
     state = story._topology.processors["tool"].state("w1\x1ftool:bash")
     assert isinstance(state, ToolState)
-    assert len(state.models) == MAX_MODEL_KEYS + 1
-    assert state.models["bash"][GOOD].attempts == MAX_MODEL_KEYS * 2
+    assert len(state.models) == 32 + 1, "the keys with profiles of their own, and the tool"
+    assert state.models["bash"][GOOD].attempts == 3 * MAX_MODEL_KEYS - 32
     assert len(state.models["bash|command=cmd0"]) == MAX_MODELS
     assert f"m{MAX_MODELS * 3 - 1}" in state.models["bash|command=cmd0"]
     assert story.state_of("model", "bash|command=cmd0", model="m0") is None, "what is forgotten is withdrawn"

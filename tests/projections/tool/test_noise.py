@@ -220,3 +220,15 @@ def test_an_order_can_be_pasted_into_a_shell_whatever_the_key_holds() -> None:
     for text in (told["recovery_hint"], told["permission_warning"]):
         order = text[text.index("`trustfold") + 1 : text.rindex("`")]
         assert shlex.split(order) == ["trustfold", "reset", "Read|path_prefix=/it's; echo"]
+
+
+def test_one_refusal_told_twice_is_one_denial() -> None:
+    """By the answer of the user, by the end of the call, and again when the session has long forgotten the call."""
+    story = Story()
+    call = story.started("bash", {"command": "curl x"})
+    story.event("permission.resolved", call_id=call, tool_name="bash", granted=False, method="user")
+    story.finished(call, "bash", status="error", result=None, error={"type": "user_rejected"})
+    story.works("read_file", times=300)
+    story.started("bash", {"command": "curl x"}, call=call)
+    story.event("permission.resolved", call_id=call, tool_name="bash", granted=False, method="user")
+    assert story.state_of("trust", "bash|command=curl")["denials"] == 1  # type: ignore[index]
