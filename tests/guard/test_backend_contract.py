@@ -174,7 +174,7 @@ async def test_a_state_is_seen_and_wakes_who_waits(side: Side, session: str) -> 
 
 
 async def test_a_decision_reaches_its_session_once(side: Side, session: str) -> None:
-    """However often it is read, and nobody else; also after the connection was lost."""
+    """However often it is read, and nobody else."""
     async with started(side) as backend:
         heard: list[Any] = []
         elsewhere: list[Any] = []
