@@ -18,7 +18,7 @@ from ..schemas.public_state import ModelUpdated, PublicState
 from .clients.base import StateRecord, Target
 from .options import json_option, with_target
 from .render import console, write_json
-from .terminal import GOOD, QUIET, lined_table
+from .terminal import GOOD, QUIET, lined_table, note_unreadable
 
 MEASURES = ("turns", "stalled_turns", "stall_rate", "nudges_sent", "nudges_effective", "nudge_effectiveness")
 """Fields that `behavior --compare` shows side by side."""
@@ -115,7 +115,9 @@ def pattern_counts(profiles: Sequence[ModelUpdated]) -> dict[str, PatternCount]:
 
 def _profiles(target: Target) -> list[StateRecord[ModelUpdated]]:
     """Behavioural profiles, by model."""
-    found = [one for one in target.overview().of_kind(ModelUpdated) if is_profile(one.state)]
+    overview = target.overview()
+    note_unreadable(one for one in overview.records if one.record.get("kind") == "model")
+    found = [one for one in overview.of_kind(ModelUpdated) if is_profile(one.state)]
     return sorted(found, key=lambda one: one.state.key)
 
 

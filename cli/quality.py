@@ -25,7 +25,7 @@ from .clients.selection import target_of
 from .operator import envelope
 from .options import json_option, reason_option, target_options, with_target, workspace_option
 from .render import console, echo, note, write_json
-from .terminal import BAD, GOOD, QUIET, WARN, lined_table
+from .terminal import BAD, GOOD, QUIET, WARN, lined_table, note_unreadable
 
 _workspace = workspace_option("Workspace of the tool, if there are several.")
 
@@ -147,7 +147,9 @@ def restore(
 
 
 def _qualities(target: Target, workspace: str | None) -> list[StateRecord[QualityUpdated]]:
-    found = target.overview().of_kind(QualityUpdated)
+    overview = target.overview()
+    note_unreadable(one for one in overview.records if one.record.get("kind") == "quality")
+    found = overview.of_kind(QualityUpdated)
     return [one for one in found if workspace in {None, one.state.workspace_id}]
 
 

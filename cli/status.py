@@ -35,7 +35,7 @@ from .options import json_option, with_target
 from .quality import title_of
 from .render import console, echo, note, write_json
 from .service import UserService
-from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table
+from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
 HISTORY = 20
 """Number of decisions shown with --include-history."""
@@ -76,19 +76,18 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
         }
         write_json({name: value for name, value in document.items() if value is not None})
         return
-    states = [one.state for one in records if one.state is not None and not is_profile(one.state)]
+    known = [one.state for one in records if one.state is not None]
+    states = [state for state in known if not is_profile(state)]
     out = console(wide_in_pipes=True)
     if key is None:
-        out.print(overview_table(states, mode, now, everything=everything))
+        out.print(overview_table(states, mode, now, everything=everything, complete=len(records) == len(known)))
     if key is not None or history:
         out.print(details(key, states if key is not None else [], history or [], now))
     if near and not records:
         note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     for one in withheld[-MAX_WITHHELD:] if key is None else ():
         echo(f"in shadow mode, {one['agent']} would have received ({one['kind']}): {' '.join(one['text'].split())}")
-    if unreadable := sum(one.state is None for one in records):
-        verb = "is" if unreadable == 1 else "are"
-        note(f"{counted(unreadable, 'state')} of a later version {verb} not shown: update trustfold, or use --json")
+    note_unreadable(records)
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
 
@@ -122,9 +121,17 @@ _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
 
 def overview_table(
-    states: Sequence[PublicState], mode: str | None, now: datetime, *, everything: bool
+    states: Sequence[PublicState], mode: str | None, now: datetime, *, everything: bool, complete: bool = True
 ) -> RenderableType:
-    """Tables of keys that are not trusted and circuits that are not closed, and the totals."""
+    """Tables of keys that are not trusted and circuits that are not closed, and the totals.
+
+    Args:
+        states: states to show.
+        mode: recovery mode; None if unknown.
+        now: time that durations are counted from.
+        everything: show trusted keys with recent failures, too.
+        complete: False if there are states that this version cannot read.
+    """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]
     shown = [state for state in trust if everything or state.state is not TrustState.TRUSTED]
@@ -135,7 +142,7 @@ def overview_table(
         parts.append(_trust_table(shown, now, workspaces=several))
     if circuits:
         parts.append(_circuit_table(circuits, now, workspaces=several))
-    parts.append(Text(_totals(trust, circuits, everything=everything), QUIET))
+    parts.append(Text(_totals(trust, circuits, everything=everything, complete=complete), QUIET))
     if mode is not None:
         parts.append(Text(f"Recovery mode: {mode}", QUIET))
     return Group(*parts)
@@ -211,7 +218,9 @@ def _table(names: Sequence[str], *, workspaces: bool) -> Table:
     return table
 
 
-def _totals(trust: Sequence[TrustUpdated], circuits: Sequence[BreakerUpdated], *, everything: bool) -> str:
+def _totals(
+    trust: Sequence[TrustUpdated], circuits: Sequence[BreakerUpdated], *, everything: bool, complete: bool
+) -> str:
     counts = Counter(state.state for state in trust)
     words = [f"{counts[word]} {word}" for word in _ORDER[:-1] if counts[word]]
     stuck = sum(state.state is not BreakerState.CLOSED for state in circuits)
@@ -219,7 +228,7 @@ def _totals(trust: Sequence[TrustUpdated], circuits: Sequence[BreakerUpdated], *
     by_hand = Counter(state.mode for state in circuits if state.state is BreakerState.CLOSED)
     words += [f"{counted(by_hand[mode], 'circuit')} {word}" for mode, word in _BY_HAND if by_hand[mode]]
     if not words:
-        words = ["every tool is trusted, every circuit closed"]
+        words = ["every tool is trusted, every circuit closed" if complete else "nothing else is known to be amiss"]
     if trusted := counts[TrustState.TRUSTED]:
         words.append(f"{trusted} trusted with recent failures{'' if everything else ' (--all shows them)'}")
     return ", ".join(words)

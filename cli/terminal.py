@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -13,11 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..schemas.decision_text import Tone
+from ..schemas.decision_text import Tone, counted
 from .render import note, side_console
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+
+    from .clients.base import StateRecord
 
 GOOD, BAD, WARN, QUIET = "green", "bold red", "yellow", "dim"
 
@@ -138,3 +140,10 @@ class Progress:
             self._bar.stop()
         if kind is KeyboardInterrupt and self._interrupted:
             note(f"{self._done:,} of {self._total or 0:,} {self._what} {self._interrupted}")
+
+
+def note_unreadable(records: Iterable[StateRecord[Any]]) -> None:
+    """Print how many states a later version wrote in a form that this one cannot read, if there are any."""
+    if count := sum(one.state is None for one in records):
+        verb = "is" if count == 1 else "are"
+        note(f"{counted(count, 'state')} of a later version {verb} not shown: update trustfold, or use --json")

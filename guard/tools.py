@@ -67,7 +67,7 @@ class Tool:
         """Validate the registration.
 
         Raises:
-            ConfigError: the scope, the time limit or the cost is invalid.
+            ConfigError: the scope, the time limit, the cost or the annotations are invalid.
         """
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
@@ -77,6 +77,9 @@ class Tool:
             raise ConfigError(f"timeout_ms is {limit!r}; use milliseconds above 0, or leave it out")
         if self.cost_usd is not None and not callable(self.cost_usd):
             amount(self.cost_usd)
+        hints: Any = self.annotations
+        if not (isinstance(hints, dict) and all(isinstance(name, str) for name in hints)):
+            raise ConfigError(f"annotations is {hints!r}; use a mapping from hint to value")
 
     @property
     def joins(self) -> bool:

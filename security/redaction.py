@@ -287,11 +287,11 @@ def _is_secret_field(name: bytes) -> bool:
 def redact_record(value: bytes) -> bytes:
     """Redact a record of any topic, as JSON; returns the same object if it holds no secret.
 
-    Digests, times and counts are skipped. A value that is not JSON is redacted as text.
+    Digests, times and counts are skipped. A value that is not JSON, or is nested too deeply, is redacted as text.
     """
     try:
         fields = _read_fields(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return redact_bytes(value)
     texts = [text for text in map(bytes, fields.values()) if text not in _clean and _PLAIN.fullmatch(text) is None]
     texts += [name.encode("utf-8", "surrogatepass") for name in fields.keys() - _KNOWN]

@@ -56,7 +56,10 @@ class HttpTarget:
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
         body = self._json("GET", "/v1/state")
-        return Overview(state_records(body["states"]), body["recovery_mode"], body.get("rules_fault"))
+        states = body.get("states")
+        if not isinstance(states, list) or not all(isinstance(one, dict) for one in states):
+            raise TrustfoldError(f"what answers at {self.name} is not `trustfold up`: it gave no list of states")
+        return Overview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""

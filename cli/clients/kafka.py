@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -14,6 +14,8 @@ from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
+from ...security.untrusted import visible
+from ..render import note
 from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, state_records
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
@@ -47,14 +49,31 @@ class KafkaTarget:
         latest: dict[str, bytes | None] = {}
         for record in self._read("state"):
             latest[record.key] = record.value
-        records = (orjson.loads(value) for _, value in sorted(latest.items()) if value is not None)
-        return Overview(state_records(records), None)
+        values = [(key, value) for key, value in sorted(latest.items()) if value is not None]
+        return Overview(state_records(self._objects("state", values)), None)
 
     def history(self, limit: int) -> list[Record]:
         """Latest decisions about tools, oldest first."""
-        records = [record for topic in ("escalations", "breakers") for record in self._read(topic)]
-        decisions = [orjson.loads(record.value) for record in records if record.value]
-        return sorted(decisions, key=lambda decision: str(decision["time"]))[-limit:]
+        decisions: list[Record] = []
+        for topic in ("escalations", "breakers"):
+            values = [(record.key, record.value) for record in self._read(topic) if record.value]
+            decisions += self._objects(topic, values)
+        return sorted(decisions, key=lambda decision: str(decision.get("time")))[-limit:]
+
+    def _objects(self, topic: str, values: Iterable[tuple[str, bytes]]) -> list[Record]:
+        """Decode values of a topic, given with their keys; a note names those that are no JSON objects."""
+        found: list[Record] = []
+        for key, value in values:
+            try:
+                record = orjson.loads(value)
+            except orjson.JSONDecodeError:
+                record = None
+            if isinstance(record, dict):
+                found.append(record)
+            else:
+                name = self.kafka.topic(topic)
+                note(f"topic {name}: the record of key {visible(key)} is no JSON object and is left out")
+        return found
 
     def order(self, commands: Sequence[Command]) -> None:
         """Write commands; the workers apply them as they read them."""

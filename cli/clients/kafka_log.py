@@ -50,7 +50,9 @@ def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
             raise Unreachable(str(error)) from error
         raise
     except (TimeoutError, KafkaTimeoutError) as error:
-        raise TookTooLong(f"Kafka did not answer in time ({error or f'{TIMEOUT_S:.0f} s'}); look at its log") from error
+        raise TookTooLong(
+            f"Kafka did not answer in time ({str(error) or f'{TIMEOUT_S:.0f} s'}); look at its log"
+        ) from error
     except KafkaConnectionError as error:
         reason = run_client(unreachable(settings))
         if isinstance(reason, Denied):

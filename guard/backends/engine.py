@@ -90,6 +90,7 @@ def _started(process: subprocess.Popen[bytes], store: Path, output: IO[bytes], w
 def running_at(store: Path) -> tuple[int, str] | None:
     """Process id and address in a store's lock file."""
     try:
+        store = store.resolve()
         process, _, address = store.with_name(f"{store.name}.lock").read_text().partition("\n")
     except (OSError, UnicodeDecodeError):
         return None

@@ -58,11 +58,15 @@ class EngineStream:
         Raises:
             Unreachable, TookTooLong: the connection was lost, or was silent for too long.
         """
-        rest = b""
+        begun: list[bytes] = []  # parts of a line whose end has not arrived; joined once, as lines may be long
         with _errors(self._name, self._silence_s):
             for part in self._response.stream(READ_BYTES):
-                *lines, rest = (rest + part).split(b"\n")
-                yield from (line for line in lines if line.strip())
+                *ends, rest = part.split(b"\n")
+                for end in ends:
+                    if (line := b"".join((*begun, end))).strip():
+                        yield line
+                    begun.clear()
+                begun.append(rest)
 
     def interrupt(self) -> None:
         """End the iteration in another thread."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from ...errors import TookTooLong, Unreachable
+from ...errors import TookTooLong, TrustfoldError, Unreachable
 from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ..log import log_event
 from ..metrics import EVENTS, Metrics
@@ -174,7 +174,7 @@ class HttpBackend:
                     raw = orjson.dumps(value) if value is not None else None
                     apply_record(one["topic"], one["key"], raw, self.view, self.decisions)
                     self._changed.notify()
-            except (Unreachable, TookTooLong, EngineRefused, orjson.JSONDecodeError, KeyError) as error:
+            except (TrustfoldError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if self._following:
                     log_event(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
             self._following = False
@@ -232,7 +232,9 @@ class HttpBackend:
         pause = FIRST_PAUSE_S
         while not self._closing:
             try:
-                self._client.request("POST", path, b"\n".join(values), token=token)
+                answer = self._client.request("POST", path, b"\n".join(values), token=token)
+                if not answer.startswith(b"{"):
+                    raise Unreachable(f"what answers at {self._client.name} is not `trustfold up`")  # noqa: TRY301
             except (Unreachable, TookTooLong, EngineRefused) as error:
                 if isinstance(error, EngineRefused) and not error.temporary:
                     log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])

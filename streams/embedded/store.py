@@ -366,8 +366,9 @@ class Store:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Lock the file for this process until it exits, even if it is killed."""
-    named = path.with_name(f"{path.name}.lock")
+    """Lock the file for this process until it exits, even if it is killed; links to it have the same lock."""
+    named = path.resolve()
+    named = named.with_name(f"{named.name}.lock")
     make_file(named)
     lock = named.open("a+")
     try:

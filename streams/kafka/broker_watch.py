@@ -193,7 +193,7 @@ class BrokerWatch:
     def _fault(self, name: str, topic: Found | None, needs: tuple[int, ...]) -> str:
         """Return the permanent fault of a topic in words; empty without one."""
         if topic is None or topic.error == errors.UnknownTopicOrPartitionError.errno:
-            return self.deleted(name)
+            return self.deleted(name) if READ in needs else _lost_output(name, "deleted")
         if topic.error == errors.TopicAuthorizationFailedError.errno:
             remedy = f"give the {self.who}'s user its rights again (docs/operating.md, Rights)"
             return f"the brokers deny topic {name}: {remedy}"
@@ -201,7 +201,7 @@ class BrokerWatch:
             return ""  # no leader yet, or an answer from a broker that is still starting
         first = self._first.setdefault(name, topic)
         if topic.topic_id is not None and first.topic_id not in {None, topic.topic_id}:
-            return self.made_anew(name)
+            return self.made_anew(name) if READ in needs else _lost_output(name, "deleted and created again")
         if topic.partitions != first.partitions and (fault := self.repartitioned(name, first, topic)):
             return fault
         if topic.operations is not None:
@@ -256,6 +256,14 @@ class BrokerWatch:
         since, _ = self.said.pop(kind, (0.0, 0.0))
         if since:
             log.warning("%s after %.0f s", text, time.monotonic() - since)
+
+
+def _lost_output(name: str, what: str) -> str:
+    """Fault of a topic that is only written, with its remedy: no position refers to it."""
+    return (
+        f"topic {name} was {what} under the running worker, and its records are gone: start the worker again, after "
+        "`trustfold topics create` if the topic is missing"
+    )
 
 
 def _lost(bit: int, topic: Found) -> bool:

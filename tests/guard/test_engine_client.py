@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from story import START
 from trustfold.errors import ConfigError, TookTooLong, Unreachable
+from trustfold.guard.backends import http
 from trustfold.guard.backends.engine_client import EngineClient, EngineRefused
+from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.schemas.events import TurnStarted
 
 SILENT = threading.Event()
 
@@ -178,3 +183,56 @@ def test_a_child_process_uses_connections_of_its_own(server: Any) -> None:
     ports = {path: {port for seen, port, _ in server.seen if seen == path} for path in ("/parent", "/child")}
     assert len(ports["/parent"]) == 1
     assert ports["/parent"].isdisjoint(ports["/child"])
+
+
+def test_a_follower_outlives_answers_that_are_no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Valid JSON of another shape is an interruption like any other: the guard is not connected, and tries again."""
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(http, "LAST_PAUSE_S", 0.001)
+    states = iter([b"null", b"[]", b'{"states":null}', b'{"states":[1],"offset":0}', b'{"states":[],"offset":null}'])
+    lines = iter([b"null", b"5", b"[1]", b"{}"])
+    tried = threading.Event()
+
+    def request(_self: EngineClient, _method: str, _path: str, *_more: Any, **_options: Any) -> bytes:
+        return next(states, b'{"states":[],"offset":0}')
+
+    def stream(_self: EngineClient, _path: str, **_options: Any) -> Any:
+        if (line := next(lines, None)) is None:
+            tried.set()
+            raise Unreachable("gone")
+        return OneLine(line)
+
+    monkeypatch.setattr(EngineClient, "request", request)
+    monkeypatch.setattr(EngineClient, "stream", stream)
+    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    backend._begin()
+    assert tried.wait(20)
+    assert not backend.connected
+    asyncio.run(backend.close())
+
+
+class OneLine:
+    """A stream of one line."""
+
+    def __init__(self, line: bytes) -> None:
+        self._lines = [line]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._lines
+
+    def interrupt(self) -> None:
+        """Nothing waits."""
+
+    close = interrupt
+
+
+def test_events_stay_buffered_until_an_engine_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sign-in page that answers in an engine's place, with 200, has taken nothing."""
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
+    answers = iter([b"<html>", b"", b'{"accepted":1,"dead_letters":0}'])
+    monkeypatch.setattr(EngineClient, "request", lambda *_args, **_options: next(answers))
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10)
+    backend._post("/v1/events", [TurnStarted(schema_version="1.0", id="t1", time=START, session_id="s1")])
+    assert metrics.value(EVENTS, "published") == 1
+    assert next(answers, None) is None

@@ -6,9 +6,13 @@ See docs/design/contracts.md#bad-input.
 import json
 from typing import Any
 
+import orjson
 import pytest
 from trustfold.errors import EventRejected, RejectReason
+from trustfold.projections.local_topology import LocalTopology
+from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import MAX_BYTES, MAX_DEPTH, decode_event
+from trustfold.security.redaction import redact_record
 
 GOOD: dict[str, Any] = {
     "schema_version": "1.0",
@@ -256,3 +260,12 @@ def test_the_size_limit_can_be_set() -> None:
     with pytest.raises(EventRejected) as caught:
         decode_event(value, max_bytes=len(value) - 1)
     assert caught.value.reason is RejectReason.TOO_LARGE
+
+
+@pytest.mark.parametrize("depth", [900, 1_100, 100_000])
+def test_nesting_of_any_depth_is_a_dead_letter(depth: int) -> None:
+    """Deeper than a parser can follow, it is refused for the same reason, and alone."""
+    value = event(args={}).replace(b'"args": {}', b'"args":' + b'{"a":' * depth + b"1" + b"}" * depth)
+    assert redact_record(value) == value
+    (letter,) = LocalTopology(Rules()).feed("events", (value,))
+    assert orjson.loads(letter.value or b"")["reason"] == "too_deep"

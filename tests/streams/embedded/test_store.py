@@ -43,10 +43,12 @@ def test_a_second_process_is_refused_in_plain_words(tmp_path: Path) -> None:
 
 
 def test_the_same_process_cannot_open_it_twice(tmp_path: Path) -> None:
-    """Two engines over one file would fold twice, so the second is refused until the first is closed."""
+    """Two engines over one file would fold twice, so the second is refused while the first is open; by a link, too."""
     first = EmbeddedEngine.open(tmp_path / "store.sqlite")
-    with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}; wait for it to end"):
-        EmbeddedEngine.open(tmp_path / "store.sqlite")
+    (tmp_path / "link.sqlite").symlink_to("store.sqlite")
+    for name in ("store.sqlite", "link.sqlite"):
+        with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}; wait for it to end"):
+            EmbeddedEngine.open(tmp_path / name)
     first.close()
     EmbeddedEngine.open(tmp_path / "store.sqlite").close()
 

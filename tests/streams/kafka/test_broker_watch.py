@@ -172,3 +172,12 @@ def test_a_fault_says_what_to_do() -> None:
     assert "start the worker again" in describe(ValueError("x"))
     assert is_expected(errors.KafkaTimeoutError())
     assert not is_expected(ValueError("x"))
+
+
+@pytest.mark.parametrize("change", [{"error_code": 3, "partitions": []}, {"topic_id": b"b" * 16}])
+def test_a_lost_topic_that_is_only_written_costs_no_state(cluster: Cluster, change: dict[str, Any]) -> None:
+    """No position refers to it, so the remedy deletes neither consumer group nor changelogs."""
+    cluster.watch._needs = {NAME: (WRITE,)}
+    cluster.look(lambda: topic(**change), times=2)
+    assert "start the worker again" in describe(cluster.faults[0])
+    assert "consumer group" not in describe(cluster.faults[0])
