@@ -12,6 +12,7 @@ import pytest
 from guard_kit import code_of
 from trustfold.guard import EnvelopeRejected, RetryPolicy, ToolFailed, ToolGuard
 from trustfold.guard.attempts import delay_ms
+from trustfold.guard.errors import is_control_flow
 from trustfold.guard.failure import of_exception, of_result
 from trustfold.guard.metrics import SHADOW
 from trustfold.guard.result import ToolResult
@@ -371,3 +372,18 @@ async def test_a_call_that_is_refused_unread_took_no_time() -> None:
     refused = await guard_for_tests().execute({"payload": 1})
     assert refused.error is not None
     assert (refused.attempts, refused.duration_ms) == (0, 0)
+
+
+def test_a_date_to_try_again_at_is_a_wait_from_now() -> None:
+    """A date that has passed asks for none."""
+    now_ms = 1_767_225_600_000
+    later, earlier = "Thu, 01 Jan 2026 00:00:10 GMT", "Wed, 31 Dec 2025 23:59:50 GMT"
+    assert of_exception(Answer(429, {"Retry-After": later}), now_ms=now_ms).retry_after_ms == 10_000
+    assert of_exception(Answer(429, {"Retry-After": earlier}), now_ms=now_ms).retry_after_ms == 0
+
+
+def test_exceptions_are_passed_through_by_class_or_name() -> None:
+    """A subclass is one, too."""
+    assert is_control_flow(KeyError("x"), (LookupError,))
+    assert is_control_flow(KeyError("x"), ("builtins.LookupError",))
+    assert not is_control_flow(ValueError("x"), (LookupError, "builtins.LookupError"))
