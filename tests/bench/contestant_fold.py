@@ -82,7 +82,7 @@ def _pass(values: list[bytes]) -> dict[str, float]:
 def _fold(stage: int, values: list[bytes]) -> tuple[float, list[Any]]:
     records: list[Any] = [Record(value, offset) for offset, value in enumerate(values)]
     processor = make_processor(STAGES[stage], 0, Rules())
-    topic = STAGES[stage].sources[0]
+    topic = next(iter(STAGES[stage].sources))
     outputs: list[Any] = []
     started = time.process_time()
     for start in range(0, len(records), BATCH):
