@@ -88,7 +88,7 @@ check: lint typecheck imports generated docs test ## Everything a change must pa
 IN_PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: $(VENV)/dev ## Run the quick tests, about 6 minutes (ARGS=--slow for all of them, ARGS="-k breaker" for some)
+test: $(VENV)/dev ## Run the quick tests, about 5 minutes (ARGS=--slow for all of them, ARGS="-k breaker" for some)
 	@$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
 
 .PHONY: lint

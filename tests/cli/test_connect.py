@@ -192,6 +192,7 @@ def home(tmp_path: Path) -> Iterator[dict[str, str]]:
     trustfold("up", "--stop", cwd=tmp_path, env=env)
 
 
+@pytest.mark.slow
 def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     """One command connects and starts the server; status and doctor find it; another takes everything out."""
     place = tmp_path / "project"

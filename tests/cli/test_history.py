@@ -206,6 +206,7 @@ def test_the_report_opens_in_a_browser(recorded_files: Path) -> None:
     assert b"Look here first" in made.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_report_in_the_terminal_and_as_json(recorded_files: Path) -> None:
     """All questions that have an answer."""
     shown = trustfold("report", cwd=recorded_files)
@@ -232,6 +233,7 @@ def test_sql_of_ones_own(recorded_files: Path) -> None:
         assert connection.execute("SELECT count(*) > 0 FROM sessions").fetchall() == [(True,)]
 
 
+@pytest.mark.slow
 def test_whatif_with_the_same_and_with_other_rules(recorded_files: Path) -> None:
     """The same rules make no difference; a higher threshold spares escalations, with examples."""
     (recorded_files / "same.toml").write_text("")

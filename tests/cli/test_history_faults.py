@@ -80,6 +80,7 @@ def test_a_file_is_no_history(folder: Path) -> None:
     assert "is a file; name the directory" in refused(folder, "report", "--history", "run.ndjson")
 
 
+@pytest.mark.slow
 def test_sql_takes_what_people_type(folder: Path) -> None:
     """Several statements, `.tables` anywhere, nothing at all, names that are not there."""
     several = trustfold("sql", "--history", "h", "--json", cwd=folder, stdin=b"SELECT 1 AS a;\nSELECT 2 AS b; -- end\n")
@@ -138,6 +139,7 @@ def test_whatif_refuses_what_it_would_not_heed(folder: Path) -> None:
     assert "none: cannot be read" in refused(folder, "whatif", "--search", "--labels", "none", *common)
 
 
+@pytest.mark.slow
 def test_a_search_judges_only_what_it_folds(tmp_path: Path) -> None:
     """With --since, and with labels of sessions that are not there."""
     story = Story(session="old").works("compute", {"q": 1}, times=8)

@@ -43,6 +43,7 @@ def test_an_escalation_whose_cooldown_is_over_still_needs_somebody(blocked_early
     assert ("escalated", "deploy") in {(row["state"], row["subject"]) for row in rows(blocked_early, "now")}
 
 
+@pytest.mark.slow
 def test_what_needs_somebody_now_does_so_whenever_it_began(blocked_early: Path) -> None:
     """Neither `history now` nor a report of the last day leaves out what was lost before it."""
     since = ("--since", "2026-01-06T10:00")

@@ -169,6 +169,7 @@ def test_importing_twice_adds_nothing_to_a_history(tmp_path: Path) -> None:
     assert b"dead letter" not in alone.stderr
 
 
+@pytest.mark.slow
 def test_an_imported_history_answers_reports_and_what_ifs(tmp_path: Path) -> None:
     """From a directory of logs to a report, in three commands."""
     (tmp_path / "log.jsonl").write_bytes(looping("s-1"))

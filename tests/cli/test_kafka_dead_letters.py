@@ -104,6 +104,7 @@ class _Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reached", [0, 4, LETTERS])
 def test_an_interrupted_attempt_is_taken_up(
     deployment: KafkaSettings, monkeypatch: pytest.MonkeyPatch, reached: int

@@ -94,6 +94,7 @@ class Agents:
         return "nudge.issued" in seen
 
 
+@pytest.mark.slow
 def test_workers_read_the_settings_first_and_follow_them(deployment: KafkaSettings, tmp_path: Path) -> None:
     """Saved before the start: in effect for the first event. Cleared while it runs: in effect a moment later."""
     agents = Agents(deployment, tmp_path)

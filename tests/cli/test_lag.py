@@ -89,6 +89,7 @@ def test_a_group_that_never_committed_has_everything_before_it(deployment: Kafka
     assert "10 records behind, the oldest 1 h 0 min; it has never committed" in shown.stderr
 
 
+@pytest.mark.slow
 def test_what_is_committed_counts(deployment: KafkaSettings) -> None:
     """Lag is from the committed offset on; thresholds make it the exit code; the recorders are told where they are."""
     commit(deployment, deployment.app_id, 7)
@@ -136,6 +137,7 @@ def checks(done: Result) -> dict[str, Sequence[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_folded_everything_is_not_behind(
     deployment: KafkaSettings, worker: subprocess.Popen[bytes]
 ) -> None:

@@ -198,6 +198,7 @@ def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
 ODD_NAMES = ["x" * 200 + "a", "x" * 200 + "b", "a|b", "a=b", "a\\b", "a\nb", "工具", "service:crm", "tool:bash"]
 
 
+@pytest.mark.slow
 def test_odd_tool_names_are_reset_by_the_key_that_status_shows(tmp_path: Path) -> None:
     """Each has a key of its own; that key alone is given clean trust, whole or as a narrow table has cut it."""
     path = tmp_path / ".trustfold" / "trustfold.sqlite"

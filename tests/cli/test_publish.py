@@ -7,6 +7,7 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
 from command_line import trustfold, up
 from trustfold.cli.demo import events
 
@@ -50,6 +51,7 @@ def test_publish_needs_a_place(tmp_path: Path) -> None:
     assert done.stderr.startswith(b"trustfold: publish to where? give --url")
 
 
+@pytest.mark.slow
 def test_up_refuses_what_cannot_work(tmp_path: Path) -> None:
     """A taken port, a taken store and an open network without a token are refused in one line, and nothing is left."""
     with socket.create_server(("127.0.0.1", 0)) as taken, up(cwd=tmp_path):

@@ -85,6 +85,7 @@ def test_saving_writes_only_what_the_session_set(where: Path) -> None:
     assert shown(where)["recovery_mode"] == ("auto", "session")
 
 
+@pytest.mark.slow
 def test_null_unsets_and_an_explicit_false_wins(where: Path) -> None:
     """NAME=null inherits again; false is a value like any other."""
     run("settings", "save", "user", "pattern_detection_enabled=false", cwd=where)
@@ -96,6 +97,7 @@ def test_null_unsets_and_an_explicit_false_wins(where: Path) -> None:
     assert shown(where)["recovery_mode"] == ("ask", "workspace")
 
 
+@pytest.mark.slow
 def test_rules_and_policies_of_a_level_come_from_files(where: Path) -> None:
     """A rules file for one workspace; each rule is shown with its source, and so is each policy."""
     (where / "strict.toml").write_text("[trust.default_rule]\ncount_threshold = 1\n")
@@ -150,6 +152,7 @@ def test_nobody_named_is_refused(tmp_path: Path) -> None:
     assert "which session? Name it with --session ID, or set TRUSTFOLD_SESSION" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "value", "refused"),
     [
@@ -178,6 +181,7 @@ def test_the_engines_environment_wins_and_says_so(tmp_path: Path) -> None:
         assert now["rules.trust.default_rule.count_threshold"] == (7, "environment")
 
 
+@pytest.mark.slow
 def test_the_table_names_values_and_sources(where: Path) -> None:
     """People get the table: setting, value, source."""
     run("nudge", "direct", cwd=where)

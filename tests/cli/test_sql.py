@@ -62,6 +62,7 @@ def test_csv_has_every_row_in_the_forms_of_json(place: Path) -> None:
     assert ask(place, "FROM failures LIMIT 0", "--csv").stdout.startswith(b"time,session_id,")
 
 
+@pytest.mark.slow
 def test_an_answer_is_written_into_a_file(place: Path) -> None:
     """By its ending: all rows, with their types in Parquet; for its owner alone, and whole or as it was."""
     for name in ("calls.parquet", "calls.csv", "calls.json"):

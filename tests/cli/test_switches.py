@@ -72,6 +72,7 @@ def test_a_circuit_is_opened_closed_disabled_and_observed(store: Path, tmp_path:
     assert state(store, "breaker", "service:atlassian").get("mode", "enforce") == "enforce"
 
 
+@pytest.mark.slow
 def test_an_order_that_moves_no_state_says_what_it_did(store: Path, tmp_path: Path) -> None:
     """Observing a closed circuit leaves it closed and still changes what that means; the answer says so."""
     assert said("breaker", "observe", "search", cwd=tmp_path) == (

@@ -62,6 +62,7 @@ def test_every_recipe_answers_what_the_page_shows(history: Path) -> None:
         assert made == shown, query
 
 
+@pytest.mark.slow
 def test_the_examples_of_whatif_show_what_it_prints(history: Path) -> None:
     """Both, word for word."""
     (history / "other.toml").write_text("[trust.default_rule]\ncount_threshold = 5\n")

@@ -111,6 +111,7 @@ def test_a_recording_that_ended_or_hangs_is_not_alive(described: tuple[Recorder,
     assert status.alive() == "failed: the topic is gone"
 
 
+@pytest.mark.slow
 def test_a_recorder_of_a_store_serves_health_and_metrics(tmp_path: Path) -> None:
     """Records, files and lag; promtool finds nothing to complain about."""
     store, port = tmp_path / "store.sqlite", free_port()

@@ -34,6 +34,7 @@ def test_every_example_is_found() -> None:
     assert list(EXAMPLES) == titles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_an_example_prints_what_the_page_says(title: str, tmp_path: Path) -> None:
     """In a process of its own, cut off from the network."""

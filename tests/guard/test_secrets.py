@@ -133,6 +133,7 @@ ALL = pytest.param(list(KINDS), marks=pytest.mark.slow, id="all kinds")
 SOME = pytest.param(list(KINDS)[::10], id="some kinds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [SOME, ALL])
 @pytest.mark.parametrize("sends", [False, True], ids=["digests", "redacted"])
 async def test_nothing_secret_leaves_the_process(

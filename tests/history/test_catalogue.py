@@ -140,6 +140,7 @@ def test_sessions_sum_up(tmp_path: Path) -> None:
     assert session == {"calls": 6, "failures": 6, "worst": 3, "workspace": "w1"}
 
 
+@pytest.mark.slow
 def test_outputs_written_twice_count_once(tmp_path: Path) -> None:
     """Workers may repeat outputs after a crash, under their old ids."""
     story = an_outage()

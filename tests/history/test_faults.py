@@ -141,6 +141,7 @@ def test_a_clock_that_is_set_back_delays_nothing(tmp_path: Path) -> None:
     recorder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fsync", "mkdir", "rename", "open"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_file_system_that_fails_anywhere_loses_nothing(

@@ -151,6 +151,7 @@ def test_output_ids_are_unique(lines: list[bytes]) -> None:
             assert list(seen).count(output.id) == 1
 
 
+@pytest.mark.slow
 def test_states_do_not_grow_with_the_length_of_a_session() -> None:
     """However long a session goes on, its state, that of a tool, a user or a model needs no more room."""
     story = Story(user="ada", model="m")

@@ -31,6 +31,7 @@ def everything_of(outputs: list[Output]) -> bytes:
     return b"\n".join(b"%b %b %b" % (one.key.encode(), one.id.encode(), one.value or b"") for one in outputs)
 
 
+@pytest.mark.slow
 def test_no_output_of_the_folds_holds_a_secret() -> None:
     """Every kind, in fields of every type of event: not in decisions, states, outcomes, dead letters, nor in keys."""
     outputs = outputs_of(lines_of_all_kinds(every=8))

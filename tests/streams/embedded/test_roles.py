@@ -27,6 +27,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "flag", "token", "publishes", "orders"),
     [

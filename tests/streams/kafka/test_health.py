@@ -135,6 +135,7 @@ def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyP
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
 @pytest.mark.parametrize(
     ("bind", "headers", "code"),

@@ -55,6 +55,7 @@ def assert_sessions(lane: LaneHarness) -> None:
     assert sum(state.count for state in lane.states("session").values()) == lane.count("events")
 
 
+@pytest.mark.slow
 def test_due_events_are_appended_once_and_folded(lane: LaneHarness) -> None:
     """What falls due while nothing happens is appended to its own partition, folded, and survives a restart."""
     base = 1_700_000_000_000
@@ -134,6 +135,7 @@ def test_stale_state_of_a_former_owner_is_written_over(lane: LaneHarness) -> Non
     assert lane.states("session")["s"].count == 3
 
 
+@pytest.mark.slow
 def test_a_fenced_owner_claims_again_and_loses_nothing(lane: LaneHarness) -> None:
     """A late claim by somebody else voids the checkpoint; the owner by the group's choice claims anew and redoes it."""
     lane.publish(events(500))

@@ -122,6 +122,7 @@ def test_faust_own_command_finds_the_app(lane: LaneHarness) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.durable_broker
 @pytest.mark.parametrize("more", [0, 120], ids=["shorter", "longer"])
 def test_a_topic_created_anew_is_refused(lane: LaneHarness, more: int) -> None:

@@ -149,6 +149,7 @@ def test_the_tab_key_reaches_every_order(browser: Browser, server: Up) -> None:
         assert reached == set(range(orders.count()))
 
 
+@pytest.mark.slow
 def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
     """By j and k between rows, by Enter into one, by g and a letter to a page; ? tells of them, and Esc closes that."""
     with visit(browser, server.url) as visitor:
@@ -260,6 +261,7 @@ def test_seven_tabs_leave_room_for_an_order(browser: Browser, server: Up) -> Non
         expect(tabs[-1].locator("#said")).to_contain_text("seventh")
 
 
+@pytest.mark.slow
 def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None:
     """The server stops and comes back with news: the page says that it waits, is live again, and has them."""
     with socket.socket() as free:
