@@ -22,7 +22,7 @@ from faust.types import TP
 from ...errors import ConfigError, RejectReason
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
-from .broker_watch import READ, WRITE, BrokerWatch
+from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
 from .changelog import Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
@@ -355,7 +355,13 @@ class Engine:
         await self.watch.answer()
         if self.follower is not None:
             await self.follower.catch_up()
-        owned = self._owned(assigned)
+        try:
+            owned = self._owned(assigned)
+        except ConfigError:
+            # A topic deleted or created again under the worker has no partitions for a moment; the watch, which names
+            # that cause and its remedy, sees it within this time and fails the worker first.
+            await asyncio.sleep(2 * INTERVAL_S)
+            raise
         for name, table in self._tables.items():
             table.keep_only({partition for stage, partition in owned if stage.name == name})
         stores = {
