@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -201,14 +201,27 @@ class Feed:
         places = list(self._positions)
         while True:
             await asyncio.sleep(WATCH_S)
-            now, ids = await self._places(consumer)
-            if set(now) != set(places):
-                raise ConfigError("a topic has other partitions than before")
-            if ids != self._ids:
-                raise ConfigError("a topic was created again")
-            ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
-            if any(self._positions[place] > end for place, end in ends.items()):
-                raise ConfigError("a topic was created again")
+            try:
+                await self._check(consumer, places)
+            except KafkaConnectionError:
+                # Brokers end connections that are old or idle; the next request makes a new one.
+                await self._check(consumer, places)
+
+    async def _check(self, consumer: Any, places: Collection[TopicPartition]) -> None:
+        """Compare the topics with what is read.
+
+        Raises:
+            ConfigError: a topic has other partitions, another id, or a shorter log.
+            KafkaError, TimeoutError: no broker answers.
+        """
+        now, ids = await self._places(consumer)
+        if set(now) != set(places):
+            raise ConfigError("a topic has other partitions than before")
+        if ids != self._ids:
+            raise ConfigError("a topic was created again")
+        ends = await asyncio.wait_for(consumer.end_offsets(places), ANSWER_S)
+        if any(self._positions[place] > end for place, end in ends.items()):
+            raise ConfigError("a topic was created again")
 
     def _followed(self, place: TopicPartition, record: Any) -> Followed:
         key = (record.key or b"").decode(errors="replace")

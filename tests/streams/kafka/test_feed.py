@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError
+from trustfold.errors import ConfigError
 from trustfold.streams.kafka import feed
 from trustfold.streams.kafka.feed import ALL, Feed
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -20,6 +22,8 @@ class Cluster:
     def __init__(self, **topics: list[list[bytes]]) -> None:
         self.topics = {f"trustfold.{name}": parts for name, parts in topics.items()}
         self.ids: dict[str, bytes | None] = {name: name.encode() for name in self.topics}
+        self.requests = 0
+        self.fails: Callable[[int], bool] = lambda _number: False
 
     def partitions_of(self, topic: str) -> list[dict[str, int]]:
         """As a broker describes them."""
@@ -53,6 +57,9 @@ class Client:
         """Disconnect."""
 
     async def _answer(self, _node: int, _question: object) -> Cluster:
+        self._cluster.requests += 1
+        if self._cluster.fails(self._cluster.requests):
+            raise KafkaConnectionError("the connection was closed")
         return self._cluster
 
     async def beginning_offsets(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -175,3 +182,43 @@ def test_a_fault_of_ours_shows_and_reading_is_tried_again(
     assert "a fault of ours" in faults[0]
     assert faults[-1] == ""
     assert "they are tried again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fails", "outage"),
+    [
+        pytest.param(lambda number: number % 2 == 0, False, id="a connection ended for its age"),
+        pytest.param(lambda number: number > 1, True, id="no connection holds"),
+    ],
+)
+def test_an_ended_connection_is_no_outage(
+    fails: Callable[[int], bool], outage: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers end connections that are old or idle: the next request makes a new one, and orders go on."""
+    cluster = Cluster(state=[[b"old"]])
+    cluster.fails = fails
+    monkeypatch.setattr(feed, "AIOKafkaConsumer", cluster.client)
+    for name in ("WATCH_S", "FIRST_PAUSE_S", "LAST_PAUSE_S"):
+        monkeypatch.setattr(feed, name, 0.001)
+    faults: list[str] = []
+
+    async def unreachable(_settings: KafkaSettings) -> ConfigError:
+        return ConfigError("no broker answers")
+
+    monkeypatch.setattr(feed, "unreachable", unreachable)
+
+    async def follow() -> None:
+        followed = Feed(
+            KafkaSettings(), {"state": ALL}, lambda _: None, lambda _: None, lambda: faults.append(followed.fault)
+        )
+        following = asyncio.create_task(followed.run())
+        try:
+            async with asyncio.timeout(5):
+                while cluster.requests < 9:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.001)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    asyncio.run(follow())
+    assert ("no broker answers" in faults) is outage
