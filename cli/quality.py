@@ -292,7 +292,7 @@ def tags_in_force(state: QualityUpdated, now: datetime) -> list[str]:
 
 
 def _against(state: QualityUpdated, now: datetime) -> list[tuple[str, str]]:
-    """What speaks against a tool: label and text of tags, failed scenarios, and the time it is out of reach."""
+    """Reasons against choosing a tool, as labels and texts: tags, failed scenarios, until when it is unavailable."""
     tags, failed = tags_in_force(state, now), state.failed_scenarios
     words = [("not for", ", ".join(tags)), ("failed at", "; ".join(reversed(list(failed))))]
     if (until := state.unavailable_until) and datetime.fromisoformat(until) > now:

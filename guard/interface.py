@@ -1,4 +1,4 @@
-"""What the parts of a guard see of it: an interface for sessions and plugins, and the services of each call's steps.
+"""Interface of a guard to its sessions and plugins, and the services that the steps of a call share.
 
 The parts import this module instead of `guard.py`, which imports them.
 """

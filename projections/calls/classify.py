@@ -249,7 +249,7 @@ _SECURITY = re.compile(
 
 
 class Failure(NamedTuple):
-    """What is known of a failure, whoever reported it: the event's error or the raw result.
+    """Failure to classify, from an event's error or from a raw result.
 
     Attributes:
         type: exception class or error category, as given.

@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 def failure_of(error: ErrorInfo) -> Failure:
-    """What an error says of a failure."""
+    """Failure that an event's error describes."""
     return Failure(error.type or "", error.message or "", error.http_status, str(error.code or ""))
 
 

@@ -192,7 +192,7 @@ def test_what_lasted_no_time_has_an_axis_that_lasts() -> None:
 
 
 def test_a_cut_timeline_says_that_its_lines_are_not_whole() -> None:
-    """What is missing there looks like a time of which nothing is known."""
+    """Its note names the rows left out, since a gap otherwise means that nothing is known of that time."""
     rows = [("bash", "default", "open", DAY, DAY + HOUR, "breaker")]
     columns_ = ["subject", "workspace", "state", "began", "ended", "machine"]
     cut = picture(Answer(BY_NAME["states"], columns_, rows, 7)).notes

@@ -337,7 +337,7 @@ def test_a_split_holds_out_a_share_of_each_kind_and_depends_on_nothing_else(
 
 
 def test_a_choice_that_sessions_held_out_refute_is_none() -> None:
-    """What catches every loop of the sessions it was chosen by, but only alarms in the others, is not recommended."""
+    """Rules that caught every loop in the sessions they were chosen by, and only alarm in the others, get no star."""
     truth = truth_from((f"h{number}" for number in range(200)), (f"s{number}" for number in range(200)), LABELS)
     parts = split(truth, 0.3, seed=1)
     weigh = weights(parts.by)

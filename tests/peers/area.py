@@ -162,7 +162,7 @@ class Area:
         return [fault for fault in found if fault]
 
     def fault(self, name: str, wanted: Any) -> str:
-        """What is not as expected about one observation; empty where it is."""
+        """Difference between an observation and its expectation, in words; empty if there is none."""
         own = getattr(self, f"check_{name}", None)
         if own is not None:
             return str(own(wanted) or "")
@@ -177,7 +177,11 @@ class Area:
         raise UnknownWord(f"expectation {name!r} in {self.case.area}")
 
     def word(self, kind: str, name: str, what: str) -> Callable[..., Any]:
-        """What a word does. Raises UnknownWord: nothing here."""
+        """Method that interprets a word of a case.
+
+        Raises:
+            UnknownWord: this area has none for it.
+        """
         found = getattr(self, f"{kind}_{name}", None)
         if found is None:
             raise UnknownWord(f"{what} {name!r} in {self.case.area}")

@@ -148,7 +148,7 @@ _ORDER: dict[str, Any] = {
 
 
 def models_asked(narrowing: Narrowing) -> list[Wanted]:
-    """What the page asks."""
+    """Questions of the page of models."""
     pictures = [Wanted(narrowing.filters, BY_NAME[name], 400) for name in ("models", "patterns", "nudges")]
     return [Wanted(narrowing.filters, _MODELS, MOST_MODELS), *pictures]
 

@@ -68,7 +68,7 @@ class Given(NamedTuple):
 
 
 def records_for(given: Given, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
-    """What to send for an order.
+    """Commands and events that carry out an order.
 
     Raises:
         TrustfoldError: the order's subject does not exist; the message says why.

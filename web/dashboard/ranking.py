@@ -49,7 +49,7 @@ class StuckSession(NamedTuple):
 
 
 Ranked = PublicState | StuckSession
-"""What has a place in the ranking."""
+"""Subject of a row in the ranking: a public state, or a session with an open pattern."""
 
 
 class Place(NamedTuple):

@@ -151,7 +151,7 @@ def environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """What a template prints: nothing for None, texts with their control characters made visible."""
+    """Value as templates print it: empty for None, texts with their control characters made visible."""
     if value is None:
         return ""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -52,7 +52,7 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
 
 
 def _asked_most(now: datetime) -> Iterator[Wanted]:
-    """What pages of the history ask without filters, over the default time and over everything."""
+    """Questions of the history's pages without filters, over the default period and over everything."""
     for since in (DEFAULT_SPAN, EVERYTHING):
         asked = history.Asked.of(QueryParams(since=since), now)
         yield tool.tools_asked(asked.narrowing)

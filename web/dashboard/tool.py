@@ -407,7 +407,7 @@ def decided_of(board: Board, key: str) -> list[FeedLine]:
 
 
 def tools_asked(narrowing: Narrowing) -> Wanted:
-    """What the list asks."""
+    """Question of the list of tools."""
     return Wanted(narrowing.filters, _TOOLS, MOST_TOOLS)
 
 
