@@ -14,7 +14,7 @@ import inspect
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
 from .errors import GuardError
@@ -22,6 +22,7 @@ from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
+    from .options import CallOptions
     from .result import ToolResult
 
 T = TypeVar("T")
@@ -78,13 +79,19 @@ class BlockingCalls:
         self._lock = threading.Lock()
 
     def call(
-        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+        self,
+        tool_name: str,
+        function: Function | None = None,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """As `ToolGuard.call`."""
         guard, home = self._guard, self._guard.home
 
         def make(runner: Runner) -> Coroutine[Any, Any, ToolResult]:
-            return guard.call(tool_name, function, args, runner=runner, **options)
+            return guard.call(tool_name, function, args, session_id=session_id, runner=runner, **options)
 
         if home is None or not home.is_running():
             return serve(self._own_loop(), make)

@@ -11,7 +11,7 @@ import functools
 import os
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ConfigError
@@ -33,6 +33,7 @@ from .idempotency.memory import InMemoryDedupeStore
 from .interface import Services
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
+from .options import CallOptions, GuardOptions, GuardParts, Plugins, SessionOptions, check_names
 from .permission import PermissionWrapper
 from .policy import Checking
 from .privacy import Privacy
@@ -41,7 +42,7 @@ from .reports import Reporting
 from .request import NO_SESSION, Call, check_call, is_name, read_envelope
 from .result import ToolResult, refused_envelope, rejected_call
 from .session import CURRENT, GuardSession
-from .settings import GuardSettings
+from .settings import GuardSettings, SettingsOptions
 from .state_cache import StateView
 from .tool_threads import Function, Runner
 from .tools import Tool, ToolRegistry
@@ -69,38 +70,28 @@ class ToolGuard(Checking, Reporting):
         guard_id: id of this guard in the fleet.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        settings: GuardSettings,
-        *,
-        store: DedupeStore | None = None,
-        permission: PermissionWrapper | Any = None,
-        clock: Clock | None = None,
-        metrics: Metrics | None = None,
-        draw: Callable[[float, float], float] = random.uniform,
-    ) -> None:
+    def __init__(self, backend: Backend, settings: GuardSettings, **parts: Unpack[GuardParts]) -> None:
         """Build a guard from its parts; usually made by `in_memory`, `embedded` or `connect`.
 
         Args:
             backend: transport of events, states and decisions.
             settings: settings of all calls.
-            store: store of idempotency keys; by default in this process.
-            permission: the platform's permission plugin, plain or wrapped.
-            clock: clock; replaced in tests.
-            metrics: counters that the backend increments, too.
-            draw: draws the delays before retries; replaced in tests.
+            parts: see `GuardParts`.
+
+        Raises:
+            TypeError: there is no such part.
         """
+        check_names("ToolGuard", parts, GuardParts.__optional_keys__)
         self.settings = settings
         self.backend = backend
-        self.clock = clock or SystemClock()
+        self.clock = parts.get("clock") or SystemClock()
         self.tools = ToolRegistry()
         self.hooks = Hooks()
-        self.metrics = metrics or Metrics()
+        self.metrics = parts.get("metrics") or Metrics()
         self.privacy = Privacy(settings.digest_key, send_args=settings.send_args, send_errors=settings.send_errors)
         self.guard_id = f"guard-{new_id(self.clock.now_ms())}"
         self.sessions: WeakValueDictionary[str, GuardSession] = WeakValueDictionary()
-        self.store: DedupeStore = store or InMemoryDedupeStore(clock=self.clock)
+        self.store: DedupeStore = parts.get("store") or InMemoryDedupeStore(clock=self.clock)
         if not self.store.in_process:
             self.store = FallbackDedupeStore(self.store, self.clock)
         self.publisher = Publisher(backend, settings, self.clock, self.privacy)
@@ -124,8 +115,8 @@ class ToolGuard(Checking, Reporting):
             metrics=self.metrics,
             tracing=Tracing(enabled=settings.tracing),
         )
-        self._flow = CallFlow(services, self._coalescer, Executor(services, draw))
-        self.permission = permission
+        self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw", random.uniform)))
+        self.permission = parts.get("permission")
         _GUARDS.add(self)
 
     def after_fork(self) -> None:
@@ -147,41 +138,42 @@ class ToolGuard(Checking, Reporting):
         *,
         rules: Rules | None = None,
         clock: Clock | None = None,
-        store: DedupeStore | None = None,
-        permission: Any = None,
         draw: Callable[[float, float], float] = random.uniform,
-        **settings: Any,
+        **options: Unpack[GuardOptions],
     ) -> Self:
         """Create a guard whose folds run in this process; for tests and agents without a server.
 
-        `settings` are fields of `GuardSettings`; missing ones come from the environment.
+        Args:
+            rules: rules of the folds.
+            clock: clock; replaced in tests.
+            draw: draws the delays before retries; replaced in tests.
+            options: see `GuardOptions`.
 
         Raises:
-            ConfigError: a setting is invalid.
+            ConfigError: a setting is unknown or invalid.
         """
         from .backends.memory import MemoryBackend  # only this backend needs the folds
 
         if rules is not None:
-            settings = {"families": rules.tools.families, **settings}
-        chosen = GuardSettings.from_env(**settings)
+            options.setdefault("families", rules.tools.families)
+        chosen, plugins = _settings_and_plugins(options)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)
-        return cls(backend, chosen, store=store, permission=permission, clock=clock, metrics=metrics, draw=draw)
+        return cls(backend, chosen, clock=clock, metrics=metrics, draw=draw, **plugins)
 
     @classmethod
     async def embedded(
-        cls,
-        path: str,
-        *,
-        store: DedupeStore | None = None,
-        permission: Any = None,
-        wait_s: float = 10.0,
-        token: str | None = None,
-        **settings: Any,
+        cls, path: str, *, wait_s: float = 10.0, token: str | None = None, **options: Unpack[GuardOptions]
     ) -> Self:
         """Create a guard over this machine's durable engine, whose store is the file at `path`.
 
         Connects to the `trustfold up` that runs over the file, or starts one that ends with the guard (extra `web`).
+
+        Args:
+            path: the file.
+            wait_s: seconds to wait for the engine and its view.
+            token: token of the `up`; by default `TRUSTFOLD_TOKEN`.
+            options: see `GuardOptions`.
 
         Raises:
             ConfigError: a setting is invalid, or no engine could be started; the message says why.
@@ -189,13 +181,13 @@ class ToolGuard(Checking, Reporting):
         from .backends.engine import engine_over  # as in `connect`
         from .backends.http import HttpBackend
 
-        chosen = GuardSettings.from_env(**settings)
+        chosen, plugins = _settings_and_plugins(options)
         metrics = Metrics()
         if not chosen.enabled:
-            return cls(disabled_backend(metrics), chosen, store=store, permission=permission, metrics=metrics)
+            return cls(disabled_backend(metrics), chosen, metrics=metrics, **plugins)
         engine = await asyncio.to_thread(engine_over, path, token, wait_s)
         backend = HttpBackend(engine.url, metrics, chosen.buffer_events, token=token, engine=engine)
-        guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
+        guard = cls(backend, chosen, metrics=metrics, **plugins)
         await guard._start(wait_s)
         return guard
 
@@ -204,40 +196,36 @@ class ToolGuard(Checking, Reporting):
         cls,
         address: str,
         *,
-        store: DedupeStore | None = None,
-        permission: Any = None,
         wait_s: float = 10.0,
         strict: bool = False,
         topic_prefix: str | None = None,
         token: str | None = None,
         client_arguments: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **options: Unpack[GuardOptions],
     ) -> Self:
         """Create a guard connected to Kafka (`kafka://host:port,…`) or a running `trustfold up` (`http://host:port`).
 
         Args:
             address: address of the brokers or the engine.
-            store: store of idempotency keys; a fleet needs a shared one.
-            permission: the platform's permission plugin.
             wait_s: seconds to wait for the view; after that the guard works without it and keeps connecting.
             strict: raise if there is no view after `wait_s`.
             topic_prefix: prefix of the topics; by default `trustfold.`, or `TRUSTFOLD_TOPIC_PREFIX`.
             token: token of the `up`; by default `TRUSTFOLD_TOKEN`.
             client_arguments: further arguments of aiokafka's clients, for TLS and SASL.
-            settings: fields of `GuardSettings`; missing ones come from the environment.
+            options: see `GuardOptions`.
 
         Raises:
             ConfigError: the address or a setting is invalid; with `strict` also if nothing answers.
         """
-        chosen = GuardSettings.from_env(**settings)
+        chosen, plugins = _settings_and_plugins(options)
         metrics = Metrics()
         if not chosen.enabled:
             # The kill switch must work without Kafka.
-            return cls(disabled_backend(metrics), chosen, store=store, permission=permission, metrics=metrics)
+            return cls(disabled_backend(metrics), chosen, metrics=metrics, **plugins)
         backend = backend_at(
             address, metrics, chosen, topic_prefix=topic_prefix, token=token, client_arguments=client_arguments
         )
-        guard = cls(backend, chosen, store=store, permission=permission, metrics=metrics)
+        guard = cls(backend, chosen, metrics=metrics, **plugins)
         await guard._start(wait_s)
         if strict and not backend.connected:
             await guard.close()
@@ -330,7 +318,7 @@ class ToolGuard(Checking, Reporting):
         *,
         session_id: str | None = None,
         runner: Runner | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """Make one guarded call.
 
@@ -341,11 +329,7 @@ class ToolGuard(Checking, Reporting):
             args: the arguments.
             session_id: id of the conversation; by default that of the surrounding session.
             runner: runs a plain function instead of a thread.
-            options: options of this call: `call_id`, `request_id`, `idempotency_key`, `dedupe_mode`, `workspace_id`,
-                `namespace`, `actor_id`, `user_id`, `tenant_id`, `agent_id`, `correlation_id`, `model`, `model_tier`,
-                `recursion_depth`, `scenario`, `timeout_ms`, `deadline_ms` (milliseconds from now), `max_attempts`,
-                `max_elapsed_ms`, `cost_usd` (expected, for the session's limits), `hints`, `trace`, `scope`, `approved`
-                (a person's answer to the approval request; by default the permission plugin asks).
+            options: options of this call; see `CallOptions`.
 
         An invalid call returns a failed result (`unknown_tool`, `invalid_input`).
 
@@ -462,8 +446,8 @@ class ToolGuard(Checking, Reporting):
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    def session(self, session_id: str | None = None, **options: Any) -> GuardSession:
-        """Create a session: `async with guard.session(…) as session:`. `options` are those of `GuardSession`."""
+    def session(self, session_id: str | None = None, **options: Unpack[SessionOptions]) -> GuardSession:
+        """Create a session: `async with guard.session(…) as session:`; its id is made up if none is given."""
         return GuardSession(self, session_id or new_id(self.clock.now_ms()), **options)
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -490,6 +474,17 @@ class ToolGuard(Checking, Reporting):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _settings_and_plugins(options: GuardOptions) -> tuple[GuardSettings, Plugins]:
+    """Split the options of a guard into its settings and its plugins.
+
+    Raises:
+        ConfigError: a setting is unknown or invalid.
+    """
+    plugins = Plugins(store=options.pop("store", None), permission=options.pop("permission", None))
+    settings: SettingsOptions = options
+    return GuardSettings.from_env(**settings), plugins
 
 
 def _after_fork() -> None:

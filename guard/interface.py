@@ -6,15 +6,16 @@ The parts import this module instead of `guard.py`, which imports them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from .backends.base import Backend
 from .breaker import BreakerGate
 from .clock import Clock
 from .hooks import Hooks
 from .metrics import Metrics
+from .options import CallOptions, FailureDetails
 from .privacy import Privacy
 from .publisher import Publisher
 from .result import ToolResult
@@ -52,7 +53,7 @@ class GuardInterface(Protocol):
         *,
         session_id: str | None = None,
         runner: Runner | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """Make one guarded call."""
 
@@ -66,9 +67,15 @@ class GuardInterface(Protocol):
     ) -> Trust | None:
         """Return the strictest trust of a call's keys; None if it is trusted."""
 
-    @property
-    def report_failure(self) -> Callable[..., bool]:
-        """Method that reports a failure without a call of its own; arguments as in `ToolGuard.report_failure`."""
+    def report_failure(
+        self,
+        tool_name: str,
+        error: str | dict[str, Any] | BaseException,
+        *,
+        session_id: str | None = None,
+        **details: Unpack[FailureDetails],
+    ) -> bool:
+        """Report a failure without a call of its own."""
 
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None

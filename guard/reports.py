@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from .failure import of_exception, of_result
 from .json_view import json_form, json_view, text_of
 from .log import log_event
 from .metrics import EVENTS, Metrics
+from .options import FailureDetails, check_names
 from .privacy import Privacy
 from .publisher import Publisher
 from .request import NO_SESSION, check_call
@@ -47,26 +48,34 @@ class Reporting:
         error: str | dict[str, Any] | BaseException,
         *,
         session_id: str | None = None,
-        severity: Severity | str | None = None,
-        domain: str | None = None,
-        service: str | None = None,
-        context: dict[str, Any] | None = None,
-        recoverable: bool = True,
+        **details: Unpack[FailureDetails],
     ) -> bool:
         """Report a failure without a call of its own (docs/design/guard.md#hooks-and-reports).
+
+        Args:
+            tool_name: the tool that failed.
+            error: its message, an object with `error`, or its exception.
+            session_id: id of the conversation; by default that of the surrounding session.
+            details: see `FailureDetails`.
 
         Returns:
             False if nothing is published: a name is invalid (logged and counted), or the guard is disabled.
 
         Raises:
+            TypeError: there is no such detail.
             ValueError: the severity is unknown.
         """
-        fields = {"error": error_info(error, self.privacy), "severity": severity_of(severity)}
-        if (shown := context_of(context)) is not None:
-            fields["context"] = shown  # type: ignore[assignment]
-        return self._report(
-            ev.FailureReported, tool_name, session_id, domain=domain, service=service, recoverable=recoverable, **fields
-        )
+        check_names("report_failure", details, FailureDetails.__optional_keys__)
+        fields: dict[str, Any] = {
+            "error": error_info(error, self.privacy),
+            "severity": severity_of(details.get("severity")),
+            "domain": details.get("domain"),
+            "service": details.get("service"),
+            "recoverable": details.get("recoverable", True),
+        }
+        if (shown := context_of(details.get("context"))) is not None:
+            fields["context"] = shown
+        return self._report(ev.FailureReported, tool_name, session_id, **fields)
 
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..projections.session.announcing import announces
 from ..schemas import events as ev
 from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
 from ..schemas.settings import SettingsOverrides
-from ..schemas.vocabulary import Severity, TrustState
+from ..schemas.vocabulary import TrustState
 from ..security.redaction import redact_text
 from .guarantees import LIMITS, WITHIN, Check, ExecutionGuarantees, Spending, amount, published_limits
-from .nudges import Inject, NudgeInbox
+from .nudges import NudgeInbox
+from .options import CallOptions, FailureDetails, SessionOptions, check_names
 from .result import ToolResult
 from .tool_threads import Function
 
@@ -39,44 +40,33 @@ class GuardSession:
         suggestions: other suggestions for it: models, limits; newest last.
     """
 
-    def __init__(
-        self,
-        guard: GuardInterface,
-        session_id: str,
-        *,
-        model: str | None = None,
-        model_tier: str | None = None,
-        workspace_id: str | None = None,
-        user_id: str | None = None,
-        actor_id: str | None = None,
-        agent_id: str | None = None,
-        settings: SettingsOverrides | None = None,
-        guarantees: ExecutionGuarantees | None = None,
-        inject_context_hint: Inject | None = None,
-        inject_system_guidance: Inject | None = None,
-        request_pause: Inject | None = None,
-        on_suggestion: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """Prepare a session; `async with` or `begin` publishes its start."""
+    def __init__(self, guard: GuardInterface, session_id: str, **options: Unpack[SessionOptions]) -> None:
+        """Prepare a session; `async with` or `begin` publishes its start. `options`: see `SessionOptions`.
+
+        Raises:
+            TypeError: an option is unknown.
+        """
+        check_names("GuardSession", options, SessionOptions.__optional_keys__)
         own = guard.settings
         self.session_id = session_id
-        self.model = model or own.model
-        self.model_tier = model_tier or own.model_tier
-        self.workspace_id = workspace_id or own.workspace_id
-        self.user_id = user_id or own.user_id
-        self.actor_id = actor_id or own.actor_id
-        self.agent_id = agent_id or own.agent_id
+        self.model = options.get("model") or own.model
+        self.model_tier = options.get("model_tier") or own.model_tier
+        self.workspace_id = options.get("workspace_id") or own.workspace_id
+        self.user_id = options.get("user_id") or own.user_id
+        self.actor_id = options.get("actor_id") or own.actor_id
+        self.agent_id = options.get("agent_id") or own.agent_id
         self.turn_index: int | None = None
+        guarantees = options.get("guarantees")
         self.spending = Spending(guarantees, guard.clock.monotonic_ms()) if guarantees is not None else None
         self.inbox = NudgeInbox(
-            inject_context_hint=inject_context_hint,
-            inject_system_guidance=inject_system_guidance,
-            request_pause=request_pause,
+            inject_context_hint=options.get("inject_context_hint"),
+            inject_system_guidance=options.get("inject_system_guidance"),
+            request_pause=options.get("request_pause"),
         )
         self.suggestions: list[Any] = []
         self._guard = guard
-        self._settings = settings
-        self._on_suggestion = on_suggestion
+        self._settings = options.get("settings")
+        self._on_suggestion = options.get("on_suggestion")
         self._trust: dict[str, TrustState] = {}
         self._stop: Callable[[], None] | None = None
         self._token: Token[GuardSession | None] | None = None
@@ -118,7 +108,11 @@ class GuardSession:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     async def call(
-        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+        self,
+        tool_name: str,
+        function: Function | None = None,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """Make a guarded call in this session; see `ToolGuard.call`."""
         return await self._guard.call(tool_name, function, args, session_id=self.session_id, **options)
@@ -260,27 +254,10 @@ class GuardSession:
     # --- reporter -------------------------------------------------------------------------------------------------
 
     def report_failure(
-        self,
-        tool_name: str,
-        error: str | dict[str, Any] | BaseException,
-        *,
-        severity: Severity | str | None = None,
-        domain: str | None = None,
-        service: str | None = None,
-        context: dict[str, Any] | None = None,
-        recoverable: bool = True,
+        self, tool_name: str, error: str | dict[str, Any] | BaseException, **details: Unpack[FailureDetails]
     ) -> bool:
         """Report a failure without a call of its own; see `ToolGuard.report_failure`."""
-        return self._guard.report_failure(
-            tool_name,
-            error,
-            session_id=self.session_id,
-            severity=severity,
-            domain=domain,
-            service=service,
-            context=context,
-            recoverable=recoverable,
-        )
+        return self._guard.report_failure(tool_name, error, session_id=self.session_id, **details)
 
     def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> bool:
         """Report a success of a tool."""

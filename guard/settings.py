@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, get_args
+from typing import Any, Self, TypedDict, Unpack, get_args
 
 from ..errors import ConfigError
 from ..rules.calls import Family
@@ -156,7 +156,7 @@ class GuardSettings:
             raise ConfigError("workspace_id is empty; leave it out for the default workspace")
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Unpack[SettingsOptions]) -> Self:
         """Create settings from `TRUSTFOLD_*` variables; `overrides` win over the environment, except the kill switch.
 
         Raises:
@@ -184,6 +184,33 @@ class GuardSettings:
         if killed:
             values["enabled"] = False
         return cls(**values)
+
+
+class SettingsOptions(TypedDict, total=False):
+    """Fields of `GuardSettings` as keyword arguments; what is left out or None comes from the environment."""
+
+    enabled: bool | None
+    shadow: bool | None
+    enforce_breakers: bool | None
+    workspace_id: str | None
+    namespace: str | None
+    actor_id: str | None
+    user_id: str | None
+    tenant_id: str | None
+    agent_id: str | None
+    model: str | None
+    model_tier: str | None
+    retry: RetryPolicy | None
+    dedupe: DedupePolicy | None
+    families: Mapping[str, str] | None
+    passthrough: Passthrough | None
+    unattended: str | None
+    digest_key: bytes | None
+    send_args: bool | None
+    send_errors: bool | None
+    buffer_events: int | None
+    probe_wait_ms: float | None
+    tracing: bool | None
 
 
 def _boolean(text: str) -> bool:

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from .blocking import LoopThread, call_on, serve
@@ -17,6 +17,7 @@ from .guard import ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
+    from .options import CallOptions, SessionOptions
     from .policy import Decision
     from .result import ToolResult
     from .tool_threads import Function
@@ -29,13 +30,17 @@ _GUARDS: WeakSet[SyncToolGuard] = WeakSet()
 class SyncGuardSession(GuardSession):
     """Session whose calls block."""
 
-    def __init__(self, guard: SyncToolGuard, session_id: str, **options: Any) -> None:
+    def __init__(self, guard: SyncToolGuard, session_id: str, **options: Unpack[SessionOptions]) -> None:
         """As `GuardSession`."""
         super().__init__(guard.guard, session_id, **options)
         self._waiting = guard
 
     def call(  # type: ignore[override]
-        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+        self,
+        tool_name: str,
+        function: Function | None = None,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """Make a guarded call in this session; see `SyncToolGuard.call`."""
         return self._waiting.call(tool_name, function, args, session_id=self.session_id, **options)
@@ -105,12 +110,18 @@ class SyncToolGuard:
         return self.guard.check(tool_name, args, **options)
 
     def call(
-        self, tool_name: str, function: Function | None = None, args: Mapping[str, Any] | None = None, **options: Any
+        self,
+        tool_name: str,
+        function: Function | None = None,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        **options: Unpack[CallOptions],
     ) -> ToolResult:
         """As `ToolGuard.call`."""
         return serve(
             self._loop_thread().loop,
-            lambda runner: self.guard.call(tool_name, function, args, runner=runner, **options),
+            lambda runner: self.guard.call(tool_name, function, args, session_id=session_id, runner=runner, **options),
         )
 
     def execute(self, envelope: Any, function: Function | None = None) -> ToolResult:
@@ -133,7 +144,7 @@ class SyncToolGuard:
         return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
 
     @contextmanager
-    def session(self, session_id: str | None = None, **options: Any) -> Iterator[SyncGuardSession]:
+    def session(self, session_id: str | None = None, **options: Unpack[SessionOptions]) -> Iterator[SyncGuardSession]:
         """Open a session in this thread: `with guard.session(…) as session:`.
 
         `guard.call` uses the session by itself; `session.call` blocks as it does.

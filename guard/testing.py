@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 import orjson
 
@@ -19,6 +19,7 @@ from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
 from ..schemas.public_state import STATE_KINDS, Lease
 from .guard import ToolGuard
+from .options import GuardOptions
 
 START_MS = int(datetime(2026, 1, 5, 10, tzinfo=UTC).timestamp() * 1000)
 
@@ -82,7 +83,11 @@ def _set_done(alarm: asyncio.Future[None]) -> None:
 
 
 def guard_for_tests(
-    *, clock: MovableClock | None = None, rules: Rules | None = None, jitter: float = 1.0, **options: Any
+    *,
+    clock: MovableClock | None = None,
+    rules: Rules | None = None,
+    jitter: float = 1.0,
+    **options: Unpack[GuardOptions],
 ) -> ToolGuard:
     """Create an in-memory guard with a movable clock; every delay is `jitter` times its bound."""
     clock = clock or MovableClock()

@@ -1,0 +1,71 @@
+"""Keyword options that public calls share: they are those that the code takes, and others are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from guard_kit import works
+from trustfold.guard import GuardSettings, SyncToolGuard, ToolGuard
+from trustfold.guard.options import CallOptions
+from trustfold.guard.settings import SettingsOptions
+from trustfold.guard.testing import published
+from trustfold.schemas.tool_envelopes import CallHints, CallTrace
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda guard, **options: ToolGuard(guard.backend, guard.settings, **options),
+        lambda guard, **options: guard.session("s1", **options),
+        lambda guard, **options: guard.report_failure("db", "gone", **options),
+        lambda guard, **options: guard.session("s1").report_failure("db", "gone", **options),
+    ],
+    ids=["guard", "session", "report", "report in a session"],
+)
+def test_an_unknown_keyword_is_refused_by_its_name(guard: ToolGuard, call: Callable[..., Any]) -> None:
+    """As Python refuses one that no parameter takes; nothing is published."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sevrity'"):
+        call(guard, sevrity="server_error")
+    assert guard.memory.published == []
+
+
+def test_a_blocking_session_refuses_unknown_keywords_too() -> None:
+    """Its options are forwarded."""
+    with (
+        SyncToolGuard.in_memory() as guard,
+        pytest.raises(TypeError, match="unexpected keyword argument 'modle'"),
+        guard.session("s1", modle="m1"),
+    ):
+        pass
+
+
+def test_the_settings_as_keywords_are_those_of_the_class() -> None:
+    """Of the same types; None, which keeps the default, is allowed for each."""
+    as_keywords = {name: kind.__forward_arg__ for name, kind in SettingsOptions.__annotations__.items()}
+    assert as_keywords == {one.name: f"{str(one.type).removesuffix(' | None')} | None" for one in fields(GuardSettings)}
+
+
+async def test_a_call_takes_each_of_its_options(guard: ToolGuard) -> None:
+    """Every option of the type is known where calls are built."""
+    given = CallOptions(
+        call_id="c1", request_id="r1", idempotency_key="k1", dedupe_mode="enforced", scope="global", workspace_id="w2",
+        namespace="n", actor_id="a", user_id="u", tenant_id="t", agent_id="g", correlation_id="o", model="m",
+        model_tier="small", recursion_depth=1, scenario="look", timeout_ms=1000, deadline_ms=1000, max_attempts=2,
+        max_elapsed_ms=1000, cost_usd=0.1, hints=CallHints(), trace=CallTrace(), approved=True,
+    )  # fmt: skip
+    assert set(given) == CallOptions.__optional_keys__
+    result = await guard.call("look", works, session_id="s1", **given)
+    assert (result.status, result.error) == ("success", None)
+
+
+def test_a_report_without_details_is_recoverable(guard: ToolGuard) -> None:
+    """Service and severity are found elsewhere, the domain is unknown."""
+    guard.register("db", service="store")
+    assert guard.report_failure("db", "gone", session_id="s1")
+    (event,) = published(guard, "failure.reported")
+    assert (event["recoverable"], event["service"], event.get("severity"), event.get("domain")) == (
+        True, "store", None, None,
+    )  # fmt: skip
