@@ -19,7 +19,7 @@ from ..projections.processor import CLOCK_TOLERANCE_MS
 from ..projections.session.calls import args_of
 from ..projections.session.records import OpenCall
 from ..schemas.codec import decode_event, encode, rfc3339
-from ..schemas.decision_text import counted
+from ..schemas.decision_text import Line, Tone, counted
 from ..schemas.events import ToolCallStarted, epoch_ms
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 
@@ -173,6 +173,20 @@ class Checker:
 def check_of(output: Output) -> Check:
     """Check parsed from an output."""
     return msgspec.json.decode(output.value or b"{}", type=Check)
+
+
+def line_of_check(check: Check) -> Line:
+    """Render a check."""
+    mark, word, tone = _LOOK[check.decision]
+    return Line(mark, f"{check.tool_name} {word}", check.reason, tone)
+
+
+_LOOK = {
+    Verdict.ALLOW: ("·", "allowed", Tone.QUIET),
+    Verdict.ASK: ("?", "would ask", Tone.WARN),
+    Verdict.DENY: ("✕", "would be refused", Tone.BAD),
+    Verdict.CIRCUIT_OPEN: ("✕", "would fail fast", Tone.BAD),
+}
 
 
 def summary(verdicts: Counter[Verdict]) -> str:

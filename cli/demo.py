@@ -288,7 +288,7 @@ def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
         case BreakerChanged():
             style, todo = _CIRCUIT[decision.to]
             todo = todo.format(seconds=_seconds(decision))
-            why = circuit_reason(msgspec.to_builtins(decision))
+            why = circuit_reason(decision)
             if decision.to is BreakerState.HALF_OPEN:
                 why = f"it expired at {_clock(decision.time)}"
             title = f"circuit {plain(decision.to)}"

@@ -33,7 +33,6 @@ from ..schemas.commands import (
     TrustRecover,
     TrustReset,
 )
-from ..schemas.decision_text import line_of
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.public_state import BreakerUpdated, TrustUpdated
 from ..schemas.vocabulary import TrustState
@@ -71,14 +70,13 @@ class Order(NamedTuple):
         """Send commands and print the resulting decisions, or `otherwise` if there are none."""
         decisions = self.target.order(commands)
         if self.as_json:
-            write_json({"sent": len(commands), "decisions": decisions})
+            write_json({"sent": len(commands), "decisions": decisions and [one.record for one in decisions]})
             return
         if decisions is None:
             note(f"sent to {self.target.name}; the workers apply it as they read it, `trustfold status` shows it")
             return
         for decision in decisions:
-            line = line_of(decision)
-            echo(f"{line.mark} {line.what}: {line.why}")
+            echo(f"{decision.line.mark} {decision.line.what}: {decision.line.why}")
         if not decisions:
             note(otherwise)
 

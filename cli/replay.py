@@ -23,9 +23,9 @@ from ..projections.emitter import Output
 from ..projections.local_topology import LogRecord
 from ..projections.rule_source import RuleSource
 from ..projections.topology import DECISION_TOPICS
-from ..schemas.decision_text import counted, line_of
+from ..schemas.decision_text import counted, line_of_record
 from ..streams.embedded.replay import STDIN, Replay, open_lines
-from .checks import CHECKS, Checker, Verdict, check_of, summary
+from .checks import CHECKS, Checker, Verdict, check_of, line_of_check, summary
 from .options import json_option, rules_options
 from .render import console, data, note, note_any, output_file
 from .terminal import STYLES, Progress
@@ -289,7 +289,7 @@ class RowPrinter:
         if day != self._day:
             self._day = day
             self._console.print(Text(day, "bold"))
-        line = line_of(decision)
+        line = line_of_check(check_of(output)) if output.topic == CHECKS else line_of_record(decision)
         what = Text(line.what, STYLES[line.tone])
         if line.why:
             what.append(f": {line.why}", "default not bold")

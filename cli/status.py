@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
@@ -19,7 +20,6 @@ from ..schemas.decision_text import (
     circuit_word,
     counted,
     failures_words,
-    line_of,
     measured_failures,
     place_of,
     plain,
@@ -28,7 +28,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import Record, Target
+from .clients.base import DecisionRecord, Record, Target
 from .clients.http import HttpTarget
 from .clients.selection import keys_for_completion
 from .options import json_option, with_target
@@ -59,19 +59,19 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
     records, mode, fault = target.overview()
     near = get_close_matches(key or "", {str(one.record.get("key")) for one in records}, n=1)
     records = [one for one in records if key is None or _belongs(str(one.record.get("key")), key)]
-    history = None
+    history: list[DecisionRecord] | None = None
     if include_history:
         history = [one for one in target.history(1000) if key is None or _belongs(_subject(one), key)][-HISTORY:]
     now = datetime.now(UTC)
     withheld = _withheld(target)
     if as_json:
-        document = {
+        document: dict[str, Any] = {
             "source": target.name,
             "time": now.isoformat(timespec="milliseconds"),
             "states": [one.record for one in records],
             "recovery_mode": mode,
             "rules_fault": fault,
-            "history": history,
+            "history": history and [one.record for one in history],
             "unsaid": withheld or None,
         }
         write_json({name: value for name, value in document.items() if value is not None})
@@ -103,9 +103,9 @@ def _withheld(target: Target) -> list[Record]:
         return []  # the table does not need it
 
 
-def _subject(decision: Record) -> str:
+def _subject(decision: DecisionRecord) -> str:
     """Key or circuit that a decision is about."""
-    return str(decision.get("key") or decision.get("breaker_key"))
+    return str(decision.record.get("key") or decision.record.get("breaker_key"))
 
 
 def _belongs(name: str, key: str) -> bool:
@@ -148,7 +148,9 @@ def overview_table(
     return Group(*parts)
 
 
-def details(key: str | None, states: Sequence[PublicState], history: Sequence[Record], now: datetime) -> RenderableType:
+def details(
+    key: str | None, states: Sequence[PublicState], history: Sequence[DecisionRecord], now: datetime
+) -> RenderableType:
     """State of one key, and the decisions about it."""
     parts: list[RenderableType] = []
     if key is not None and not states:
@@ -172,10 +174,10 @@ def details(key: str | None, states: Sequence[PublicState], history: Sequence[Re
         table.add_column(overflow="fold")
         table.add_column(overflow="fold")
         for decision in history:
-            line = line_of(decision)
+            line = decision.line
             style = STYLES[line.tone]
             table.add_row(
-                _clock(decision["time"]), Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET)
+                _clock(decision.record["time"]), Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET)
             )
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
 from ..errors import ConfigError
-from ..schemas.decision_text import counted, line_of, plain
+from ..schemas.decision_text import counted, line_of_record, plain
+from ..schemas.session_timeline import SessionTimeline, TimelineItem
 from .clients.base import Record
 from .clients.selection import target_of
 from .options import json_option, target_options
@@ -54,13 +55,16 @@ def story(
         raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
     items = [one for one in found["items"] if one["failing"] or not errors]
     shown = items[-limit:] if limit else items
+    left_out = len(items) - len(shown)
+    document = found | {"items": shown, "items_left_out": left_out}
     if as_json:
-        write_json(found | {"items": shown, "items_left_out": len(items) - len(shown)})
+        write_json(document)
         return
+    timeline = msgspec.convert(document, SessionTimeline)
     out = console()
-    for line in (*_head(found), Text(), *map(_row, shown)):
+    for line in (*_head(timeline), Text(), *map(_row, timeline.items)):
         out.print(line)
-    if left_out := len(items) - len(shown):
+    if left_out:
         out.print(Text(f"{counted(left_out, 'earlier entry', 'earlier entries')} left out; --limit 0 shows all", QUIET))
 
 
@@ -74,52 +78,49 @@ def _recorded(root: Path, session: str) -> Record | None:
     return timeline_document(found) if found.items else None
 
 
-def _head(found: Record) -> Iterable[RenderableType]:
-    verdicts = ", ".join(f"{count:,} {word}" for word, count in found["verdicts"].items())
-    yield Text.assemble((f"Session {found['session_id']}", "bold"), "  ", ", ".join(found["models"]))
-    yield Text(
-        f"{found['began'][:19]} to {found['ended'][:19]} UTC, {counted(found['calls'], 'call')}: {verdicts}", QUIET
-    )
-    for loop in found["loops"][:5]:
-        spent = "" if loop["tool_ms"] is None else f", {loop['tool_ms'] / 1000:.1f} s in the tool"
-        money = "" if loop["cost_usd"] is None else f", {loop['cost_usd']:.4g} US$"
+def _head(found: SessionTimeline) -> Iterable[RenderableType]:
+    verdicts = ", ".join(f"{count:,} {word}" for word, count in found.verdicts.items())
+    yield Text.assemble((f"Session {found.session_id}", "bold"), "  ", ", ".join(found.models))
+    yield Text(f"{found.began[:19]} to {found.ended[:19]} UTC, {counted(found.calls, 'call')}: {verdicts}", QUIET)
+    for loop in found.loops[:5]:
+        spent = "" if loop.tool_ms is None else f", {loop.tool_ms / 1000:.1f} s in the tool"
+        money = "" if loop.cost_usd is None else f", {loop.cost_usd:.4g} US$"
         yield Text.assemble(
             ("loop  ", BAD),
-            f"{loop['tool_name']} {loop['arguments']} ×{loop['times']}, same result: "
-            f"{counted(loop['wasted_calls'], 'call')} wasted ({loop['share_of_calls']:.0%} of all){spent}{money}",
+            f"{loop.tool_name} {loop.arguments} ×{loop.times}, same result: "
+            f"{counted(loop.wasted_calls, 'call')} wasted ({loop.share_of_calls:.0%} of all){spent}{money}",
         )
-    for one in found["patterns"][-10:]:
-        grown = " → ".join(str(step["repetitions"]) for step in one["steps"])
-        of = f" of {', '.join(map(str, one['thresholds']))}" if one["thresholds"] else ""
-        nudges = ", ".join(f"{nudge['kind']} nudge {nudge['effect']}" for nudge in one["nudges"]) or "no nudge"
-        ended = "over" if one["cleared"] else "not over"
-        yield Text.assemble(("pattern  ", WARN), f"{plain(one['pattern'])} {grown}{of}: {nudges}; {ended}")
+    for one in found.patterns[-10:]:
+        grown = " → ".join(str(step.repetitions) for step in one.steps)
+        of = f" of {', '.join(map(str, one.thresholds))}" if one.thresholds else ""
+        nudges = ", ".join(f"{nudge.kind} nudge {nudge.effect}" for nudge in one.nudges) or "no nudge"
+        ended = "over" if one.cleared else "not over"
+        yield Text.assemble(("pattern  ", WARN), f"{plain(one.pattern)} {grown}{of}: {nudges}; {ended}")
 
 
-def _row(item: Record) -> RenderableType:
-    return timed(item["time"][11:19], _line(item))
+def _row(item: TimelineItem) -> RenderableType:
+    return timed(item.time[11:19], _line(item))
 
 
-def _line(item: dict[str, Any]) -> Text:
-    if "who" in item:
-        text = f"“{item['text']}”" if item["text"] else "…"
-        return Text.assemble((f"{item['who']}  ", QUIET), (text, "italic"))
-    if "tool_name" in item and "verdict" in item:
-        times = f"×{item['repeats']}, same arguments, same result  " if "repeats" in item else ""
-        again = item["same_result"] or 0
+def _line(item: TimelineItem) -> Text:
+    if item.who is not None:
+        text = f"“{item.text}”" if item.text else "…"
+        return Text.assemble((f"{item.who}  ", QUIET), (text, "italic"))
+    if item.tool_name is not None and item.verdict is not None:
+        times = "" if item.repeats is None else f"×{item.repeats}, same arguments, same result  "
+        again = item.same_result or 0
         more = f"  (this result {again} times so far)" if again > 2 and not times else ""
-        style = BAD if item["failing"] else GOOD
-        why = f": {item['signature']}" if item["signature"] else ""
-        took = "" if item["duration_ms"] is None else f"  {item['duration_ms'] / 1000:.1f} s"
+        style = BAD if item.failing else GOOD
+        why = f": {item.signature}" if item.signature else ""
+        took = "" if item.duration_ms is None else f"  {item.duration_ms / 1000:.1f} s"
         return Text.assemble(
-            (item["tool_name"], "bold"), "  ", (times, "bold"), item["arguments"], ("  →  ", QUIET),
-            (f"{item['verdict']}{why}", style), (f"{took}{more}", QUIET),
+            (item.tool_name, "bold"), "  ", (times, "bold"), item.arguments, ("  →  ", QUIET),
+            (f"{item.verdict}{why}", style), (f"{took}{more}", QUIET),
         )  # fmt: skip
-    if "decision" in item:
-        line = line_of(item["decision"])
-        led = f"  [{item['effect']}]" if item.get("effect") else ""
+    if item.decision is not None:
+        line = line_of_record(item.decision)
+        led = f"  [{item.effect}]" if item.effect else ""
         return Text.assemble((f"{line.mark} {line.what}", STYLES[line.tone]), f"  {line.why}{led}")
-    event = item["event"]
-    return Text(
-        f"{plain(event['type'].replace('.', ' '))} {event.get('reason') or event.get('tool_name') or ''}", QUIET
-    )
+    event = item.event or {}
+    what = plain(str(event.get("type") or item.kind).replace(".", " "))
+    return Text(f"{what} {event.get('reason') or event.get('tool_name') or ''}", QUIET)

@@ -7,11 +7,37 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from .public_state import BreakerUpdated, StateUpdated, TrustUpdated
-from .vocabulary import BreakerMode, BreakerState, TrustState
-
-Decision = Mapping[str, Any]
-"""Decision in its wire form."""
+from .decisions import (
+    BreakerChanged,
+    BreakerProbeDenied,
+    BreakerProbeGranted,
+    ConfidenceLow,
+    DeadLetter,
+    Decision,
+    GuaranteeFields,
+    GuaranteeViolated,
+    GuaranteeWarned,
+    ModelSwitchSuggested,
+    NudgeIssued,
+    NudgeJudged,
+    PatternCleared,
+    PatternDetected,
+    ProbeAnswer,
+    TrustChanged,
+    TrustFields,
+    TrustRecoveryPending,
+    readable_decision,
+)
+from .public_state import (
+    BreakerUpdated,
+    DecisionBase,
+    ModelUpdated,
+    PublicState,
+    QualityUpdated,
+    StateUpdated,
+    TrustUpdated,
+)
+from .vocabulary import BreakerMode, BreakerState, NudgeType, TrustState
 
 
 class Tone(StrEnum):
@@ -39,23 +65,39 @@ class Line(NamedTuple):
     tone: Tone
 
 
-_TRUST_TONE = {
-    "trusted": Tone.GOOD,
-    "recovering": Tone.WARN,
-    "escalated": Tone.WARN,
-    "blocked": Tone.BAD,
-    "removed": Tone.BAD,
+_TRUST_LOOK = {
+    TrustState.TRUSTED: ("✓", Tone.GOOD),
+    TrustState.RECOVERING: ("↻", Tone.WARN),
+    TrustState.ESCALATED: ("!", Tone.WARN),
+    TrustState.BLOCKED: ("✕", Tone.BAD),
+    TrustState.REMOVED: ("✕", Tone.BAD),
 }
-_CIRCUIT_TONE = {"closed": Tone.GOOD, "half_open": Tone.WARN, "open": Tone.BAD, "forced_open": Tone.BAD}
-_NUDGE_TONE = {"gentle": Tone.QUIET, "direct": Tone.WARN, "interrupt": Tone.BAD}
+_CIRCUIT_LOOK = {
+    BreakerState.CLOSED: ("✓", Tone.GOOD),
+    BreakerState.HALF_OPEN: ("↻", Tone.WARN),
+    BreakerState.OPEN: ("!", Tone.BAD),
+    BreakerState.FORCED_OPEN: ("!", Tone.BAD),
+}
+_NUDGE_TONE = {NudgeType.GENTLE: Tone.QUIET, NudgeType.DIRECT: Tone.WARN, NudgeType.INTERRUPT: Tone.BAD}
 
 
-def line_of(decision: Decision) -> Line:
-    """Render a decision; for an unknown type the text is its type."""
-    made = _LINES.get(str(decision.get("type")))
-    if made is None:
-        return Line("·", str(decision.get("type")), "", Tone.QUIET)
-    return made(decision)
+def line_of(decision: Decision | DecisionBase) -> Line:
+    """Render a decision."""
+    make = _LINES.get(type(decision))
+    return Line("·", str(decision.__struct_config__.tag), "", Tone.QUIET) if make is None else make(decision)
+
+
+def line_of_record(record: Mapping[str, Any]) -> Line:
+    """Render a decision in its wire form, also one that a later version wrote in a form unknown here."""
+    decision = readable_decision(record)
+    return line_of_unreadable(record) if decision is None else line_of(decision)
+
+
+def line_of_unreadable(record: Mapping[str, Any]) -> Line:
+    """Render a record of an output topic that this version cannot read as a decision: its type, key and reason."""
+    key = record.get("key") or record.get("breaker_key")
+    what = f"{record.get('type')} of {key}" if key else str(record.get("type"))
+    return Line("·", what, str(record.get("reason") or record.get("message") or ""), Tone.QUIET)
 
 
 def plain(word: str) -> str:
@@ -73,30 +115,30 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _trust(decision: Decision) -> Line:
-    to = decision["to"]
-    if decision["type"] == "trust.recovery_pending":
-        return Line("?", f"{decision['key']} waits for your approval", decision["reason"], Tone.WARN)
-    word = "trusted again" if to == "trusted" else to
-    mark = {"trusted": "✓", "blocked": "✕", "removed": "✕", "recovering": "↻"}.get(to, "!")
-    where = f" for {decision['user_id']} everywhere" if decision["scope"] == "user" else ""
-    return Line(mark, f"{decision['key']} {word}{where}", decision["reason"], _TRUST_TONE.get(to, Tone.WARN))
+def _trust(decision: TrustFields) -> Line:
+    mark, tone = _TRUST_LOOK[decision.to]
+    word = "trusted again" if decision.to is TrustState.TRUSTED else decision.to
+    where = f" for {decision.user_id} everywhere" if decision.scope == "user" else ""
+    return Line(mark, f"{decision.key} {word}{where}", decision.reason, tone)
 
 
-def _circuit(decision: Decision) -> Line:
-    to = decision["to"]
-    mark = {"closed": "✓", "half_open": "↻"}.get(to, "!")
-    return Line(mark, f"{decision['breaker_key']} circuit {plain(to)}", circuit_reason(decision), _CIRCUIT_TONE[to])
+def _recovery_pending(decision: TrustRecoveryPending) -> Line:
+    return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
 
 
-def circuit_reason(decision: Decision) -> str:
+def _circuit(decision: BreakerChanged) -> Line:
+    mark, tone = _CIRCUIT_LOOK[decision.to]
+    return Line(mark, f"{decision.breaker_key} circuit {plain(decision.to)}", circuit_reason(decision), tone)
+
+
+def circuit_reason(decision: BreakerChanged) -> str:
     """Return the reason of a circuit's transition in words."""
     return _transition_reason(
-        decision["trigger"],
-        decision.get("consecutive_failures"),
-        decision.get("failure_rate"),
-        decision.get("measured"),
-        ordered=bool(decision.get("caused_by")),
+        decision.trigger,
+        decision.consecutive_failures,
+        decision.failure_rate,
+        decision.measured,
+        ordered=bool(decision.caused_by),
     )
 
 
@@ -118,87 +160,79 @@ def _transition_reason(
     return words.get(trigger, plain(trigger))
 
 
-def _probe(decision: Decision) -> Line:
-    granted = decision["type"] == "breaker.probe_granted"
-    word = "probe granted" if granted else "probe denied"
-    return Line("·", f"{decision['breaker_key']} {word}", f"to {decision['holder']}", Tone.QUIET)
+def _probe(decision: ProbeAnswer) -> Line:
+    word = "granted" if isinstance(decision, BreakerProbeGranted) else "denied"
+    return Line("·", f"{decision.breaker_key} probe {word}", f"to {decision.holder}", Tone.QUIET)
 
 
-def _detected(decision: Decision) -> Line:
-    tools = list(dict.fromkeys(decision.get("tool_sequence") or ()))
-    seen = f"{times(decision['repetitions'])}{': ' if tools else ''}{', '.join(tools)}"
-    return Line("∞", f"{plain(decision['pattern'])} ({decision['severity']})", seen, Tone.WARN)
+def _detected(decision: PatternDetected) -> Line:
+    tools = list(dict.fromkeys(decision.tool_sequence))
+    seen = f"{times(decision.repetitions)}{': ' if tools else ''}{', '.join(tools)}"
+    return Line("∞", f"{plain(decision.pattern)} ({decision.severity})", seen, Tone.WARN)
 
 
-def _cleared(decision: Decision) -> Line:
-    return Line("✓", f"{plain(decision['pattern'])} is over", f"after {times(decision['repetitions'])}", Tone.GOOD)
+def _cleared(decision: PatternCleared) -> Line:
+    return Line("✓", f"{plain(decision.pattern)} is over", f"after {times(decision.repetitions)}", Tone.GOOD)
 
 
-def _nudge(decision: Decision) -> Line:
-    kind = decision["nudge_type"]
-    return Line("→", f"{kind} nudge", decision["message"], _NUDGE_TONE.get(kind, Tone.WARN))
+def _nudge(decision: NudgeIssued) -> Line:
+    return Line("→", f"{decision.nudge_type} nudge", decision.message, _NUDGE_TONE[decision.nudge_type])
 
 
-def _judged(decision: Decision) -> Line:
-    return Line("·", "the nudge helped" if decision["effective"] else "the nudge was ignored", "", Tone.QUIET)
+def _judged(decision: NudgeJudged) -> Line:
+    return Line("·", "the nudge helped" if decision.effective else "the nudge was ignored", "", Tone.QUIET)
 
 
-def _guarantee(decision: Decision) -> Line:
-    beyond = decision["type"] == "guarantee.violated"
-    what = f"{plain(decision['guarantee'])} {'exceeded' if beyond else 'nearly spent'}"
-    return Line("!", what, f"{decision['used']:g} of {decision['limit']:g}", Tone.BAD if beyond else Tone.WARN)
+def _guarantee(decision: GuaranteeFields) -> Line:
+    beyond = isinstance(decision, GuaranteeViolated)
+    what = f"{plain(decision.guarantee)} {'exceeded' if beyond else 'nearly spent'}"
+    return Line("!", what, f"{decision.used:g} of {decision.limit:g}", Tone.BAD if beyond else Tone.WARN)
 
 
-def _message(decision: Decision) -> Line:
-    return Line("→", plain(str(decision["type"]).replace(".", " ")), decision.get("message") or "", Tone.WARN)
+def _model_switch(decision: ModelSwitchSuggested) -> Line:
+    return Line("→", "model switch suggested", decision.message or "", Tone.WARN)
 
 
-def _state(decision: Decision) -> Line:
-    kind = decision["kind"]
-    if kind == "quality":
-        why = f"{decision['score']:.2f} of {decision['registered_score']:.2f}"
-    elif kind == "model" and decision.get("turns") is not None:
-        why = f"{decision.get('stalled_turns') or 0} of {decision['turns']} turns stalled"
-    elif kind == "model":
-        why = f"{decision.get('model') or 'all models'}: {decision.get('attempts') or 0} calls"
-    else:
-        why = plain(decision["state"])
-    return Line("·", f"{kind} state of {decision['key']}", why, Tone.QUIET)
+def _confidence(decision: ConfidenceLow) -> Line:
+    return Line("→", "confidence low", decision.message or "", Tone.WARN)
 
 
-def _check(decision: Decision) -> Line:
-    mark, word, tone = _CHECKS.get(decision["decision"], ("·", "allowed", Tone.QUIET))
-    return Line(mark, f"{decision['tool_name']} {word}", decision["reason"], tone)
+def _state(state: PublicState) -> Line:
+    match state:
+        case QualityUpdated():
+            why = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
+        case ModelUpdated(turns=int(turns)):
+            why = f"{state.stalled_turns or 0} of {turns} turns stalled"
+        case ModelUpdated():
+            why = f"{state.model or 'all models'}: {state.attempts or 0} calls"
+        case _:
+            why = plain(state.state)
+    return Line("·", f"{state.kind} state of {state.key}", why, Tone.QUIET)
 
 
-_CHECKS = {
-    "ask": ("?", "would ask", Tone.WARN),
-    "deny": ("✕", "would be refused", Tone.BAD),
-    "circuit_open": ("✕", "would fail fast", Tone.BAD),
-}
+def _dead_letter(letter: DeadLetter) -> Line:
+    return Line("✕", f"dead letter ({letter.reason})", f"{letter.path}: {letter.message}", Tone.BAD)
 
 
-def _dead_letter(decision: Decision) -> Line:
-    return Line("✕", f"dead letter ({decision['reason']})", f"{decision['path']}: {decision['message']}", Tone.BAD)
-
-
-_LINES: dict[str, Callable[[Decision], Line]] = {
-    "trust.changed": _trust,
-    "trust.recovery_pending": _trust,
-    "breaker.changed": _circuit,
-    "breaker.probe_granted": _probe,
-    "breaker.probe_denied": _probe,
-    "pattern.detected": _detected,
-    "pattern.cleared": _cleared,
-    "nudge.issued": _nudge,
-    "nudge.judged": _judged,
-    "guarantee.warned": _guarantee,
-    "guarantee.violated": _guarantee,
-    "model_switch.suggested": _message,
-    "confidence.low": _message,
-    "state.updated": _state,
-    "dead_letter": _dead_letter,
-    "check": _check,
+_LINES: dict[type, Callable[[Any], Line]] = {
+    TrustChanged: _trust,
+    TrustRecoveryPending: _recovery_pending,
+    BreakerChanged: _circuit,
+    BreakerProbeGranted: _probe,
+    BreakerProbeDenied: _probe,
+    PatternDetected: _detected,
+    PatternCleared: _cleared,
+    NudgeIssued: _nudge,
+    NudgeJudged: _judged,
+    GuaranteeWarned: _guarantee,
+    GuaranteeViolated: _guarantee,
+    ModelSwitchSuggested: _model_switch,
+    ConfidenceLow: _confidence,
+    TrustUpdated: _state,
+    BreakerUpdated: _state,
+    QualityUpdated: _state,
+    ModelUpdated: _state,
+    DeadLetter: _dead_letter,
 }
 
 

@@ -7,7 +7,8 @@ milliseconds. A consumer must ignore fields it does not know.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import field
@@ -21,6 +22,7 @@ from .public_state import (
     QualityUpdated,
     StateUpdated,
     TrustUpdated,
+    readable_state,
 )
 from .vocabulary import (
     BreakerMode,
@@ -419,3 +421,17 @@ Decision = (
     | DeadLetterRepublished
 )
 """Union of all decisions on the output topics."""
+
+
+def readable_decision(record: Mapping[str, Any]) -> Decision | None:
+    """Convert a record of an output topic that a later version may have written from plain JSON.
+
+    Unknown fields are ignored; None if the type or a value is unknown here.
+    """
+    if record.get("type") == "state.updated":
+        return readable_state(record)
+    try:
+        decision: Decision = msgspec.convert(record, Decision)
+    except msgspec.ValidationError:
+        return None
+    return decision

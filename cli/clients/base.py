@@ -12,6 +12,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from ...rules.levels import Levels
 from ...rules.rules import Rules
 from ...schemas.commands import Command
+from ...schemas.decision_text import Line, line_of, line_of_unreadable
+from ...schemas.decisions import Decision, readable_decision
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.public_state import PublicState, readable_state
 from ...schemas.settings import SettingsChanged
@@ -31,6 +33,23 @@ class StateRecord(NamedTuple, Generic[S_co]):
 
     record: Record
     state: S_co
+
+
+class DecisionRecord(NamedTuple):
+    """Record of an output topic.
+
+    Attributes:
+        record: as received, with fields of later versions; printed by `--json`.
+        decision: decoded; None if a later version wrote it in a form unknown here.
+    """
+
+    record: Record
+    decision: Decision | None
+
+    @property
+    def line(self) -> Line:
+        """The decision as text."""
+        return line_of_unreadable(self.record) if self.decision is None else line_of(self.decision)
 
 
 class Overview(NamedTuple):
@@ -151,7 +170,7 @@ class Target(Protocol):
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
 
-    def history(self, limit: int) -> list[Record]:
+    def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
 
     def session(self, session_id: str) -> Record | None:
@@ -161,7 +180,7 @@ class Target(Protocol):
             TrustfoldError: this target cannot read sessions.
         """
 
-    def order(self, commands: Sequence[Command]) -> list[Record] | None:
+    def order(self, commands: Sequence[Command]) -> list[DecisionRecord] | None:
         """Send commands; returns the decisions they caused, or None if they take effect later."""
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
@@ -198,6 +217,11 @@ class Target(Protocol):
 def state_records(records: Iterable[Record]) -> list[StateRecord[PublicState | None]]:
     """Decode records of the `state` topic."""
     return [StateRecord(record, readable_state(record)) for record in records]
+
+
+def decision_records(records: Iterable[Record]) -> list[DecisionRecord]:
+    """Decode records of output topics."""
+    return [DecisionRecord(record, readable_decision(record)) for record in records]
 
 
 def with_states(every: Sequence[Letter], unpublished: Sequence[Letter]) -> list[Letter]:

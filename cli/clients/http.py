@@ -18,6 +18,7 @@ from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from .base import (
+    DecisionRecord,
     KnownSettings,
     Letter,
     Overview,
@@ -25,6 +26,7 @@ from .base import (
     Reloaded,
     Republished,
     SettingsOwner,
+    decision_records,
     state_records,
     with_states,
 )
@@ -61,21 +63,21 @@ class HttpTarget:
             raise TrustfoldError(f"what answers at {self.name} is not `trustfold up`: it gave no list of states")
         return Overview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
 
-    def history(self, limit: int) -> list[Record]:
+    def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         found: list[Record] = []
         after = 0
         while page := self._lines("/v1/decisions", topics="escalations,breakers", after=after, limit=PAGE):
             after = page[-1]["offset"]
             found = [*found, *(one["value"] for one in page)][-limit:]
-        return found
+        return decision_records(found)
 
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
         found = self._json("GET", f"/v1/sessions/{quote(session_id, safe='')}")
         return found if found["items"] else None
 
-    def order(self, commands: Sequence[Command]) -> list[Record]:
+    def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
         """Send commands; returns the decisions they caused.
 
         Raises:
@@ -84,8 +86,7 @@ class HttpTarget:
         answer = self.post("/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer["dead_letters"]:
             raise TrustfoldError(f"{self.name} did not take the order: {answer['faults'][0]['message']}")
-        decisions: list[Record] = answer["decisions"]
-        return decisions
+        return decision_records(answer["decisions"])
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""

@@ -16,7 +16,18 @@ from ...schemas.events import SessionSettingsChanged
 from ...schemas.settings import SettingsChanged
 from ...security.untrusted import visible
 from ..render import note
-from .base import KnownSettings, Letter, Overview, Record, Reloaded, Republished, SettingsOwner, state_records
+from .base import (
+    DecisionRecord,
+    KnownSettings,
+    Letter,
+    Overview,
+    Record,
+    Reloaded,
+    Republished,
+    SettingsOwner,
+    decision_records,
+    state_records,
+)
 from .kafka_dead_letters import LetterBox
 from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
 
@@ -52,13 +63,13 @@ class KafkaTarget:
         values = [(key, value) for key, value in sorted(latest.items()) if value is not None]
         return Overview(state_records(self._objects("state", values)), None)
 
-    def history(self, limit: int) -> list[Record]:
+    def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         decisions: list[Record] = []
         for topic in ("escalations", "breakers"):
             values = [(record.key, record.value) for record in self._read(topic) if record.value]
             decisions += self._objects(topic, values)
-        return sorted(decisions, key=lambda decision: str(decision.get("time")))[-limit:]
+        return decision_records(sorted(decisions, key=lambda decision: str(decision.get("time")))[-limit:])
 
     def _objects(self, topic: str, values: Iterable[tuple[str, bytes]]) -> list[Record]:
         """Decode values of a topic, given with their keys; a note names those that are no JSON objects."""

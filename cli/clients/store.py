@@ -18,6 +18,7 @@ from ...streams.embedded.engine import EmbeddedEngine, Receipt, Request, source_
 from ...streams.embedded.store import StoreLocked
 from ...streams.embedded.store_views import DEAD_LETTERS, MAX_PAGE, Views
 from .base import (
+    DecisionRecord,
     KnownSettings,
     Letter,
     Overview,
@@ -25,6 +26,7 @@ from .base import (
     Reloaded,
     Republished,
     SettingsOwner,
+    decision_records,
     state_records,
     with_states,
 )
@@ -59,7 +61,7 @@ class StoreTarget:
             records = state_records(orjson.loads(value) for value in views.states().values())
             return Overview(records, str(mode), _fault(views))
 
-    def history(self, limit: int) -> list[Record]:
+    def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         found: list[Record] = []
         with closing(Views.open(self._path)) as views:
@@ -67,7 +69,7 @@ class StoreTarget:
             while page := views.decisions(TOOL_TOPICS, after=after, limit=MAX_PAGE):
                 after = page[-1].offset
                 found = [*found, *(orjson.loads(one.output.value or b"{}") for one in page)][-limit:]
-        return found
+        return decision_records(found)
 
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
@@ -90,7 +92,7 @@ class StoreTarget:
             )
         return timeline_document(found)
 
-    def order(self, commands: Sequence[Command]) -> list[Record]:
+    def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
         """Fold commands into the store, or send them to the engine that runs on it."""
         try:
             with EmbeddedEngine.open(self._path) as engine:
@@ -99,7 +101,8 @@ class StoreTarget:
         except StoreLocked as taken:
             return self._engine_of(taken).order(commands)
         self._check_taken(receipt)
-        return [orjson.loads(out.value) for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
+        outputs = [out.value for out in receipt.outputs if out.topic in TOOL_TOPICS and out.value]
+        return decision_records(map(orjson.loads, outputs))
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session, as of the last fold of the store."""

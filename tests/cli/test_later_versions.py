@@ -1,4 +1,4 @@
-"""States that a later version wrote: unknown fields, values and kinds break no command, and `--json` keeps them."""
+"""States and decisions of a later version: unknown fields, values and kinds break no command; `--json` keeps them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner
-from trustfold.cli.clients.base import Overview, state_records
+from trustfold.cli.clients.base import Overview, decision_records, state_records
 from trustfold.cli.clients.http import HttpTarget
 from trustfold.cli.clients.kafka import KafkaTarget
 from trustfold.cli.clients.kafka_log import Stored
@@ -27,13 +27,23 @@ STATES: list[dict[str, Any]] = [
     ENVELOPE | {"kind": "model", "key": "large-1", "scope": "model", "turns": 4, "mood": "good"},
     ENVELOPE | {"kind": "quality", "key": "search", "score": 0.5, "registered_score": 0.9, "mood": "good"},
 ]
+DECISION = {name: ENVELOPE[name] for name in ("schema_version", "id", "time", "workspace_id")}
+TRUST = DECISION | {"type": "trust.changed", "scope": "key", "from": "trusted", "trigger": "count"}
+DECISIONS: list[dict[str, Any]] = [
+    TRUST | {"key": "deploy", "to": "escalated", "reason": "3/3 failures in 1h", "mood": {"new": [1, 2]}},
+    TRUST | {"key": "bash", "to": "suspended", "reason": "too \x1b[2Jodd"},
+    DECISION
+    | {"type": "breaker.changed", "breaker_key": "tool:bash", "from": "closed", "to": "ajar", "trigger": "draught"},
+    DECISION | {"type": "budget.spent", "key": "bash", "message": "nothing left"},
+    DECISION | {"type": "pattern.detected", "pattern": "daydream", "severity": "minor", "repetitions": 2},
+]
 
 
 @pytest.fixture(autouse=True)
 def later_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of a later version with those states."""
     monkeypatch.setattr(HttpTarget, "overview", lambda _self: Overview(state_records(STATES), "auto"))
-    monkeypatch.setattr(HttpTarget, "history", lambda _self, _limit: [])
+    monkeypatch.setattr(HttpTarget, "history", lambda _self, _limit: decision_records(DECISIONS))
 
 
 def run(*words: str) -> str:
@@ -59,6 +69,57 @@ def test_tables_show_what_is_known_and_count_the_rest() -> None:
     assert "every tool is trusted" not in shown
     assert "large-1" in run("behavior")
     assert "search" in run("quality")
+
+
+def test_decisions_are_shown_as_far_as_they_are_known() -> None:
+    """Unknown fields are ignored; of unknown types and values the type, key and reason are shown; JSON keeps all."""
+    shown = " ".join(run("status", "--include-history").split())
+    assert "! deploy escalated 3/3 failures in 1h" in shown
+    assert "· trust.changed of bash too" in shown
+    assert "· breaker.changed of tool:bash" in shown
+    assert "· budget.spent of bash nothing left" in shown
+    assert "· pattern.detected" in shown
+    assert "\x1b" not in shown
+    assert orjson.loads(run("status", "--include-history", "--json"))["history"] == DECISIONS
+
+
+def test_an_order_shows_and_gives_decisions_as_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the order caused at the server."""
+    monkeypatch.setattr(HttpTarget, "order", lambda _self, _commands: decision_records(DECISIONS))
+    assert "! deploy escalated: 3/3 failures in 1h" in run("reset", "deploy")
+    assert "· budget.spent of bash: nothing left" in run("reset", "deploy")
+    assert orjson.loads(run("reset", "deploy", "--json"))["decisions"] == DECISIONS
+
+
+def test_a_story_shows_what_is_known_of_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items, words and fields of a later server."""
+    at = {"time": "2026-03-02T12:00:00.000Z", "failing": False}
+    call = {"tool_name": "bash", "arguments": "ls", "verdict": "dozed off", "same_result": None, "duration_ms": None}
+    document = {
+        "session_id": "s1", "models": ["large-1"], "began": at["time"], "ended": at["time"], "mood": "good",
+        "calls": 1, "verdicts": {"dozed off": 1},
+        "loops": [
+            {"tool_name": "bash", "arguments": "ls", "times": 3, "wasted_calls": 2, "share_of_calls": 1, "mood": 1},
+        ],
+        "patterns": [
+            {"pattern": "daydream", "steps": [{"repetitions": 3, "mood": 1}], "thresholds": [3, 4.5], "nudges": []},
+        ],
+        "items": [
+            at | {"kind": "calls"} | call,
+            at | {"kind": "escalations", "decision": DECISIONS[1]},
+            at | {"kind": "dreams", "dream": "sheep"},
+            at | {"kind": "other", "event": {"type": "dream.began", "reason": "night"}},
+        ],
+    }  # fmt: skip
+    monkeypatch.setattr(HttpTarget, "session", lambda _self, _id: document)
+    shown = " ".join(run("story", "s1").split())
+    assert "bash ls ×3, same result: 2 calls wasted (100% of all)" in shown
+    assert "daydream 3 of 3, 4.5: no nudge; not over" in shown
+    assert "→ dozed off" in shown
+    assert "· trust.changed of bash too" in shown
+    assert "12:00:00 dreams" in shown
+    assert "dream began night" in shown
+    assert orjson.loads(run("story", "s1", "--json"))["items"] == document["items"]
 
 
 @pytest.mark.parametrize("words", [["patterns"], ["stalls"], ["quality", "rank", "find a page"]])

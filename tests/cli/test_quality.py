@@ -18,7 +18,7 @@ from trustfold.cli.quality import embedding_similarity, models_table, quality_ta
 from trustfold.cli.status import details
 from trustfold.errors import ConfigError
 from trustfold.projections.ranking import Ranked
-from trustfold.schemas.decision_text import line_of
+from trustfold.schemas.decision_text import line_of_record
 from trustfold.schemas.public_state import ModelUpdated, QualityUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
@@ -227,7 +227,7 @@ def test_a_rank_shows_why() -> None:
 )
 def test_decisions_in_words(decision: dict[str, Any], line: tuple[str, str]) -> None:
     """What a replay or a history shows of them."""
-    made = line_of(decision)
+    made = line_of_record(ENVELOPE | decision)
     assert (made.what, made.why) == line
 
 

@@ -9,6 +9,14 @@ from click.testing import CliRunner
 from recorded import told
 from story import Story
 from trustfold.cli.main import main
+from trustfold.schemas.session_timeline import (
+    SessionTimeline,
+    TimelineItem,
+    TimelineLoop,
+    TimelineNudge,
+    TimelinePattern,
+    TimelineStep,
+)
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 
@@ -18,6 +26,7 @@ def a_bad_session() -> Story:
     story.says("I will look")
     story.works("bash", {"command": "git status"}, result="same", times=6)
     story.fails("deploy", {"to": "\x1b[2Jprod"}, message="no space left")
+    story.event("session.ended", reason="done")
     return story
 
 
@@ -48,6 +57,22 @@ def test_programs_get_one_document(tmp_path: Path) -> None:
     assert all(one["failing"] for one in document["items"])
     ran = CliRunner().invoke(main, ["story", "s1", "--store", path, "--json", "--limit", "2"])
     assert len(orjson.loads(ran.output)["items"]) == 2
+
+
+def test_the_command_knows_the_document_by_the_names_it_has(tmp_path: Path) -> None:
+    """Every field that the command reads is one that a server writes."""
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", str(stored(tmp_path)), "--json"])
+    document = orjson.loads(ran.output)
+    patterns = document["patterns"]
+    for struct, written in (
+        (SessionTimeline, [document]),
+        (TimelineLoop, document["loops"]),
+        (TimelinePattern, patterns),
+        (TimelineStep, [step for one in patterns for step in one["steps"]]),
+        (TimelineNudge, [nudge for one in patterns for nudge in one["nudges"]]),
+        (TimelineItem, document["items"]),
+    ):
+        assert set(struct.__struct_fields__) <= {name for one in written for name in one}
 
 
 def test_a_recorded_history_tells_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ...history.sessions.evidence import Behind, behind, wanted_of
 from ...history.sessions.timeline import millis
-from ...schemas.decision_text import Line, line_of
+from ...schemas.decision_text import Line, line_of_record
 from .now import key_url
 from .render import Site, segment
 from .session import WORDS, session_url
@@ -97,7 +97,9 @@ def _add(found: dict[str, Placed], more: Iterable[Placed]) -> None:
 
 def neighbours_of(decisions: Sequence[Record]) -> list[Neighbour]:
     """Links to decisions."""
-    return [Neighbour(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of(one)) for one in decisions]
+    return [
+        Neighbour(f"/decisions/{segment(str(one['id']))}", str(one["time"]), line_of_record(one)) for one in decisions
+    ]
 
 
 def decision_routes(site: Site) -> Sequence[Route]:
@@ -116,7 +118,7 @@ def decision_routes(site: Site) -> Sequence[Route]:
             "decision.html",
             behind=made,
             decision=found.record,
-            line=line_of(found.record),
+            line=line_of_record(found.record),
             key=key,
             key_url=key_url(key, str(found.record.get("workspace_id") or "")) if key else "",
             earlier=neighbours_of(made.earlier),

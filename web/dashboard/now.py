@@ -10,7 +10,6 @@ from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -338,7 +337,7 @@ def _tool_row(place: Place, state: Ranked, keys: int, now_ms: int) -> ToolRow:
 def feed_line(decision: DecisionBase) -> FeedLine:
     """Line of the feed for a decision."""
     session = decision.session_id or ""
-    line = line_of(msgspec.to_builtins(decision))
+    line = line_of(decision)
     if len(line.why) > MAX_REASON:
         line = line._replace(why=line.why[:MAX_REASON] + " …")
     return FeedLine(

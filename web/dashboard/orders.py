@@ -28,7 +28,7 @@ from ...schemas.commands import (
     TrustRecover,
     TrustReset,
 )
-from ...schemas.decision_text import Line, Tone, line_of
+from ...schemas.decision_text import Line, Tone, line_of_record
 from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...schemas.public_state import BreakerUpdated, PublicState
@@ -161,7 +161,7 @@ def _lines(given: Given, decisions: Sequence[Mapping[str, Any]] | None) -> list[
     """Result of an order, as lines of text."""
     if decisions is None:
         return [Line("→", "sent", "the workers apply it as they read it; this page shows it then", Tone.QUIET)]
-    moved = [line_of(one) for one in decisions]
+    moved = [line_of_record(one) for one in decisions]
     return moved or [Line("·", ORDERS[given.order].unmoved, "", Tone.QUIET)]
 
 

@@ -32,7 +32,7 @@ from ...history.sessions.timeline import (
     timeline,
 )
 from ...rules.rules import Rules
-from ...schemas.decision_text import Line, line_of
+from ...schemas.decision_text import Line, line_of_record
 from .history_answers import limited
 from .render import Site, segment
 from .source import Placed, Source
@@ -243,7 +243,7 @@ def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, .
         Row(
             item,
             SHAPES[type(item.what)],
-            line_of(item.what.record) if isinstance(item.what, Decision) else None,
+            line_of_record(item.what.record) if isinstance(item.what, Decision) else None,
             payloads.get(item.id),
             ways[item.id],
         )
