@@ -145,9 +145,9 @@ class Checker:
         )
 
     @property
-    def untroubled(self) -> bool:
+    def only_defaults(self) -> bool:
         """True if no key is restricted and no circuit is open, so every call would be allowed."""
-        return self.view.untroubled
+        return self.view.only_defaults
 
     def call_of(self, event: ToolCallStarted) -> Call:
         """The call that an event starts; workspace and user default to those of its session."""

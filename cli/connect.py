@@ -76,12 +76,12 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
     note(f"trustfold up: {how}")
     if agent in NEXT_STEP and (agent == "codex" or project is not None):
         note(NEXT_STEP[agent])
-    if twice := counted_twice(agent):
+    if twice := double_count_warning(agent):
         note(twice)
     note("`trustfold status` shows what is not trusted, `trustfold doctor` whether hooks arrive")
 
 
-def counted_twice(agent: str) -> str:
+def double_count_warning(agent: str) -> str:
     """Warning if a connected agent also runs an MCP server behind `trustfold mcp-proxy`; else an empty text."""
     for file in mcp_places(agent, Path.cwd(), os.environ, Path.home()):
         try:

@@ -330,11 +330,11 @@ def _boxed(block: Block, subjects: Sequence[str]) -> RenderableType:
         body.add_row("what", Text("\n".join(subjects), "bold"))
     for fact, words in block.facts:
         body.add_row(fact, Text(words))
-    bar = _Barred(Group(Text(block.title.upper(), block.style), body), block.style)
+    bar = _WithBar(Group(Text(block.title.upper(), block.style), body), block.style)
     return Padding(bar, (0, 0, 0, CLOCK_WIDTH + 3))
 
 
-class _Barred:
+class _WithBar:
     """Rich renderable with a coloured bar on its left side."""
 
     def __init__(self, inner: RenderableType, style: str) -> None:

@@ -28,7 +28,7 @@ try:
     from aiokafka.protocol.produce import ProduceRequest
 
     from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
-    from ..streams.kafka.broker_queries import clock_of, group_of, hidden, rights_on
+    from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
     from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
     raise ConfigError(
@@ -105,7 +105,7 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await create_conn(host, port, **arguments)
-            yield _spoken(check, connection)
+            yield _protocol_finding(check, connection)
         except CONNECTION_FAULTS as error:
             yield Finding(check, Status.FIX, *reason(error))
         finally:
@@ -113,7 +113,7 @@ async def _brokers(settings: KafkaSettings) -> AsyncIterator[Finding]:
                 connection.close()
 
 
-def _spoken(check: str, connection: Any) -> Finding:
+def _protocol_finding(check: str, connection: Any) -> Finding:
     versions: dict[int, tuple[int, int]] = connection._versions  # noqa: SLF001 - aiokafka has no public API for it
     for request in _NEEDED:
         low, high = versions.get(request.API_KEY, (1, 0))
@@ -208,20 +208,20 @@ async def _rights(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
     try:
         async with asyncio.timeout(PATIENCE_S):
             client = admin._client  # noqa: SLF001 - aiokafka has no public API for it
-            unseen = await hidden(client, [name for name in wanted if name not in existing])
-            rights = await rights_on(admin, [name for name in wanted if name in existing.union(unseen)])
+            hidden_names = await hidden_topics(client, [name for name in wanted if name not in existing])
+            rights = await rights_on(admin, [name for name in wanted if name in existing.union(hidden_names)])
     except (*_REFUSED, NotImplementedError) as error:
         yield Finding(check, Status.SKIPPED, f"the brokers do not report it: {_message(error)}")
         return
     unreported = [name for name, have in rights.items() if have is None]
-    lacking = {
+    missing = {
         name: sorted(wanted[name] - have) for name, have in rights.items() if have is not None and wanted[name] - have
     }
-    for name, needs in lacking.items():
+    for name, needs in missing.items():
         yield Finding(check, Status.FIX, f"no {' and '.join(needs)} on topic {name}", _acl(settings, needs, name))
     if unreported:
         yield Finding(check, Status.SKIPPED, f"the brokers do not report rights on {len(unreported)} topics")
-    elif not lacking and rights:
+    elif not missing and rights:
         yield Finding(check, Status.OK, f"all that is needed on {len(rights)} topics")
     elif not rights:
         yield Finding(check, Status.SKIPPED, "there is no topic to have rights on")

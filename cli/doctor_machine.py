@@ -21,7 +21,7 @@ from ..schemas.decision_text import counted
 from ..streams.embedded.store_views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
 from .clients.http import HttpTarget
-from .connect import Connections, counted_twice
+from .connect import Connections, double_count_warning
 from .service import UserService
 
 EXTRAS = {
@@ -40,7 +40,7 @@ LOW_BYTES = 1 << 30
 """Free space in bytes below which a disk counts as nearly full: an hour of a busy deployment."""
 
 
-LOW_PART = 0.05
+LOW_SHARE = 0.05
 
 
 class Status(StrEnum):
@@ -209,7 +209,7 @@ def _hooks() -> Iterator[Finding]:
             )
         else:
             yield Finding("agent hooks", Status.OK, f"{agent}: {file}; {count} received since the server started")
-            if twice := counted_twice(agent):
+            if twice := double_count_warning(agent):
                 yield Finding("agent hooks", Status.NOTE, twice)
 
 
@@ -224,7 +224,7 @@ def disk(check: str, path: Path) -> Finding:
             return Finding(check, Status.FIX, f"{one} cannot be written", f"give this user the right, or move {check}")
     total, _, free = shutil.disk_usage(directory)
     found = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
-    if free < LOW_BYTES or free < total * LOW_PART:
+    if free < LOW_BYTES or free < total * LOW_SHARE:
         return Finding(check, Status.FIX, found, "free some space: a full disk stops all writing")
     return Finding(check, Status.OK, found)
 

@@ -14,7 +14,7 @@ from ..history.page import text
 from ..history.queries import plain
 from .render import console
 
-WORD = 24
+UNBROKEN_WIDTH = 24
 """Words up to this many characters are kept on one line; only longer ones, such as ids, may be broken."""
 
 
@@ -80,7 +80,7 @@ def _fitting(
         for number, (name, *values) in enumerate(texts):
             parts = values if whole[number] and roomy else " ".join(values).split()
             longest = max(map(len, (*name.split(), *parts)), default=1)
-            least.append(max(1, longest if whole[number] else min(WORD, longest)))
+            least.append(max(1, longest if whole[number] else min(UNBROKEN_WIDTH, longest)))
         if sum(least) <= left:
             return padding, _shared(least, natural, left)
     return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped
 
 FORMATS = ("openai", "otel", "claude-code", "codex", "gemini")
-LOOKED_AT = 400
+DETECTION_LINES = 400
 """Number of lines read to detect a format."""
 
 
@@ -95,10 +95,10 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
     with open_lines(defaults.file) as opened:
         lines = lines_of(opened, damages, defaults.file)
         if origin is None:
-            first = list(islice(lines, LOOKED_AT))
-            looked = first if len(first) < LOOKED_AT else first[:-1]
+            first = list(islice(lines, DETECTION_LINES))
+            looked = first if len(first) < DETECTION_LINES else first[:-1]
             origin = recognised(objects_of(looked, defaults.file, Skipped()))
-            if not origin and len(first) == LOOKED_AT:
+            if not origin and len(first) == DETECTION_LINES:
                 first += lines
                 origin = recognised(objects_of(first, defaults.file, Skipped()))
             if not origin:
@@ -127,7 +127,7 @@ def _session_of(event: bytes) -> bytes:
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".traj")
 """Suffixes of the files read from a directory, each also with `.gz`."""
 
-_PEEKED = 65_536
+_DETECTION_BYTES = 65_536
 _TIME = re.compile(rb'"(?:timestamp|created_at|start_time|startTimeUnixNano)"\s*:\s*"?([^",}\s]{4,40})')
 
 
@@ -192,7 +192,7 @@ def _age(file: LogFile) -> tuple[bytes, int, str]:
         return b"~", 0, file.name
     try:
         with open_lines(file.name) as lines:
-            found = _TIME.search(lines.read(_PEEKED))
+            found = _TIME.search(lines.read(_DETECTION_BYTES))
         return (found[1] if found else b"~"), Path(file.name).stat().st_size, file.name
     except (EOFError, zlib.error, OSError):
         return b"~", 0, file.name

@@ -19,7 +19,7 @@ import click
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
 from ..projections.calls.keys import has_scope, in_quotes
-from ..projections.orders import EVERYTHING, held, is_meant, trust_subjects
+from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects
 from ..schemas.commands import (
     BreakerClose,
     BreakerDisable,
@@ -185,7 +185,7 @@ def _affected(order: Order, key: str) -> list[TrustUpdated | BreakerUpdated]:
         return here
     known = sorted({one.key for one in here})
     meant = _whole(key, known)
-    found = [one for one in here if is_meant(one.key, meant)]
+    found = [one for one in here if is_affected(one.key, meant)]
     if not found:
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists the known keys"

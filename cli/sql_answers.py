@@ -34,7 +34,7 @@ PAGED = 1_000
 DONE = ["Success"]
 """Columns that DuckDB returns for a statement without an answer, such as SET."""
 
-NATURAL = 4_000
+SCROLLED_WIDTH = 4_000
 """Maximum width in characters of a line in a pager that scrolls sideways."""
 
 FORMS: dict[str, Form] = {
@@ -110,7 +110,7 @@ def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str
     from .history_view import table_of
 
     room, height = shutil.get_terminal_size()
-    lines = rendered(table_of(columns, rows, width=NATURAL), NATURAL).splitlines() if rows else []
+    lines = rendered(table_of(columns, rows, width=SCROLLED_WIDTH), SCROLLED_WIDTH).splitlines() if rows else []
     lines = [line.rstrip() for line in lines]
     if len(lines) >= height or max(map(len, lines), default=0) > room:
         os.environ.setdefault("LESS", "-RSX")  # scroll sideways, and keep the text on the screen at exit

@@ -23,7 +23,7 @@ LONG_S = 600
 EVENTS_A_SECOND = 20_000
 """Approximate inputs per second that one core folds under one set of rules; used to estimate the duration."""
 
-HOWS = ("caught", "lost", "earlier", "later", "otherwise")
+DIFFERENCES = ("caught", "lost", "earlier", "later", "otherwise")
 """Possible differences of a streak or an incident under other rules."""
 
 STREAK = "streak"
@@ -84,7 +84,7 @@ def _show_shifts(
     if not shifts:
         return
     count = Counter[str](one.how for one in shifts)
-    totals = ", ".join(f"{count[how]:,} {how}" for how in HOWS if count[how])
+    totals = ", ".join(f"{count[how]:,} {how}" for how in DIFFERENCES if count[how])
     ranked = sorted(shifts, key=_rank)
     if limit:
         console().print(table_of(columns, [row(one) for one in ranked[:limit]], f"{title}: {totals}"))
@@ -95,7 +95,7 @@ def _show_shifts(
 
 
 def _rank(one: Told) -> tuple[Any, ...]:
-    return HOWS.index(one.how) // 2, -abs(one.calls_earlier or 0), one.workspace, one.subject, one.session
+    return DIFFERENCES.index(one.how) // 2, -abs(one.calls_earlier or 0), one.workspace, one.subject, one.session
 
 
 def _streak_row(one: Told) -> Sequence[Any]:
@@ -157,7 +157,9 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
             for what, kind in difference.kinds.items()
         },
         "alike": compared.alike,
-        "sessions": [{"session": name, **_hows(several)} for (name,), several in _grouped(streaks, "session")],
+        "sessions": [
+            {"session": name, **_count_differences(several)} for (name,), several in _grouped(streaks, "session")
+        ],
         "streaks": [_shift_json(one) for one in streaks[:limit]],
         "streaks_left_out": max(0, len(streaks) - limit),
         "keys": [
@@ -165,7 +167,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
                 "kind": kind,
                 "workspace": workspace,
                 "key": key,
-                **_hows(several),
+                **_count_differences(several),
                 **{
                     f"{name}_{side}": sum(getattr(seen, name) for one in several if (seen := getattr(one, side)))
                     for name in ("asked", "refused", "went_well", "broke")
@@ -193,9 +195,9 @@ def _grouped(shifts: Iterable[Told], *names: str) -> list[tuple[tuple[str, ...],
     return sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
 
 
-def _hows(shifts: Iterable[Told]) -> dict[str, int]:
+def _count_differences(shifts: Iterable[Told]) -> dict[str, int]:
     count = Counter[str](one.how for one in shifts)
-    return {how: count[how] for how in HOWS}
+    return {how: count[how] for how in DIFFERENCES}
 
 
 def _shift_json(one: Told) -> dict[str, Any]:

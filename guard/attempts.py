@@ -20,7 +20,7 @@ from typing import Any
 from ..schemas.tool_envelopes import ResultStatus, RetryRecord
 from .clock import Clock
 from .errors import Passthrough, is_control_flow
-from .failure import CallFailure, cut_off, of_exception, of_result
+from .failure import CallFailure, of_exception, of_result, timeout_failure
 from .interface import Services
 from .log import log_call
 from .metrics import RETRIES
@@ -141,7 +141,7 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
                 outcome = Outcome(None, error)
         elif limit <= 0:
-            return None, cut_off(0)
+            return None, timeout_failure(0)
         else:
             scope = asyncio.timeout(limit / 1000)
             try:
@@ -150,7 +150,7 @@ class Executor:
                     outcome = await _invoke(call, function, None)
             except Exception as error:  # noqa: BLE001 - as above
                 if isinstance(error, TimeoutError) and scope.expired():
-                    return None, cut_off(limit)
+                    return None, timeout_failure(limit)
                 outcome = Outcome(None, error)
         if outcome.error is not None:
             if is_control_flow(outcome.error, (*self._passthrough, *call.tool.passthrough)):

@@ -86,7 +86,7 @@ class BreakerGate:
 
     def refusing_circuit(self, call: Call) -> CircuitRefusal | None:
         """Return the circuit that refuses this call now, without requesting a lease; None if none does."""
-        if self._backend.view.untroubled:
+        if self._backend.view.only_defaults:
             return None
         return self.refusing_circuit_at(call.workspace_id, call.scopes)
 
@@ -103,7 +103,7 @@ class BreakerGate:
 
     async def enter(self, call: Call) -> CircuitRefusal | None:
         """Admit a call, or return the circuit that refuses it; scopes that the call probes are stored on the call."""
-        if self._backend.view.untroubled:
+        if self._backend.view.only_defaults:
             return None
         half_open = []
         for scope, circuit in self._circuits(call.workspace_id, call.scopes):

@@ -45,7 +45,7 @@ class SystemClock:
         return future.done()
 
 
-_DRAWN = 256
+_RANDOM_BATCH = 256
 
 _drawn: list[int] = []
 """Random numbers of 80 bits, drawn in batches: the system call is the dearest part of making an id."""
@@ -53,7 +53,7 @@ _drawn: list[int] = []
 
 def _draw() -> int:
     """Draw a new batch; returns one of its numbers."""
-    raw = os.urandom(10 * _DRAWN)
+    raw = os.urandom(10 * _RANDOM_BATCH)
     fresh = [int.from_bytes(raw[at : at + 10], "big") for at in range(0, len(raw), 10)]
     last = fresh.pop()
     _drawn.extend(fresh)

@@ -33,7 +33,7 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
 
     def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, Function, dict[str, Any]]:
         args, call_with = by_name(signature.bind(*positional, **named))
-        return name, function if call_with is None else as_bound(function, call_with), args
+        return name, function if call_with is None else with_binding(function, call_with), args
 
     if inspect.isasyncgenfunction(function):
 
@@ -116,7 +116,7 @@ def by_name(bound: inspect.BoundArguments) -> tuple[dict[str, Any], inspect.Boun
     return args, bound if odd else None
 
 
-def as_bound(function: Function, bound: inspect.BoundArguments) -> Function:
+def with_binding(function: Function, bound: inspect.BoundArguments) -> Function:
     """Return a function that calls `function` with the given binding, ignoring named arguments."""
     if inspect.iscoroutinefunction(function):
 

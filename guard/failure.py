@@ -163,7 +163,7 @@ def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None
     return _failure(failure, program, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms))
 
 
-def cut_off(limit_ms: float) -> CallFailure:
+def timeout_failure(limit_ms: float) -> CallFailure:
     """Return the failure of an attempt that exceeded its time limit."""
     return CallFailure(
         "TimeoutError", f"no answer within {limit_ms:.0f} ms", "timeout", None, Severity.TIMEOUT,

@@ -36,7 +36,7 @@ from .state_cache import SESSION_SCOPE, Trust
 from .streams import is_stream, relay
 from .tool_threads import Function, Runner
 
-_ONCE = RetryPolicy(max_attempts=1)
+_SINGLE_ATTEMPT = RetryPolicy(max_attempts=1)
 
 
 class CallFlow:
@@ -360,7 +360,7 @@ class CallFlow:
 
     def _policy(self, call: Call) -> RetryPolicy:
         if self._settings.shadow:
-            return _ONCE
+            return _SINGLE_ATTEMPT
         policy = call.tool.retry or self._settings.retry
         if call.max_attempts is None and call.max_elapsed_ms is None:
             return policy

@@ -70,7 +70,7 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     Returns:
         The decision, and the trust key or circuit that caused it; for an allowed call its own key.
     """
-    if view.untroubled:
+    if view.only_defaults:
         return ALLOWED, call.key.fine
     trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
     refusing = refusing_circuit_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
@@ -116,7 +116,7 @@ class Checking:
         except EnvelopeRejected as rejected:
             return Decision(allowed=False, code=rejected.code, message=str(rejected))
         session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
-        if view.untroubled and session is None:
+        if view.only_defaults and session is None:
             return ALLOWED
         workspace = workspace_id or (session or settings).workspace_id
         key = safe_key(tool_name, sent_form(named(args)), self.tools.get(tool_name).service or "", settings.families)
@@ -161,7 +161,7 @@ class Checking:
 
             return session_trust(call, own, self.clock.now_ms())
         view = self.backend.view
-        return None if view.untroubled else view.trust(call.workspace_id, call.trust_keys, call.user_id)
+        return None if view.only_defaults else view.trust(call.workspace_id, call.trust_keys, call.user_id)
 
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:

@@ -98,7 +98,7 @@ class Publisher:
         try:
             for name, value in values.items():
                 if type(value) is str and (most := _LONGEST_NAME.get(name)):
-                    values[name] = _name(value, most) or _INSTEAD_OF_EMPTY.get(name)
+                    values[name] = _name(value, most) or _PLACEHOLDERS.get(name)
                 elif value is not None:
                     values[name] = _field(name, value)
             event = kind(
@@ -252,7 +252,7 @@ _LONGEST_NAME = dict.fromkeys(
 ) | {"failure_key": 1024}
 """Largest number of characters of each field that holds a name."""
 
-_INSTEAD_OF_EMPTY = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
+_PLACEHOLDERS = dict.fromkeys(("session_id", "call_id", "tool_name"), "unknown")
 """Values of required fields whose name is empty."""
 
 _TEXTS = frozenset({"scenario", "reason", "text"})
@@ -261,7 +261,7 @@ _TEXTS = frozenset({"scenario", "reason", "text"})
 def _field(name: str, value: Any) -> Any:
     """Return a field's value within its bounds."""
     if most := _LONGEST_NAME.get(name):
-        return _name(text_of(value), most) or _INSTEAD_OF_EMPTY.get(name)
+        return _name(text_of(value), most) or _PLACEHOLDERS.get(name)
     if name in _TEXTS:
         return text_of(value)[:MAX_TEXT]
     if name == "annotations":

@@ -88,13 +88,13 @@ class StateView:
     """Latest state of every key that differs from its default, and the latest changes.
 
     Attributes:
-        untroubled: every state is the default, so checks return at once.
+        only_defaults: every state is the default, so checks return at once.
         changes: latest changes, oldest first: record key and record, None for the default.
     """
 
     def __init__(self) -> None:
         """Start with all states at their defaults."""
-        self.untroubled = True
+        self.only_defaults = True
         self.changes: deque[tuple[str, StateUpdated | None]] = deque(maxlen=MAX_HISTORY)
         self._trust: dict[str, Trust] = {}
         self._circuits: dict[str, Circuit] = {}
@@ -128,7 +128,7 @@ class StateView:
             self._circuits[place] = circuit
         elif isinstance(record, BreakerUpdated):
             self._circuits.pop(place, None)
-        self.untroubled = not self._trust and not self._circuits
+        self.only_defaults = not self._trust and not self._circuits
         return record
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
@@ -209,7 +209,7 @@ class StateView:
             self._trust.pop(place, None)
         elif key.startswith("breaker:"):
             self._circuits.pop(place, None)
-        self.untroubled = not self._trust and not self._circuits
+        self.only_defaults = not self._trust and not self._circuits
 
 
 def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:

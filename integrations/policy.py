@@ -52,7 +52,7 @@ class Policy:
 
     def judge(self, call: Call, now_ms: int, *, use: bool = False) -> Judgement:
         """Decide about a call; with `use`, approvals that let it pass are consumed."""
-        if self.view.untroubled:
+        if self.view.only_defaults:
             return FREE
         decision, _ = check_recorded(self.view, call, now_ms)
         trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id)

@@ -38,7 +38,7 @@ SOURCES: Mapping[str, float] = {
 }
 """Reliability of kinds of sources, 0 to 1; an unknown kind has 0.5."""
 
-EVEN = 0.5
+NO_EVIDENCE = 0.5
 """Confidence without evidence."""
 
 _JOINED = re.compile(r"['\u2018\u2019`\u00b4]|(?<=\d),(?=\d{3}(?!\d))|\.(?!\d)")
@@ -48,12 +48,12 @@ _SEPARATORS = re.compile(r"[;!?¡¿…\"“”„«»()\[\]{}*_]|[,:](?!\d)|(?<=
 """Punctuation that stands for a space; a dash may be the sign of a number, comma and colon part of one."""
 
 _CONNECTED = 0.25
-_LEADS_ON = re.compile(
+_CONNECTIVES = re.compile(
     r"(?:then|next|after|afterwards|finally|lastly|second(?:ly)?|third(?:ly)?|so|thus|hence|therefore|consequently|"
     r"because|since|given|based on|as a result|this (?:means|shows|gives)|which means)\b",
     re.IGNORECASE,
 )
-_WAVERS = re.compile(
+_HESITATION = re.compile(
     r"\b(?:maybe|perhaps|not sure|unsure|i guess|no idea|actually,? no|wait|hmm+|contradict(?:s|ion)?|"
     r"on second thought)\b",
     re.IGNORECASE,
@@ -87,7 +87,7 @@ def same_answer(content: str) -> str:
 def self_consistency(samples: Sequence[str]) -> float:
     """Return the share of the samples that agree with the most frequent answer; 0.5 for a single sample."""
     if len(samples) < 2:
-        return EVEN if samples else 0.0
+        return NO_EVIDENCE if samples else 0.0
     answers = Counter(map(same_answer, samples))
     return answers.most_common(1)[0][1] / len(samples)
 
@@ -100,14 +100,16 @@ def trace_coherence(trace: Sequence[str]) -> float:
     """
     if not trace:
         return 0.0
-    wavering = sum(_WAVERS.search(step) is not None for step in trace) / len(trace)
+    wavering = sum(_HESITATION.search(step) is not None for step in trace) / len(trace)
     connected = sum(_is_connected(step, before) for before, step in pairwise(trace))
-    return (EVEN + _CONNECTED * connected / max(1, len(trace) - 1)) * (1 - wavering)
+    return (NO_EVIDENCE + _CONNECTED * connected / max(1, len(trace) - 1)) * (1 - wavering)
 
 
 def _is_connected(step: str, before: str) -> bool:
     """Whether a step begins with a connective or repeats a word of the step before it."""
-    return _LEADS_ON.match(step.lstrip()) is not None or not set(content_words(step)).isdisjoint(content_words(before))
+    return _CONNECTIVES.match(step.lstrip()) is not None or not set(content_words(step)).isdisjoint(
+        content_words(before)
+    )
 
 
 def tool_success(successes: int, calls: int) -> float:
@@ -118,7 +120,7 @@ def tool_success(successes: int, calls: int) -> float:
     """
     if not 0 <= successes <= calls:
         raise ValueError(f"{successes} successes of {calls} calls cannot be")
-    return successes / calls if calls else EVEN
+    return successes / calls if calls else NO_EVIDENCE
 
 
 def source_reliability(sources: Iterable[str | float], known: Mapping[str, float] = SOURCES) -> float:
@@ -128,10 +130,10 @@ def source_reliability(sources: Iterable[str | float], known: Mapping[str, float
         ValueError: a score is not from 0 to 1.
     """
     values = [
-        known.get(source, EVEN) if isinstance(source, str) else share(source, "reliability of a source")
+        known.get(source, NO_EVIDENCE) if isinstance(source, str) else share(source, "reliability of a source")
         for source in sources
     ]
-    return sum(values) / len(values) if values else EVEN
+    return sum(values) / len(values) if values else NO_EVIDENCE
 
 
 class Confidence(NamedTuple):

@@ -25,7 +25,7 @@ def held(states: Iterable[PublicState], workspace: str | None) -> list[TrustUpda
     ]
 
 
-def is_meant(known: str, key: str) -> bool:
+def is_affected(known: str, key: str) -> bool:
     """Whether a command for a key, or for a tool by its name, affects a known key."""
     return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
 

@@ -29,7 +29,7 @@ from ..history.errors import HistoryError, HistoryFull, HistoryTaken
 from ..history.files import claim, kafka_source
 from ..history.parquet import RECORDED_TOPICS
 from ..history.recorder import Place, Recorder
-from ..streams.kafka.access import LACKING, unseen
+from ..streams.kafka.access import RIGHTS_ERRORS, hidden_topics_error
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
 from ..streams.kafka.records import connected_admin
@@ -364,7 +364,7 @@ def _reported_error(error: BaseException) -> Exception:
     """The watch's finding as an error message; asks the brokers once more why they refuse."""
     if isinstance(error, TrustfoldError):
         return ConfigError(str(error))
-    reported: Exception = error if isinstance(error, LACKING) else KafkaConnectionError(describe(error))
+    reported: Exception = error if isinstance(error, RIGHTS_ERRORS) else KafkaConnectionError(describe(error))
     return reported
 
 
@@ -386,7 +386,7 @@ async def _described(settings: KafkaSettings, topics: list[str]) -> Cluster:
             cluster = await describe_topics(admin._client, topics)  # noqa: SLF001 - aiokafka has no public API for it
             errors = {name: topic.error for name, topic in cluster.topics.items()}
             if denied := [name for name, error in errors.items() if error == TopicAuthorizationFailedError.errno]:
-                raise unseen(settings, denied)
+                raise hidden_topics_error(settings, denied)
             if missing := [name for name, error in errors.items() if error == UnknownTopicOrPartitionError.errno]:
                 raise ConfigError(
                     f"there is no topic {missing[0]}; `trustfold topics create` makes it, TRUSTFOLD_TOPIC_PREFIX "

@@ -12,7 +12,7 @@ from ...errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
-    from ...streams.kafka.access import LACKING, Denied, lacking, run_client, unreachable
+    from ...streams.kafka.access import RIGHTS_ERRORS, Denied, missing_right_error, run_client, unreachable
     from ...streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
     from ...streams.kafka.settings import KafkaSettings
 except ImportError as missing:
@@ -58,8 +58,8 @@ def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
         if isinstance(reason, Denied):
             raise reason from error
         raise Unreachable(str(reason)) from error
-    except LACKING as error:
-        raise lacking(settings, error) from error
+    except RIGHTS_ERRORS as error:
+        raise missing_right_error(settings, error) from error
     except KafkaError as error:
         raise TrustfoldError(f"Kafka refused: {error}") from error
 

@@ -49,7 +49,7 @@ class Guard(Protocol):
         """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
     @property
-    def untroubled(self) -> bool:
+    def only_defaults(self) -> bool:
         """True if every call would be allowed."""
 
 

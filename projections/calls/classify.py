@@ -199,7 +199,7 @@ _WAITED = re.compile(
 _CODE_IN_TEXT = re.compile(r"\brpc error: code = (\w{1,60})|\bAn error occurred \((\w{1,60})\)")
 _CODE_IN_FRONT = re.compile(r"(?:Error: )?([A-Z][A-Z_]{3,30}): ")
 _ONE_WORD = re.compile(r"\w[\w.-]{2,59}\Z")
-_UNFETCHED = re.compile(r"(?:typeerror: )?(?:fetch failed|failed to fetch|load failed|network ?error)\b")
+_FETCH_FAILED = re.compile(r"(?:typeerror: )?(?:fetch failed|failed to fetch|load failed|network ?error)\b")
 _ONE_LINE_CHARS = 120
 _BROKEN_LINE = re.compile(
     r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*|internal (?:server )?error|bad gateway|service unavailable"
@@ -374,7 +374,7 @@ def _with_message(found: Severity, failure: Failure) -> Severity:
             return Severity.VALIDATION
         case Severity.TRANSIENT if "timeout of " in text and _by_type(failure.code) is found:
             return Severity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
-        case Severity.INVALID_INPUT if _UNFETCHED.match(text):
+        case Severity.INVALID_INPUT if _FETCH_FAILED.match(text):
             return Severity.TRANSIENT  # fetch() raises a TypeError for a lost connection
     return found
 
@@ -522,11 +522,11 @@ def _status_in(message: str) -> Severity | None:
     return by_http_status(int(told.group(1) or told.group(2) or told.group(3))) if told else None
 
 
-_BEYOND = 1 << 63
+_BEYOND_INT64 = 1 << 63
 
 
 def _number(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _BEYOND:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _BEYOND_INT64:
         return None  # neither codes nor statuses, and nothing that a decision or a column could hold
     return int(value)
 

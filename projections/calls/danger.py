@@ -93,14 +93,14 @@ _NEEDLES = (
     "Sync", "rm_r", "mv ", "curl", "wget", "base64", "-delete", "/dev/", "iwr ", "irm ", "iex", "Download",
     "Remove-Item", "Format-", "Clear-Disk", "tee ", "> ~", "> /", ">/", ">~", "| sh", "|sh", "| bash", "|bash",
 )  # fmt: skip
-_SIGNS = re.compile(
+_DANGEROUS_WORDS = re.compile(
     r"\b(?:rm|dd|shred|mkfs|wipefs|chmod|chown|chgrp|unlink|rmtree|rmSync|mv|curl|wget|base64|iwr|irm|iex|tee)\b"
     r"|rm_rf?\b|rmdirSync|removeSync|\|\s*(?:ba)?sh\b"
     r"|-delete\b|/dev/[a-z]|>\s*[\"']?(?:~|\$HOME|/)|Download(?:String|Data)|Remove-Item|Format-|Clear-Disk",
 )
-"""Every harmful line contains one of these, unless it is oddly spelt; then `_ODD` matches."""
+"""Every harmful line contains one of these, unless it is oddly spelt; then `_OBFUSCATION` matches."""
 
-_ODD = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
+_OBFUSCATION = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
 _POWERSHELL_DOWNLOAD = re.compile(
     r"\b(?:iwr|irm|curl|wget|Invoke-WebRequest|Invoke-RestMethod)\b|Download(?:String|Data)\s*\(", re.IGNORECASE
 )
@@ -125,7 +125,7 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
     return Danger("", risk, risky)
 
 
-_ODDITIES = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs .*\b(?:sh|bash) |\bchmod \+x|\bchmod 7")
+_INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs .*\b(?:sh|bash) |\bchmod \+x|\bchmod 7")
 """Ways to run text from elsewhere on a line."""
 
 
@@ -151,7 +151,7 @@ def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
     if "() {" in line or "(){" in line or "function " in line:
         return _has_sign(line) or _FORK_BOMB.search(line) is not None
     if "$(" in line or "`" in line or "<(" in line or "alias" in line or "xargs" in line or "chmod" in line:
-        return _has_sign(line) and _ODDITIES.search(line) is not None
+        return _has_sign(line) and _INDIRECTION.search(line) is not None
     return False
 
 
@@ -160,13 +160,13 @@ def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
     if name in _HARMFUL and _may_harm(command, line):
         return True
     if name in RUNNERS:
-        return name in _POWERSHELLS or _has_sign(line) or _ODD.search(line) is not None
+        return name in _POWERSHELLS or _has_sign(line) or _OBFUSCATION.search(line) is not None
     return name in DOWNLOADERS and _near_credentials(line)
 
 
 def _has_sign(line: str) -> bool:
     """Whether a line contains anything harmful; plain words are checked first, as nearly no line has one."""
-    return any(map(line.__contains__, _NEEDLES)) and _SIGNS.search(line) is not None
+    return any(map(line.__contains__, _NEEDLES)) and _DANGEROUS_WORDS.search(line) is not None
 
 
 def _near_credentials(line: str) -> bool:
@@ -183,7 +183,7 @@ def _may_harm(command: SimpleCommand, line: str) -> bool:
     if name == "find":
         return "-delete" in words or (
             not _FIND_RUNS.isdisjoint(words)
-            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _ODD.search(line) is not None)
+            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _OBFUSCATION.search(line) is not None)
         )
     if name not in _ONLY_RECURSIVE:
         return True

@@ -16,23 +16,23 @@ MAX_TEXT_CHARS = 1000
 MAX_END_CHARS = 200
 """Number of last characters that are read to decide whether a message hands over to the user."""
 
-_NOT_TO_WAIT = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
-_AT_IT = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
+_UNLESS_WAITING = r"(?! (?:need|be (?:happy|glad)|wait|leave|let you))"
+_DOING_NOW = r"(?:(?:now |i'm |i am ){0}|{0} (?:now|it now|this now|the|immediately))"
 
 PHRASES: dict[str, dict[str, str]] = {
     "en": {
-        "i'll": rf"i'll{_NOT_TO_WAIT}",
+        "i'll": rf"i'll{_UNLESS_WAITING}",
         "let me": r"let me(?! know)",
-        "i will": rf"i will{_NOT_TO_WAIT}",
+        "i will": rf"i will{_UNLESS_WAITING}",
         "going to": r"(?:i'm|i am) (?:now )?going to",
         "about to": r"(?:i'm|i am) (?:now )?about to",
         "let's": r"let's (?:now |start|begin|go ahead|proceed|do|run|apply|fix|create|write)",
         "proceeding": r"proceeding(?! (?:would|could|might|requires))",
-        "executing": _AT_IT.format("executing"),
-        "running": _AT_IT.format("running"),
-        "starting": _AT_IT.format("starting"),
-        "applying": _AT_IT.format("applying"),
-        "restoring": _AT_IT.format("restoring"),
+        "executing": _DOING_NOW.format("executing"),
+        "running": _DOING_NOW.format("running"),
+        "starting": _DOING_NOW.format("starting"),
+        "applying": _DOING_NOW.format("applying"),
+        "restoring": _DOING_NOW.format("restoring"),
         "creating": r"(?:now |i'm |i am )creating",
         "writing": r"(?:now |i'm |i am )writing",
         "implementing": r"(?:now |i'm |i am )implementing",

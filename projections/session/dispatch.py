@@ -36,7 +36,7 @@ from .detectors.registry import (
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import Done
+from .steps import FinishedStep
 from .verdicts import Verdict
 
 
@@ -68,7 +68,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        finished = Done(call.step, call.fingerprint, verdict.result, call.tool_name, event.id, call.started_ms)
+        finished = FinishedStep(call.step, call.fingerprint, verdict.result, call.tool_name, event.id, call.started_ms)
         same, news = steps.remember(finished, rules.behaviour.window_steps)
         done = Finished(event, call, verdict, same, news)
         progress = news and not verdict.failed and call.tool_class is ToolClass.ACTION

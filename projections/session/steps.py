@@ -10,11 +10,11 @@ MAX_CYCLE = 6
 _MASK = (1 << 64) - 1
 """Mask that keeps numbers to 64 bits; faster than a remainder."""
 
-_ODD, _ODDER = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+_MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
 
-class Done(msgspec.Struct, array_like=True):
+class FinishedStep(msgspec.Struct, array_like=True):
     """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms)."""
 
     step: int
@@ -44,7 +44,7 @@ class Steps(msgspec.Struct, array_like=True):
     sealed: bool = True
     mix: int = 0
     progress: int = 0
-    window: list[Done] = []
+    window: list[FinishedStep] = []
     cycle_tail: list[int] = []
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
 
@@ -76,8 +76,8 @@ class Steps(msgspec.Struct, array_like=True):
         self.sealed = True
         self.open_calls -= 1
         if result:  # the fingerprint of a pair is never 0; sums of several keep which call gave which result
-            mixed = (call ^ result * _ODD) & _MASK
-            mixed = (mixed ^ mixed >> 29) * _ODDER & _MASK or 1
+            mixed = (call ^ result * _MULTIPLIER_1) & _MASK
+            mixed = (mixed ^ mixed >> 29) * _MULTIPLIER_2 & _MASK or 1
             self.mix = self.mix + mixed & _MASK
         return self.open_calls <= 0 and self.close()
 
@@ -104,7 +104,7 @@ class Steps(msgspec.Struct, array_like=True):
         del tail[:-MAX_CYCLE]
         return cycles
 
-    def remember(self, done: Done, window_steps: int) -> tuple[list[Done], bool]:
+    def remember(self, done: FinishedStep, window_steps: int) -> tuple[list[FinishedStep], bool]:
         """Add a finished call to the window, and drop calls outside it.
 
         Returns:

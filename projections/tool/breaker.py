@@ -11,8 +11,8 @@ found, permission, validation) proves that the transport is healthy: it is not m
 The same holds for a failure that the tool of an MCP server reports as a result
 (docs/decisions/0084-what-a-servers-tool-reports.md).
 
-The circuit of a tool that has fine keys opens only while at least `SPREAD` of them fail: one command that always
-crashes is no evidence about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
+The circuit of a tool that has fine keys opens only while at least `MIN_FAILING_KEYS` of them fail: one command that
+always crashes is no evidence about the others (docs/decisions/0026-one-key-opens-no-tool-circuit.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEALTH_FAILURES = frozenset(
 )
 
 
-SPREAD = 3
+MIN_FAILING_KEYS = 3
 """Number of fine keys of a tool that must be failing before its circuit opens."""
 
 _C, _O, _H, _F = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN
@@ -148,7 +148,7 @@ def fold_call(
         )
     else:
         record.consecutive = []
-    if key and sum(seen > since for seen in record.failing.values()) < SPREAD:
+    if key and sum(seen > since for seen in record.failing.values()) < MIN_FAILING_KEYS:
         return []
     return _open_by_threshold(record, policy, at)
 

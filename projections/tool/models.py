@@ -22,8 +22,8 @@ from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
 from .state import (
-    FAILURES_TOLD,
-    FIRST_TOLD,
+    FIRST_FAILURES_PUBLISHED,
+    FIRST_PUBLISHED_AT,
     MAX_MODEL_EVIDENCE,
     MAX_MODEL_KEYS,
     MAX_MODELS,
@@ -60,7 +60,7 @@ class Standing(NamedTuple):
     upper: float
 
 
-class Better(NamedTuple):
+class BetterModel(NamedTuple):
     """A better model, with its rates and those of the current model."""
 
     model: str
@@ -101,7 +101,7 @@ def better_model(
     current: str,
     rules: ModelRules,
     is_available: Callable[[str], bool] = lambda _model: True,
-) -> Better | None:
+) -> BetterModel | None:
     """The available model to suggest in place of `current`; None if none is significantly better.
 
     Of several, the one with the highest lower bound; `preferred_models` decide among those whose interval overlaps
@@ -112,7 +112,7 @@ def better_model(
         return None
     here = standing(mine)
     found = [
-        Better(model, there, here)
+        BetterModel(model, there, here)
         for model, profile in profiles.items()
         if model != current
         and (there := standing(profile)).lower > here.upper
@@ -172,7 +172,7 @@ def _open_profile(fold: Fold, fine_key: str, model: str) -> tuple[str, ModelProf
     if profile is None:
         if len(profiles) >= MAX_MODELS:
             unused = min(profiles, key=lambda name: (profiles[name].last_at, name))
-            if profiles.pop(unused).tell_at > FIRST_TOLD:
+            if profiles.pop(unused).tell_at > FIRST_PUBLISHED_AT:
                 fold.emit.tombstone("state", _record_key(state, key, unused))
         profile = profiles[model] = ModelProfile()
     return key, profile
@@ -224,7 +224,7 @@ def _availability(state: ToolState, event: CallOutcome | PatternSeen, at: int) -
     )
 
 
-def _message(key: str, better: Better, strategy: ModelSwitchStrategy) -> str:
+def _message(key: str, better: BetterModel, strategy: ModelSwitchStrategy) -> str:
     """Text for the user (docs/design/semantics.md#models)."""
     if strategy is ModelSwitchStrategy.AUTO:
         return f"Auto-switched to '{better.model}' for better reliability with '{key}'"
@@ -244,15 +244,15 @@ def published_keys(state: ToolState) -> list[str]:
         _record_key(state, key, model)
         for key, profiles in state.models.items()
         for model, profile in profiles.items()
-        if profile.tell_at > FIRST_TOLD
+        if profile.tell_at > FIRST_PUBLISHED_AT
     ]
 
 
 def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
     """Publish a profile, and set its next publication so that the published rate is off by at most an eighth."""
-    profile.tell_at = max(FIRST_TOLD + 1, 2 * profile.attempts)
+    profile.tell_at = max(FIRST_PUBLISHED_AT + 1, 2 * profile.attempts)
     bad = profile.failures + profile.patterns
-    profile.bad_at = bad + 1 + bad // FAILURES_TOLD
+    profile.bad_at = bad + 1 + bad // FIRST_FAILURES_PUBLISHED
     attempts = profile.attempts
     fold.emit.write(
         "state",

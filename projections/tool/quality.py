@@ -33,7 +33,9 @@ AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISS
 _NO_CAPABILITY = AVAILABILITY | {Severity.SERVER_ERROR, Severity.CRASH, Severity.SECURITY}
 """Severities, read from a mark's message, that are no evidence that the tool is not capable of the work."""
 
-_NOT_AT_HAND = re.compile(r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b")
+_AVAILABILITY_WORDS = re.compile(
+    r"\b(?:api[ _-]?keys?|credentials?|tokens?|network|connection|offline|unreachable|dns)\b"
+)
 """Words in an operator's message that indicate a problem of availability."""
 
 UNAVAILABLE_STATUS = frozenset({502, 503})
@@ -110,7 +112,7 @@ def mark(fold: Fold, event: QualityMark) -> None:
     """Fold an explicit mark: its severity gives the cost, its message decides whether the tool is capable at all."""
     scenario = (event.scenario or "")[:MAX_SCENARIO_CHARS]
     message = (event.error_message or "").lower()
-    incapable = by_message(message) not in _NO_CAPABILITY and _NOT_AT_HAND.search(message) is None
+    incapable = by_message(message) not in _NO_CAPABILITY and _AVAILABILITY_WORDS.search(message) is None
     _failed(fold, event.severity, scenario, incapable=incapable)
     _publish(fold, event.id, always=True)
 

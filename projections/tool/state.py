@@ -36,10 +36,10 @@ MAX_SUGGESTIONS = 128
 MAX_MODEL_EVIDENCE = 5
 """Maximum number of events per profile kept as evidence against the model."""
 
-FIRST_TOLD = 8
+FIRST_PUBLISHED_AT = 8
 """Calls after which a profile without failures is first published; afterwards whenever the calls have doubled."""
 
-FAILURES_TOLD = 8
+FIRST_FAILURES_PUBLISHED = 8
 """Number of first failures that are each published; later ones after an increase by one part in this number."""
 
 MAX_SCENARIOS = 16
@@ -195,7 +195,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
     patterns: int = 0
     last_at: int = 0
     last_failed: int = 0
-    tell_at: int = FIRST_TOLD
+    tell_at: int = FIRST_PUBLISHED_AT
     evidence: list[str] = []
     bad_at: int = 0
 

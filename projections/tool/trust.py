@@ -7,7 +7,7 @@ recovery escalates again for twice as long. A dangerous command blocks its key a
 reset unblocks. A removed tool is brought back by a restore.
 
 A threshold on the count escalates only if at least half of the latest calls failed too. A tool as a whole is judged
-only while at least `SPREAD` of its keys fail; otherwise only the keys are judged. While a key is escalated or
+only while at least `MIN_FAILING_KEYS` of its keys fail; otherwise only the keys are judged. While a key is escalated or
 recovering, failed calls that began before that state change nothing.
 
 The table below holds all transitions: a move that the table does not have for the current state changes counters only.
@@ -42,7 +42,7 @@ MAX_DURATION_MS = 24 * HOUR_MS
 AUTH_FAILURES = 3
 """Number of 401 or 403 answers within the window that indicate an invalid credential."""
 
-SPREAD = 3
+MIN_FAILING_KEYS = 3
 """Number of fine keys of a tool that must be failing before the tool as a whole is judged."""
 
 DEFAULT_COUNT = 3
@@ -156,7 +156,7 @@ class Change(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-class Wider(NamedTuple):
+class ParentRecord(NamedTuple):
     """The record of the tool or service that a fine key belongs to.
 
     Attributes:
@@ -176,7 +176,7 @@ class Judgement(NamedTuple):
         mode: whether enough successes restore trust automatically or wait for the operator.
         narrowest: whether no narrower record judges the call; only such a record counts security failures and denials.
         key: digest of the call's fine key if the record is a tool's and its keys have their own records; else 0.
-            Such a record moves only while at least `SPREAD` of its keys fail.
+            Such a record moves only while at least `MIN_FAILING_KEYS` of its keys fail.
         expected_rate: failure rate that is normal for the tool, 0 to 1.
         wider: record of the tool or service that the record's key belongs to; None if its changes are hidden.
         hidden: whether nothing of the record is published: it is kept for the fleet alone, and changes get no reason.
@@ -187,7 +187,7 @@ class Judgement(NamedTuple):
     narrowest: bool = True
     key: int = 0
     expected_rate: float = 0.0
-    wider: Wider | None = None
+    wider: ParentRecord | None = None
     hidden: bool = False
 
 
@@ -310,7 +310,9 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
     return changes if judgement.hidden or not changes else _explain(record, changes, rule, judgement.wider)
 
 
-def _explain(record: TrustRecord, changes: list[Change], rule: EscalationRule, wider: Wider | None) -> list[Change]:
+def _explain(
+    record: TrustRecord, changes: list[Change], rule: EscalationRule, wider: ParentRecord | None
+) -> list[Change]:
     """Set reason and `part_of` on a record and on its changes; returns the completed changes.
 
     While the wider record is not trusted and its changes are notified, changes of the key are silent, as users know of
@@ -378,7 +380,7 @@ def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule,
     Domains fail independently: if the keys are domains, a recent success shows that the tool itself works, until the
     consecutive failures reach twice the count threshold.
     """
-    if failing_keys(record, rule, at) < SPREAD:
+    if failing_keys(record, rule, at) < MIN_FAILING_KEYS:
         return True
     if outcome.kind != "domain" or at - record.last_success > rule.window_seconds * 1000:
         return False

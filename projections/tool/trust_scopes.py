@@ -76,7 +76,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
     if worked and trust.has_clean_record(record, key_rule):
         trust.count_success(record, at)
     else:
-        wider = None if hidden else trust.Wider(whole, notifies=rule.notify_user)
+        wider = None if hidden else trust.ParentRecord(whole, notifies=rule.notify_user)
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
 
 
@@ -106,7 +106,7 @@ def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
     trusted = whole.state is TrustState.TRUSTED
     if record is own and whole.published and not trusted:
         return  # the record of the tool as a whole is published under this key
-    shown = own if trusted and _is_away(own) else whole
+    shown = own if trusted and _differs_from_default(own) else whole
     shown.published = whole.published or own.published
     whole.published = own.published = emitters.trust_state(fold, shown, rule)
 
@@ -126,7 +126,7 @@ def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement:
         publish(fold, record, rule)
 
 
-def _is_away(record: TrustRecord) -> bool:
+def _differs_from_default(record: TrustRecord) -> bool:
     """Whether a record differs from its default: it is not trusted, or has failures or denials."""
     return record.state is not TrustState.TRUSTED or bool(record.failures or record.denials)
 

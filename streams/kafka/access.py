@@ -33,7 +33,7 @@ RIGHTS = "`trustfold topics acls` prints the commands (docs/operating.md, Rights
 WANTS_SASL = "it may want SASL (TRUSTFOLD_SECURITY_PROTOCOL), or be starting; look at its log"
 """Remedy for a broker that accepts a connection and closes it at the first request."""
 
-LACKING = (
+RIGHTS_ERRORS = (
     errors.TopicAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
     errors.ClusterAuthorizationFailedError,
@@ -130,7 +130,7 @@ def _answered(error: BaseException) -> bool:
     return isinstance(error, errors.KafkaError) and not isinstance(error, errors.KafkaConnectionError)
 
 
-def unseen(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
+def hidden_topics_error(settings: KafkaSettings, topics: Sequence[str]) -> Denied:
     """Return the error for topics that this user may not describe."""
     rest = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
     names = f"topic{'s' * (len(topics) > 1)} {', '.join(topics[:SHOWN])}{rest}"
@@ -142,7 +142,7 @@ def user_of(settings: KafkaSettings) -> str:
     return f"user {settings.security.username}" if settings.security.username else "this user"
 
 
-def lacking(settings: KafkaSettings, error: BaseException) -> Denied:
+def missing_right_error(settings: KafkaSettings, error: BaseException) -> Denied:
     """Return the error for a missing right."""
     return Denied(
         f"the brokers deny {user_of(settings)} a right: {_message_of(error)}; give it the rights of its role: {RIGHTS}"

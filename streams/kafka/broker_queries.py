@@ -188,7 +188,7 @@ async def rights_on(admin: Any, topics: Sequence[str]) -> dict[str, frozenset[st
     return {name: frozenset() if topic.error else _named(topic.operations) for name, topic in found.items()}
 
 
-async def hidden(client: Any, topics: Sequence[str]) -> list[str]:
+async def hidden_topics(client: Any, topics: Sequence[str]) -> list[str]:
     """Return the topics that this user may not describe, whether they exist or not."""
     if not topics:
         return []

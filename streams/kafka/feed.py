@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
 from ...errors import ConfigError, TrustfoldError
-from .access import LACKING, lacking, unreachable, unseen
+from .access import RIGHTS_ERRORS, hidden_topics_error, missing_right_error, unreachable
 from .records import closed, ended
 from .settings import KafkaSettings
 from .topic_metadata import describe
@@ -154,7 +154,7 @@ class Feed:
         if denied := [
             name for name, topic in found.topics.items() if topic.error == TopicAuthorizationFailedError.errno
         ]:
-            raise unseen(self._settings, denied)
+            raise hidden_topics_error(self._settings, denied)
         if missing := [name for name, topic in found.topics.items() if not topic.partitions]:
             raise ConfigError(f"there is no topic {missing[0]}; `trustfold topics create` makes it")
         self.cluster_id = found.cluster_id
@@ -238,8 +238,8 @@ class Feed:
     async def _lost(self, error: BaseException) -> None:
         if isinstance(error, KafkaConnectionError):
             error = await unreachable(self._settings)
-        elif isinstance(error, LACKING):
-            error = lacking(self._settings, error)
+        elif isinstance(error, RIGHTS_ERRORS):
+            error = missing_right_error(self._settings, error)
         fault = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
         if self.fault != fault:
             log.warning("%s; no new records are shown until then", fault)

@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ...errors import ConfigError
-from .access import unreachable, unseen
-from .broker_queries import hidden
+from .access import hidden_topics_error, unreachable
+from .broker_queries import hidden_topics
 from .outputs import partition_of
 from .records import closed
 from .settings import KafkaSettings
@@ -162,10 +162,10 @@ class _Sender:
             if self._partitions:
                 return self
             await asyncio.sleep(patience)
-        denied = await hidden(self._producer.client, [self._topic])
+        denied = await hidden_topics(self._producer.client, [self._topic])
         await self._producer.stop()
         if denied:
-            raise unseen(self._settings, denied)
+            raise hidden_topics_error(self._settings, denied)
         raise ConfigError(f"topic {self._topic} does not exist; run `trustfold topics create`")
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

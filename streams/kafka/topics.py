@@ -18,8 +18,8 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 
 from ...errors import ConfigError
 from ...schemas.topics import TOPICS, Role, full_name
-from .access import LACKING, RIGHTS, unreachable, unseen, user_of
-from .broker_queries import hidden
+from .access import RIGHTS, RIGHTS_ERRORS, hidden_topics_error, unreachable, user_of
+from .broker_queries import hidden_topics
 from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 
@@ -168,7 +168,7 @@ async def create_topics(settings: KafkaSettings, topology: Topology | None = Non
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
                 reason = next((text for text in message if text), "") or error.description
-                remedy = f"; {user_of(settings)} needs Create on it: {RIGHTS}" if error in LACKING else ""
+                remedy = f"; {user_of(settings)} needs Create on it: {RIGHTS}" if error in RIGHTS_ERRORS else ""
                 raise ConfigError(f"the brokers refuse topic {name}: {error.__name__}: {reason}{remedy}")
         await _wait_for_leaders(admin, [topic.name for topic in wanted])
     return created
@@ -189,10 +189,12 @@ async def find_differences(settings: KafkaSettings, topology: Topology | None = 
             for described in await admin.describe_topics([topic.name for topic in present])
         }
         configs = await _configs(admin, [topic.name for topic in present])
-        unseen_ones = await hidden(admin._client, [topic.name for topic in planned if topic.name not in existing])
+        hidden_names = await hidden_topics(
+            admin._client, [topic.name for topic in planned if topic.name not in existing]
+        )
     found = [
         Difference(topic.name, HIDDEN, "", "", topic.essential, f"give this user the rights of its role; {RIGHTS}")
-        if topic.name in unseen_ones
+        if topic.name in hidden_names
         else Difference(topic.name, "missing", "", "", topic.essential, "run `trustfold topics create`")
         for topic in planned
         if topic.name not in existing
@@ -229,7 +231,7 @@ def refuse_hidden(settings: KafkaSettings, differences: Iterable[Difference]) ->
     """Raise Denied if this user may not describe topics, as they cannot be checked."""
     names = [difference.topic for difference in differences if difference.what == HIDDEN]
     if names:
-        raise unseen(settings, names)
+        raise hidden_topics_error(settings, names)
 
 
 def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -> Iterable[Difference]:

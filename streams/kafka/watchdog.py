@@ -65,7 +65,7 @@ class Watchdog:
         self._request_stop = request_stop
         self._writer.setblocking(False)  # noqa: FBT003 - as signal.set_wakeup_fd wants it
         for number in SIGNALS:
-            self._handlers[number] = signal.signal(number, _noted)
+            self._handlers[number] = signal.signal(number, _ignore_signal)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
@@ -150,5 +150,5 @@ class Watchdog:
             self.leave(self._code)
 
 
-def _noted(*_: object) -> None:
+def _ignore_signal(*_: object) -> None:
     """Do nothing: the byte that Python writes to the watchdog's socket is the notification."""

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from ...errors import TrustfoldError
 from ..probe_server import ProbeServer
-from .access import LACKING, lacking
+from .access import RIGHTS_ERRORS, missing_right_error
 from .app import TrustfoldApp, make_app
 from .faults import WorkerFault, describe, is_expected
 from .health import probe_of, probe_port
@@ -158,8 +158,8 @@ def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettin
     """
     try:
         return checking.result()
-    except LACKING as error:
-        raise lacking(settings, error) from error
+    except RIGHTS_ERRORS as error:
+        raise missing_right_error(settings, error) from error
     except (KafkaError, OSError, TimeoutError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise WorkerFault(

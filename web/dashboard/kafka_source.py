@@ -27,7 +27,7 @@ from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
 from ...schemas.public_state import DecisionBase
 from ...schemas.vocabulary import PatternSeverity
-from ...streams.kafka.access import LACKING, lacking
+from ...streams.kafka.access import RIGHTS_ERRORS, missing_right_error
 from ...streams.kafka.feed import ALL, Feed, Followed
 from ...streams.kafka.lag import Standing, standing_of
 from ...streams.kafka.outputs import partition_of
@@ -200,8 +200,8 @@ class KafkaSource:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await write(self._settings, [self._addressed(record) for record in records])
-        except LACKING as error:
-            raise lacking(self._settings, error) from error
+        except RIGHTS_ERRORS as error:
+            raise missing_right_error(self._settings, error) from error
         except (KafkaError, OSError, TimeoutError) as error:
             told = " ".join(str(error).split()) or f"no broker acknowledged it within {PATIENCE_S:g} s"
             raise TrustfoldError(f"it is unknown whether the order was accepted: {told}") from error

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ...errors import TrustfoldError
 from ...projections.calls.keys import has_scope
-from ...projections.orders import held, is_meant, trust_subjects
+from ...projections.orders import held, is_affected, trust_subjects
 from ...schemas.commands import (
     BreakerClose,
     BreakerForceOpen,
@@ -102,7 +102,7 @@ def records_for(given: Given, states: Iterable[PublicState], at: datetime) -> li
         return [
             QualityRestore(**{name: value for name, value in envelope("").items() if name != "key"}, tool=given.key)
         ]
-    about = [one for one in held(states, workspace) if is_meant(one.key, given.key)]
+    about = [one for one in held(states, workspace) if is_affected(one.key, given.key)]
     if not about:
         raise TrustfoldError(f"nothing is held against {given.key} any more")
     subjects = trust_subjects(about, given.key)

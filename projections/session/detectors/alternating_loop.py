@@ -8,7 +8,7 @@ from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
-from ..steps import MAX_CYCLE, Done, Steps
+from ..steps import MAX_CYCLE, FinishedStep, Steps
 from .detector import Detector
 
 
@@ -54,6 +54,6 @@ def _divisors(period: int) -> Iterator[int]:
     return (shorter for shorter in range(1, period) if period % shorter == 0)
 
 
-def _latest(steps: Steps, count: int) -> list[Done]:
+def _latest(steps: Steps, count: int) -> list[FinishedStep]:
     """Calls of the latest `count` steps, at most MAX_CAUSES."""
     return [one for one in steps.window if one.step > steps.number - count][-MAX_CAUSES:]

@@ -12,7 +12,7 @@ from ....schemas.events import ModelText, ToolCallFinished
 from ....schemas.vocabulary import Pattern
 from ..calls import Args
 from ..records import SEVERITIES, ActivePattern, Context, OpenCall
-from ..steps import Done
+from ..steps import FinishedStep
 from ..verdicts import Verdict
 
 Texts = tuple[str, str, str]
@@ -30,7 +30,7 @@ class Finished(msgspec.Struct, gc=False):
     event: ToolCallFinished
     call: OpenCall
     verdict: Verdict
-    same: list[Done]
+    same: list[FinishedStep]
     news: bool
 
 

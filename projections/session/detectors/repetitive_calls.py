@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import Context, Sighting
-from ..steps import Done
+from ..steps import FinishedStep
 from .detector import Detector, Finished
 
 
@@ -29,7 +29,7 @@ class RepetitiveCalls(Detector, array_like=True):
         rules, steps = ctx.rules.behaviour, ctx.state.steps
         ladder = rules.poll_no_progress if done.call.tool_class is ToolClass.POLL else rules.repetitive_calls
         last = steps.window[-1]
-        repeats: list[Done] = []
+        repeats: list[FinishedStep] = []
         step = -1
         for one in (last, *reversed(done.same)):
             if one.result != last.result or one.step < steps.progress:

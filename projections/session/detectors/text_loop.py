@@ -16,7 +16,7 @@ from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Message
 
-MAX_SAID = 64
+MAX_TEXT_BLOCKS = 64
 """Maximum number of text blocks remembered, as digests."""
 
 MAX_TEXT_CHARS = 20_000
@@ -83,7 +83,7 @@ class TextLoop(Detector, array_like=True):
             said[block] = count
             if count > most:
                 worst, most = block, count
-        while len(said) > MAX_SAID:
+        while len(said) > MAX_TEXT_BLOCKS:
             del said[next(iter(said))]
         if most < 2:
             self.repeated = 0
@@ -100,7 +100,7 @@ class TextLoop(Detector, array_like=True):
 
 
 def _blocks(event: ModelText) -> list[tuple[int, int]]:
-    """Checksums of the blocks of a message with their numbers of occurrences; CRC-32 is enough for MAX_SAID blocks."""
+    """Checksums of the blocks of a message with their numbers of occurrences; CRC-32 is enough for MAX_TEXT_BLOCKS blocks."""
     if event.text is None:
         return [(crc32(event.text_digest.encode()), 1)] if event.text_digest else []
     text = event.text[-MAX_TEXT_CHARS:]
@@ -109,9 +109,9 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
     lines = _lines(text)
     prose = _sentences(lines)
     if len(set(prose)) == len(prose) and max(map(len, prose), default=0) <= LONG_BLOCK_CHARS:
-        return [(crc32(block.encode("utf-8", "replace")), 1) for block in prose[-MAX_SAID:]]  # the usual case
+        return [(crc32(block.encode("utf-8", "replace")), 1) for block in prose[-MAX_TEXT_BLOCKS:]]  # the usual case
     blocks = []
-    for block, times in list(Counter(prose).items())[-MAX_SAID:]:
+    for block, times in list(Counter(prose).items())[-MAX_TEXT_BLOCKS:]:
         chunk = block[-CHUNK_CHARS:]
         if len(block) > LONG_BLOCK_CHARS and (repeats := _count(chunk, block)) > times:
             blocks.append((crc32(chunk.encode(errors="replace")), repeats))
