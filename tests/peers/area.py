@@ -1,8 +1,9 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
 An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says, `event_WORD`
-translates an event of the area's own, `see_WORD` tells what has come of it. Its tables hold the short ones, a row for
-all words of one thing: KNOBS (fields of rules or of a policy, read and told alike), CONFIG, OPS and VIEWS. The
+translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` says what differs from an
+expectation. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of rules or of a policy,
+read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The
 parameters of an operation or event are the fields that it may have, or those named with `reads`; another field fails
 the case, and so does a word that nothing here knows. Endings of an expectation's name ask for less than equality:
 `_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from .calls import Calls
 from .case import Case, UnknownWord, refuse_fields, times
 from .world import World
 
+_TABLES = {"config": "CONFIG", "op": "OPS", "event": "EVENTS", "see": "VIEWS", "check": "CHECKS"}
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _NO_FIELDS = frozenset({"ev", "name"})
 
@@ -49,6 +51,16 @@ def puts(attribute: str, read: Callable[[Any], Any] = lambda value: value) -> Ca
     return lambda self, value: setattr(self, attribute, read(value))
 
 
+def only(setting: str, allowed: Collection[Any], why: str) -> Callable[[Any, Any], None]:
+    """Reader of a setting that can have no other values here; `why` says so to who reads the case's fault."""
+
+    def read(_self: Any, value: Any) -> None:
+        if value not in allowed:
+            raise UnknownWord(f"{setting} {value!r}: {why}")
+
+    return read
+
+
 class Area:
     """One case, on trial.
 
@@ -64,7 +76,7 @@ class Area:
             for field, words in fields.items():
                 for word in words.split():
                     _add_knob(cls, word, part, field)
-        for kind, table in (("config", "CONFIG"), ("op", "OPS"), ("see", "VIEWS")):
+        for kind, table in _TABLES.items():
             for words, method in cls.__dict__.get(table, {}).items():
                 for word in words.split():
                     setattr(cls, f"{kind}_{word}", method)

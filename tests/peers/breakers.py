@@ -19,7 +19,7 @@ from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
-from .area import Area, nothing, reads
+from .area import Area, nothing, only, reads
 from .case import UnknownWord, known, there
 from .guarded import check_taken, guard_over
 
@@ -106,15 +106,6 @@ class Breakers(Area):
         }
     }
 
-    def config_half_open_permits(self, value: int) -> None:
-        """Probes at once, which also are the results that decide: here so many successes close, one after the other."""
-        self.given_fields["policy"].setdefault("close_after", value)
-
-    def config_half_open_max_probes(self, value: int) -> None:
-        """One probe at a time is what a circuit grants."""
-        if value != 1:
-            raise UnknownWord(f"half_open_max_probes {value}: one probe is granted at a time")
-
     def config_policy(self, value: str) -> None:
         """A shipped policy by its name."""
         self.recursive = value in {"recursive", "model_tier"}
@@ -124,6 +115,9 @@ class Breakers(Area):
         # Errors that say nothing: informational failures.
         "ignore ignored excluded exclude ignore_exceptions": lambda self, value: self.ignored.extend(value),
         "preset class tool_class": config_policy,
+        # Probes at once, which also are the results that decide: here so many successes close, one after the other.
+        "half_open_permits": lambda self, value: self.given_fields["policy"].setdefault("close_after", value),
+        "half_open_max_probes": only("half_open_max_probes", (1,), "one probe is granted at a time"),
     }
 
     # --- what happens -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from trustfold.guard.request import Call
 from trustfold.guard.result import ToolResult
 from trustfold.schemas.tool_envelopes import DedupeMode
 
-from .area import Area, puts, reads
+from .area import Area, only, puts, reads
 from .case import Case, UnknownWord, known
 from .guarded import WorldClock, check_taken, failure_of, guard_over, settle
 
@@ -186,11 +186,6 @@ class Idempotency(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_scope(self, value: str) -> None:
-        """Keys are of their session."""
-        if value != "session":
-            raise UnknownWord(f"scope {value!r}: a key belongs to its session")
-
     KNOBS = {
         "dedupe": {
             "derive_keys": "derive_keys computed_keys derive",  # whether a key is computed where none is given
@@ -200,6 +195,7 @@ class Idempotency(Area):
         }
     }
     CONFIG = {
+        "scope": only("scope", ("session",), "a key belongs to its session"),
         "dedupe mode dedupe_mode": lambda self, value: self.given_fields["dedupe"].update(mode=_mode(value)),
         "conflict on_conflict key_conflict": lambda self, value: self.given_fields["dedupe"].update(
             conflict=known(value, _CONFLICTS, "conflict")
@@ -227,11 +223,6 @@ class Idempotency(Area):
         if event.get("ev") == "advance_clock":
             self.store.sweep()
             self.runner.run(settle())
-
-    @reads(_ASKED)
-    def op_begin(self, event: dict[str, Any]) -> None:
-        """A caller asks for a call."""
-        self.runner.run(self._ask(event))
 
     @reads(_ENDED)
     def op_finish(self, event: dict[str, Any]) -> None:
@@ -263,11 +254,6 @@ class Idempotency(Area):
             self.running.remove(asking)
             self.runner.run(self._end(asking, {"ok": True, **event}))
 
-    @reads(_ASKED, _ENDED, _CALLERS)
-    def op_concurrent(self, event: dict[str, Any]) -> None:
-        """Several callers at once, and then the one who runs it ends."""
-        self.op_call(event, next((int(event[name]) for name in _CALLERS if name in event), 2))
-
     def op_derive_key(
         self,
         tool: str = "tool",
@@ -283,7 +269,8 @@ class Idempotency(Area):
         self.keys.append(computed_key(call, self.guard.privacy))
 
     OPS = {
-        "start claim acquire": op_begin,
+        # A caller asks for a call.
+        "begin start claim acquire": reads(_ASKED)(lambda self, event: self.runner.run(self._ask(event))),
         "complete end": op_finish,
         "abort": op_cancel,
         # The process that runs the call is gone: nothing more is heard of it.
@@ -291,16 +278,19 @@ class Idempotency(Area):
         "fail": reads(_ENDED)(lambda self, event: self.op_finish({"ok": False, **event})),
         "extend renew": op_heartbeat,
         "execute run request": op_call,
-        "concurrent_calls parallel": op_concurrent,
+        # Several callers at once, and then the one who runs it ends.
+        "concurrent concurrent_calls parallel": reads(_ASKED, _ENDED, _CALLERS)(
+            lambda self, event: self.op_call(event, next((int(event[name]) for name in _CALLERS if name in event), 2))
+        ),
         # An operator empties the store, or what it keeps of a tool.
         "clear flush": lambda self, tool=None: self.runner.run(self._clear(tool)),
         "key compute_key": op_derive_key,
     }
-
-    @reads(_ASKED - {"key", "params"}, _ENDED, "idempotency_key")
-    def event_tool_call(self, event: dict[str, Any]) -> None:
-        """A call in one piece."""
-        self.op_call({"key": event.get("idempotency_key"), **event})
+    EVENTS = {
+        "tool_call": reads(_ASKED - {"key", "params"}, _ENDED, "idempotency_key")(
+            lambda self, event: self.op_call({"key": event.get("idempotency_key"), **event})
+        )
+    }
 
     async def _clear(self, tool: str | None) -> None:
         await self.store.clear(tool)

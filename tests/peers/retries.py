@@ -16,9 +16,9 @@ from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
 from trustfold.schemas.tool_envelopes import CallHints, ResultStatus
 
-from .area import puts, reads, same
+from .area import only, puts, reads, same
 from .breakers import Breakers
-from .case import Case, UnknownWord, known, refuse_fields, there
+from .case import Case, known, refuse_fields, there
 from .guarded import OUTCOME_FIELDS, check_taken, failure_of, guard_over, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
@@ -63,16 +63,6 @@ class Retries(Breakers):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_jitter(self, value: Any) -> None:
-        """Full jitter is what there is; a peer without any waits as long as ours does at most."""
-        if value not in {True, False, "full", "none"}:
-            raise UnknownWord(f"jitter {value!r}: delays have full jitter")
-
-    def config_backoff(self, value: Any) -> None:
-        """Delays double."""
-        if value not in {"exponential", "expo", 2}:
-            raise UnknownWord(f"backoff {value!r}: delays double")
-
     KNOBS = {
         "retry": {
             "max_attempts": "max_attempts attempts",
@@ -86,7 +76,9 @@ class Retries(Breakers):
     }
     CONFIG = {
         "max_retries retries": lambda self, value: self.config_max_attempts(value + 1),
-        "backoff_factor multiplier factor": config_backoff,
+        # Full jitter is what there is; a peer without any waits as long as ours does at most.
+        "jitter": only("jitter", (True, False, "full", "none"), "delays have full jitter"),
+        "backoff backoff_factor multiplier factor": only("backoff", ("exponential", "expo", 2), "delays double"),
         "idempotent retry_safe": puts("nature", lambda value: {"idempotent": value}),
         "read_only": puts("nature", lambda value: {"read_only": value}),  # whether they only read
     }
@@ -106,20 +98,6 @@ class Retries(Breakers):
         if kind not in _ATTEMPTS or call != self.call:
             self._call_waiting()
         self.call = call
-
-    @reads(OUTCOME_FIELDS)
-    def event_outcome(self, event: dict[str, Any]) -> None:
-        """How an attempt ends."""
-        self.waiting.append(outcome_of(_part(event)))
-
-    def event_outcome_sequence(self, pattern: str) -> None:
-        """The same, by letters."""
-        self.waiting += [known(letter, _LETTERS, "letter") for letter in pattern]
-
-    @reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS))
-    def event_tool_call(self, event: dict[str, Any]) -> None:
-        """A run of a tool; those of one call follow each other."""
-        self.waiting.append(outcome_of(_part(event)))
 
     @reads(OUTCOME_FIELDS, _CALL_FIELDS)
     def op_call(self, event: dict[str, Any]) -> None:
@@ -153,6 +131,18 @@ class Retries(Breakers):
         # Of a bound, `attempt` is a retry, from 0.
         "delay_upper_bound": lambda self, attempt: self.upper_ms.append(self._delay(attempt, 1.0)),
     }
+
+    EVENTS = {
+        # How an attempt ends; the runs of one call follow each other.
+        "outcome": reads(OUTCOME_FIELDS)(lambda self, event: self._end_attempt(event)),
+        "tool_call": reads(OUTCOME_FIELDS, _CALL_FIELDS - set(_SCRIPTS))(lambda self, event: self._end_attempt(event)),
+        "outcome_sequence": lambda self, pattern: self.waiting.extend(
+            known(letter, _LETTERS, "letter") for letter in pattern
+        ),
+    }
+
+    def _end_attempt(self, event: dict[str, Any]) -> None:
+        self.waiting.append(outcome_of(_part(event)))
 
     def _call_waiting(self) -> None:
         script, self.waiting = self.waiting, []
@@ -211,20 +201,15 @@ class Retries(Breakers):
     def _below(self, least: float | None, wanted: float) -> str:
         return "" if least is not None and least >= wanted else f"the delay may be {least!r} ms, below {wanted!r}"
 
-    def check_delay_ms_min(self, wanted: float) -> str:
-        """At least so long, however the dice fall."""
-        return self._below(self._shortest().see_delay_ms(), wanted)
-
-    def check_total_delay_ms_min(self, wanted: float) -> str:
-        """All of them together."""
-        return self._below(self._shortest().see_total_delay_ms(), wanted)
-
-    def check_delay_s_min(self, wanted: float) -> str:
-        """In seconds."""
-        return self.check_delay_ms_min(wanted * 1000)
-
-    check_delay_ms_at_least, check_delay_s_at_least = check_delay_ms_min, check_delay_s_min
-    check_total_delay_ms_at_least = check_total_delay_ms_min
+    CHECKS = {  # at least so long, however the dice fall
+        "delay_ms_min delay_ms_at_least": lambda self, wanted: self._below(self._shortest().see_delay_ms(), wanted),
+        "delay_s_min delay_s_at_least": lambda self, wanted: self._below(
+            self._shortest().see_delay_ms(), wanted * 1000
+        ),
+        "total_delay_ms_min total_delay_ms_at_least": lambda self, wanted: self._below(
+            self._shortest().see_total_delay_ms(), wanted
+        ),
+    }
 
     def _retriable(self) -> bool | None:
         """Whether the failure was worth another attempt."""

@@ -82,10 +82,6 @@ class Trust(Area):
 
     # --- config -------------------------------------------------------------------------------------------------------
 
-    def config_default(self, value: Any) -> None:
-        """The default rule as a whole, or its count."""
-        self.default |= patch_of(value)
-
     def _add_layer(self, layer: str, value: dict[str, Any]) -> None:
         self.layers[layer] = {name: msgspec.convert(patch_of(rule), EscalationPatch) for name, rule in value.items()}
 
@@ -103,7 +99,7 @@ class Trust(Area):
             layer: lambda self, value, layer=layer: self._add_layer(layer, value)
             for layer in ("plugin_rules", "service_rules", "domain_rules", "tool_rules")
         },
-        "default_rule": config_default,
+        "default default_rule": lambda self, value: self.default.update(patch_of(value)),
         "enable_auto_recovery auto_recovery": lambda self, value: self.config_recovery_mode("auto" if value else "ask"),
     }
 
