@@ -1,17 +1,13 @@
-"""Status of a recording, and the HTTP server that probes and Prometheus read it from."""
+"""Status of a recording for probes and Prometheus."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import orjson
 
 from ..history.recorder import Recorder
-from ..streams.kafka.settings import KafkaSettings
-from ..streams.probe_server import Probe, ProbeServer
 
 if TYPE_CHECKING:
     from ..streams.kafka.broker_watch import BrokerWatch
@@ -124,30 +120,3 @@ class RecordingStatus:
 
 
 STATES = ("starting", "waiting", "recording", "full", "stopping", "failed")
-
-
-@contextmanager
-def probed(status: RecordingStatus, settings: KafkaSettings, *, once: bool) -> Iterator[None]:
-    """Serve a recording's health and metrics while the block runs, if the recording is continuous and a port is set.
-
-    Raises:
-        ConfigError: the address is taken or not this machine's.
-    """
-    if once or settings.web_port is None:
-        yield
-        return
-    probe = Probe(status.alive, status.ready, status.body, _metrics_of(status))
-    server = ProbeServer(probe, settings.web_bind, settings.web_port)
-    try:
-        yield
-    finally:
-        server.close()
-
-
-def _metrics_of(status: RecordingStatus) -> Callable[[], bytes] | None:
-    try:
-        from ..streams.metric_families import exposition
-        from .metrics import RecordingCollector
-    except ImportError:
-        return None
-    return exposition(RecordingCollector(status))
