@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from trustfold.web.dashboard import kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
 from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
+from trustfold.web.dashboard.render import environment
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -134,7 +136,12 @@ def test_a_record_that_cannot_be_read_is_skipped_and_counted(
     assert source.board.states == {}
     assert [one.record["id"] for one in asyncio.run(source.decisions())] == ["d1"]
     assert source.freshness().skipped == 5
+    shown = source.freshness()
+    assert shown.skipped_last == f"topic {KafkaSettings().topic('state')}, partition 0, offset 6"
+    head = environment().get_template("parts.html").module.freshness(shown, datetime.now(UTC))  # type: ignore[attr-defined]
+    assert f"5 records could not be read, the last one of {shown.skipped_last}" in head
     assert sum("skipped" in record.message for record in caplog.records) == 5
+    assert any("topic breakers, partition 0, offset 3: " in record.message for record in caplog.records)
 
 
 @pytest.mark.parametrize(
