@@ -16,7 +16,7 @@ from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.web.dashboard import kafka_source, recorded_events
+from trustfold.web.dashboard import current_state, kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
 from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
@@ -116,7 +116,7 @@ def test_a_list_of_sessions_decodes_no_decision_again(
     topics.pattern("s1", 1, workspace_id="acme")
     topics.pattern("s1", 2, workspace_id=None, model="large-2")
     topics.write("nudges", 3, "s1", session_id="s1", type="pattern.detected", workspace_id=["no name"])
-    monkeypatch.setattr(source.board, "read", None)
+    monkeypatch.setattr(current_state, "read_decision", None)
     (one,) = asyncio.run(source.sessions())
     assert (one.workspace, one.model) == ("acme", "large-2")
 
