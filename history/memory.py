@@ -39,7 +39,8 @@ AT_A_TIME = 500_000
 LIMIT = "3GB"
 """Memory limit of all tables and queries."""
 
-_FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
+_COUNTS = "fault IS NULL AND repeated IS NOT TRUE"
+_FINISHED = f"type = 'tool_call.finished' AND {_COUNTS}"
 
 _PLACE = '("partition", "offset")'
 _PERMISSION = "type IN ('permission.requested', 'permission.resolved')"
@@ -49,18 +50,21 @@ _TABLES = {
     "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
     "noted_calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "closings": "appended IS NOT NULL",
-    "noted_others": f"NOT coalesce({_FINISHED}, false) AND {_NOTED} AND appended IS NULL",
-    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_NOTED} AND appended IS NULL",
+    "uncounted": f"NOT ({_COUNTS}) AND appended IS NULL",
+    "noted_others": f"type IS DISTINCT FROM 'tool_call.finished' AND {_NOTED} AND {_COUNTS} AND appended IS NULL",
+    "others": f"type IS DISTINCT FROM 'tool_call.finished' AND NOT {_NOTED} AND {_COUNTS} AND appended IS NULL",
 }
 """Conditions on events by table; each event is in exactly one."""
 
-_FINISH = {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"}
+_COUNTED = {"fault": "NULL", "repeated": "NULL", "appended": "NULL"}
+_FINISH = _COUNTED | {"type": "'tool_call.finished'"}
 
 _ALWAYS = {
     "calls": _FINISH | {"noted": "false"},
     "noted_calls": _FINISH,
-    "noted_others": {"appended": "NULL"},
-    "others": {"appended": "NULL", "noted": "false"},
+    "uncounted": {"appended": "NULL"},
+    "noted_others": _COUNTED | {"finish": "false"},
+    "others": _COUNTED | {"finish": "false", "noted": "false"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
