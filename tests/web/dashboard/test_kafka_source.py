@@ -141,7 +141,7 @@ def test_a_record_that_cannot_be_read_is_skipped_and_counted(
     head = environment().get_template("parts.html").module.freshness(shown, datetime.now(UTC))  # type: ignore[attr-defined]
     assert f"5 records could not be read, the last one of {shown.skipped_last}" in head
     assert sum("skipped" in record.message for record in caplog.records) == 5
-    assert any("topic breakers, partition 0, offset 3: " in record.message for record in caplog.records)
+    assert any("topic breakers, partition 0, offset 4: " in record.message for record in caplog.records)
 
 
 @pytest.mark.parametrize(
