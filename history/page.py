@@ -58,9 +58,7 @@ def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
     notes = f'<p class="quiet">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
     drawn = _scrolled(named, title, newest=picture.timed)
     table = f"<details><summary>The numbers as a table</summary>{rows}</details>" if rows else ""
-    return Html(
-        f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{drawn}{notes}{table}</figure>'
-    )
+    return Html(f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{drawn}{notes}{table}</figure>')
 
 
 def table(

@@ -24,4 +24,4 @@ COMMENT ON MACRO wilson_high IS 'Upper bound of a share, 95 % (Wilson); NULL of 
 
 CREATE OR REPLACE MACRO number_of(one, other) AS
 CASE WHEN one IS NOT NULL AND other IS NOT NULL THEN hash(one, other) END;
-COMMENT ON MACRO number_of IS 'Two texts as one number of 64 bits, NULL where one of them is: joining and grouping by it costs a third of that by the texts; among ten million pairs two have the same number once in 400,000 histories';
+COMMENT ON MACRO number_of IS 'Two texts as one number of 64 bits, by which joins and groups cost less; NULL where one of them is. Of ten million pairs two have the same number with a probability of 1 to 370,000';
