@@ -101,7 +101,8 @@ WITH judged AS (
 ), again AS (
     SELECT call FROM judged GROUP BY call HAVING count(*) > 1 AND bool_or(outcome = 'failure')
 ), retried AS (
-    SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed, lag(id) OVER of_call AS id_before
+    SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed,
+           number_of(session_id, id) AS number, lag(number_of(session_id, id)) OVER of_call AS number_before
     FROM judged SEMI JOIN again USING (call)
     WINDOW of_call AS (PARTITION BY call ORDER BY time, "offset")
     QUALIFY lag(outcome) OVER of_call = 'failure'
@@ -109,13 +110,13 @@ WITH judged AS (
     SELECT hash(session_id) AS session, min(failed) AS first, max(time) AS last FROM retried GROUP BY session
 ), places AS (
     -- Few calls are retries: calls are numbered only from the first failure to the last retry of a session.
-    SELECT id, row_number() OVER (PARTITION BY session ORDER BY time, "offset") AS place
-    FROM (SELECT hash(session_id) AS session, time, "offset", id FROM tool_calls) JOIN spans USING (session) WHERE time BETWEEN first AND last
+    SELECT number, row_number() OVER (PARTITION BY session ORDER BY time, "offset") AS place
+    FROM (SELECT hash(session_id) AS session, time, "offset", number_of(session_id, id) AS number FROM tool_calls) JOIN spans USING (session) WHERE time BETWEEN first AND last
 )
 SELECT time, session_id, workspace, model, tool_name, service,
        CASE own.place - other.place WHEN 1 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
        coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
-FROM retried JOIN places own USING (id) JOIN places other ON other.id = id_before
+FROM retried JOIN places own USING (number) JOIN places other ON other.number = number_before
 UNION ALL
 SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
        outcome = 'success', id
