@@ -7,7 +7,8 @@ Recorded files never change: the names say which rows are here already, a merge 
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
 have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart,
 too: failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result.
-These are few, and all that questions about failures, permissions, retries and loops read.
+These are few, and all that questions about failures, permissions, retries and loops read. What came twice or
+could not be read counts nowhere and has its own table, so that all others hold what counts.
 """
 
 from __future__ import annotations
