@@ -74,7 +74,7 @@ class Picture(NamedTuple):
     Attributes:
         svg: one element; empty if there is nothing to draw.
         notes: sentences about omissions and the meaning of colours.
-        timed: whether its width is a span of time, whose newest part is at the right.
+        timed: whether its width is a span of time without names at the left, so that its right end is seen first.
     """
 
     svg: Html
@@ -291,8 +291,7 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
         else ()
     )
     key = [(colour, ", ".join(names)) for colour, names in grouped.items()]
-    notes = _left_out(len(by_label) - len(drawn), "rows") + short_ones
-    return Picture(_svg(foot + BELOW, marks, key), notes, timed=True)
+    return Picture(_svg(foot + BELOW, marks, key), _left_out(len(by_label) - len(drawn), "rows") + short_ones)
 
 
 def heat(cells: Sequence[Cell]) -> Picture:
