@@ -24,8 +24,8 @@ IN_RECORD_ALONE = {
         failure_history part_of approval_id approval_expires_at successes successes_needed window_s
         opened_at lease reopen_count time_in_state_ms
         registered_score tags tags_expire_at failed_scenarios unavailable_until
-        model turns stalled_turns stall_rate pattern_counts most_common_pattern nudges_sent nudges_judged nudges_effective
-        nudge_effectiveness false_alarms""",
+        model turns stalled_turns stall_rate pattern_counts most_common_pattern false_alarms
+        nudges_sent nudges_judged nudges_effective nudge_effectiveness""",
 }
 """Fields that no view shows, by topic: queries read them from the column `record`."""
 

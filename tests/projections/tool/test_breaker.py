@@ -15,7 +15,7 @@ from trustfold.schemas.vocabulary import BreakerState, BreakerTrigger
 KEY = "tool:search_api"
 TOOL = "search_api"
 TO_OPEN = TOOL_POLICY.consecutive_failures or 0
-"""Failures in a row that open a circuit by the shipped rules: `test_five_failures_in_a_row_open` alone states the number."""
+"""Failures in a row that open a circuit by the shipped rules; `test_five_failures_in_a_row_open` states the number."""
 
 STATES = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN)
 
