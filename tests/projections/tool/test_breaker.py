@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
@@ -14,9 +14,6 @@ from trustfold.schemas.vocabulary import BreakerState, BreakerTrigger
 
 KEY = "tool:search_api"
 TOOL = "search_api"
-TO_OPEN = TOOL_POLICY.consecutive_failures or 0
-"""Failures in a row that open a circuit by the shipped rules; `test_five_failures_in_a_row_open` states the number."""
-
 STATES = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.FORCED_OPEN)
 
 
