@@ -379,6 +379,15 @@ def test_the_command_gives_the_same_bytes_as_the_server_alone(tmp_path: Path) ->
     assert sorted(through.stdout.splitlines()) == sorted(alone.stdout.splitlines())
 
 
+def test_an_input_that_is_nothing_ends_it(tmp_path: Path) -> None:
+    """Started by hand or by a service without an input: it ends as at the end of a pipe."""
+    command = [sys.executable, "-m", "trustfold", "mcp-proxy", "--", sys.executable, "-c", SCRIPT]
+    ran = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, env=environment(), timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
 def test_an_address_that_does_not_answer_is_named(tmp_path: Path) -> None:
     """In one line, with exit code 1."""
     words = [sys.executable, "-m", "trustfold", "mcp-proxy", "--url", "http://127.0.0.1:9", "--server"]
