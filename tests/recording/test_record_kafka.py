@@ -6,7 +6,6 @@ import asyncio
 import gc
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
