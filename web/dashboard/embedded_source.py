@@ -24,7 +24,7 @@ from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
-from .current_state import MAX_FEED, Board, Change
+from .current_state import MAX_FEED, Board, Change, place_in_words
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, foreign_history, topic_of
 
@@ -70,8 +70,13 @@ class EmbeddedSource:
 
     def freshness(self) -> Freshness:
         """Age of the board's data."""
+        board = self.board
         return Freshness(
-            self._newest_ms, fault=self._service.writer.fault, past=self.foreign or None, skipped=self.board.skipped
+            self._newest_ms,
+            fault=self._service.writer.fault,
+            past=self.foreign or None,
+            skipped=board.skipped,
+            skipped_last=place_in_words(*board.skipped_last) if board.skipped_last is not None else "",
         )
 
     async def sessions(self) -> list[SessionSummary]:
@@ -154,7 +159,7 @@ class EmbeddedSource:
 
 
 def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
-    return [Change(one.topic, one.key, one.value) for _, one in stored]
+    return [Change(one.topic, one.key, one.value, (offset,)) for offset, one in stored]
 
 
 def _placed(stored: StoredOutput) -> Placed:

@@ -43,6 +43,7 @@ class Freshness(NamedTuple):
         fault: why nothing new arrives, in words; None when all is well.
         past: why the history is not read, in words; None where it is.
         skipped: records that could not be read, since the start of this server.
+        skipped_last: topic and place of the last of these, in words; empty if there is none.
     """
 
     newest_ms: int | None
@@ -50,6 +51,7 @@ class Freshness(NamedTuple):
     fault: str | None = None
     past: str | None = None
     skipped: int = 0
+    skipped_last: str = ""
 
 
 def topic_of(record: Command | Event) -> Literal["commands", "events"]:
