@@ -12,6 +12,7 @@ import orjson
 from ...errors import TrustfoldError
 from ...history.files import store_source
 from ...history.sessions.ranking import SessionSummary, Stuck
+from ...history.sessions.timeline import Timeline
 from ...projections.emitter import Output
 from ...projections.session.state import SessionState
 from ...rules.rules import Rules
@@ -113,6 +114,10 @@ class EmbeddedSource:
         elif not found and (past := self._past) is not None:
             return await past.events(session, before, limit)
         return [_happened(one) for one in found]
+
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in the history; None where it is not recorded."""
+        return await past.timeline(session, self.rules) if (past := self._past) is not None else None
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
         """Latest input events of all sessions up to an offset, oldest first."""

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from ...errors import TrustfoldError
 from ...history.files import kafka_source
 from ...history.sessions.ranking import SessionSummary, Stuck
-from ...history.sessions.timeline import millis
+from ...history.sessions.timeline import Timeline, millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -185,6 +185,10 @@ class KafkaSource:
         if len(found) < limit and (past := self._past) is not None:
             found = {one.offset: one for one in await past.events(session, before, limit)} | found
         return [found[offset] for offset in sorted(found)][-limit:]
+
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in the history; None where it is not recorded."""
+        return await past.timeline(session, self.rules) if (past := self._past) is not None else None
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events and orders of the given ids, oldest first."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
+from ...history.sessions.timeline import Timeline
 from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
@@ -115,6 +116,14 @@ class Source(Protocol):
         """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`.
 
         Without `before` those that the engine has appended stand at the end.
+        """
+
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in `history`; None where it is not recorded.
+
+        Raises:
+            Unanswered: looking for it took too long.
+            HistoryError: the files cannot be read.
         """
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:

@@ -201,7 +201,7 @@ def test_a_domain_rule_may_name_an_mcp_server() -> None:
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_untroubled_keys_make_room() -> None:
+def test_keys_with_defaults_alone_make_room() -> None:
     """A tool that has its most fine keys forgets the earliest that never failed, so that a new one is judged."""
     story = Story(rules=Rules(trust=TrustRules(max_fine_keys=2)))
     for directory in "abcdef":
