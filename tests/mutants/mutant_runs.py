@@ -18,13 +18,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import coverage
-import hypothesis  # noqa: F401 - so that a child need not import it
-import msgspec  # noqa: F401
+import hypothesis
+import msgspec  # noqa: F401 - so that a child need not import it
 import orjson  # noqa: F401
 import pytest
 
@@ -63,16 +63,26 @@ class Recorder:
 
 
 class Chosen:
-    """Pytest plugin that runs given tests only, in the given order, and writes down which one runs."""
+    """Pytest plugin that runs given tests only, in the given order, within limits, and writes down which one runs."""
 
-    def __init__(self, tests: Iterable[str], running: Path) -> None:
-        self._order = {test: place for place, test in enumerate(tests)}
+    def __init__(self, limits: dict[str, float], running: Path) -> None:
+        self._order = {test: place for place, test in enumerate(limits)}
+        self._limits = limits
         self._running = running
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Let Hypothesis look for no smaller example of a failure: nobody reads it."""
+        settings, phase = hypothesis.settings, hypothesis.Phase
+        settings.register_profile("mutants", settings(), phases=(phase.explicit, phase.generate))
+        settings.load_profile("mutants")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out all others."""
         items[:] = sorted((one for one in items if one.nodeid in self._order), key=lambda one: self._order[one.nodeid])
+        for item in items:
+            item.add_marker(pytest.mark.timeout(self._limits[item.nodeid]), append=False)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Write down a test that begins, so that one that hangs or ends the process is known as well."""
@@ -156,14 +166,13 @@ def _first_failure(tree: Path, seconds: dict[str, float], slack: int = 1) -> str
     running = tree / "running"
     running.write_text("")
     # Measured on a machine that may have been less busy than it is now.
-    longest_s, limit_s = slack * (30 + 10 * max(seconds.values())), slack * (90 + 10 * sum(seconds.values()))
+    limits = {test: slack * (20 + 10 * took_s) for test, took_s in seconds.items()}
 
     def run() -> dict[str, Any]:
         files = dict.fromkeys(test.partition("::")[0] for test in seconds)
-        chosen = Chosen(seconds, running)
-        return {"code": int(pytest.main([*files, "-x", "--timeout", str(longest_s), *OPTIONS], plugins=[chosen]))}
+        return {"code": int(pytest.main([*files, "-x", *OPTIONS], plugins=[Chosen(limits, running)]))}
 
-    result = _forked(run, limit_s, tree)
+    result = _forked(run, slack * (90 + 10 * sum(seconds.values())), tree)
     if result is not None and result["code"] in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         return None
     last = running.read_text()
