@@ -206,7 +206,9 @@ def _verdicts(
 ) -> list[Verdict]:
     kept = KEPT / "confirmed.jsonl"
     passed = KEPT / "passed_alone" / record.digest
-    known = {one["key"]: one for one in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    known = {one["key"]: one for one in rows}
+    noticed_before = {one["name"]: one["noticed"] for one in rows}
     verdicts: list[Verdict] = []
     trials: list[Trial] = []
     for mutant, source in chosen:
@@ -223,7 +225,9 @@ def _verdicts(
         for part in (_first_of, list):
             runs: dict[Future[tuple[str | None, list[str]]], tuple[Trial, list[str]]] = {}
             for trial in trials:
-                tests = part(trial.tests)
+                # A test that noticed the mutant in other code goes first.
+                before = noticed_before.get(trial.mutant.name)
+                tests = list(dict.fromkeys([*(test for test in trial.tests if test == before), *part(trial.tests)]))
                 seconds = {test: record.seconds[test] for test in tests}
                 run = pool.submit(mutant_runs.noticed, trial.mutant.file, trial.source, seconds, passed)
                 runs[run] = (trial, tests)
