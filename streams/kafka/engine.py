@@ -81,7 +81,7 @@ class Engine:
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
-        recovering: whether a recovery is under way.
+        recovery_step: what the recovery under way does or waits for; empty without one.
         stopping: whether the worker was asked to stop.
         failed: whether the worker is stopping because of a fault.
         reason: that fault and its remedy, one line.
@@ -118,7 +118,7 @@ class Engine:
         self._logged_rules = ""
         self.watch = BrokerWatch(settings, _needs(settings, topology), self.fail)
         self.turned_at = self.durable_at = time.monotonic()
-        self.recovering = False
+        self.recovery_step = ""
         self.stopping = False
         self.failed = False
         self.reason = ""
@@ -268,7 +268,7 @@ class Engine:
             return "failed" if self.failed else "stopping"
         if self._tenure is not None:
             return "running"
-        if self.recovering:
+        if self.recovery_step:
             return "recovering"
         return "rebalancing" if self._tenures else "starting"
 
@@ -338,7 +338,8 @@ class Engine:
         self._start_overs += 1
         if self._start_overs > START_OVERS:
             raise WorkerFault(f"{START_OVERS} consecutive attempts to recover the partitions failed: {describe(error)}")
-        log.info("the recovery is tried again: %r", error)
+        fault = " ".join(str(error).split()) or type(error).__name__
+        log.info("the recovery is tried again; while %s: %s", self.recovery_step, fault)
         await asyncio.sleep(min(2.0 ** (self._start_overs - 2), BACK_OFF_S))
 
     async def recover(self, assigned: Iterable[TP]) -> None:
@@ -348,12 +349,15 @@ class Engine:
             ConfigError: the topics are not co-partitioned, or a local store does not belong to the changelog.
         """
         if self._renewal_due or self.writer.broken:
+            self.recovery_step = "connecting a new producer"
             await self._app.producer.renew()
             self.writer.reset()
             self._renewal_due = False
             self.metrics.producer_restarts += 1
+        self.recovery_step = "waiting for a broker"
         await self.watch.answer()
         if self.follower is not None:
+            self.recovery_step = "reading the settings"
             await self.follower.catch_up()
         try:
             owned = self._owned(assigned)
@@ -368,7 +372,9 @@ class Engine:
             self.changelogs.place(stage.name, partition): self._tables[stage.name].open(partition)
             for stage, partition in owned
         }
+        self.recovery_step = "claiming the changelogs"
         claims = await self.changelogs.claim(stores)
+        self.recovery_step = "reading the changelogs"
         stale = await self.changelogs.read_back(stores, claims)
         rules = await self._recall([stores[self.changelogs.place(stage.name, number)] for stage, number in owned])
         for (stage, partition), own in zip(owned, rules, strict=True):

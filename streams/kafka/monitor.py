@@ -94,13 +94,13 @@ class Monitor:
         quiet = engine.watch.lost_since is not None  # the reason has been reported
         self._wait(
             "group",
-            engine.tenure() is None and not engine.recovering and not quiet,
+            engine.tenure() is None and not engine.recovery_step and not quiet,
             "waiting for the consumer group to hand out partitions",
         )
         self._wait(
             "recovery",
-            engine.recovering and not quiet,
-            f"recovering: {engine.metrics.recovered_records:,} changelog records read so far",
+            bool(engine.recovery_step) and not quiet,
+            f"recovering: {engine.recovery_step}; {engine.metrics.recovered_records:,} changelog records read so far",
         )
         self._wait(
             "acknowledgement",

@@ -48,7 +48,7 @@ class BulkRecovery(Service):
         if self.app.engine.stopping:
             log.info("generation %d is ignored: the worker stops", generation)
             return
-        self.app.engine.recovering = True
+        self.app.engine.recovery_step = "ending the recovery before it"
         self._running = asyncio.get_running_loop().create_task(
             self._recover(self._running, set(assigned), generation), name=f"recovery of generation {generation}"
         )
@@ -59,7 +59,7 @@ class BulkRecovery(Service):
         if running is not None and not running.done():
             running.cancel()
             await asyncio.wait([running], timeout=CANCEL_S)
-        self.app.engine.recovering = False
+        self.app.engine.recovery_step = ""
 
     async def on_stop(self) -> None:
         """Cancel the current recovery."""
@@ -83,7 +83,7 @@ class BulkRecovery(Service):
             engine.metrics.recoveries += 1
             log.info("ready in generation %d with %d stage partitions after %.2f s",
                      generation, len(engine.tasks), seconds)  # fmt: skip
-            engine.recovering = False
+            engine.recovery_step = ""
             self.completed.set()
             self.app.tables.on_actives_ready()
             self.app.tables.on_standbys_ready()
@@ -100,7 +100,9 @@ class BulkRecovery(Service):
         try:
             await engine.recover(assigned)
             await self._resume()
+            engine.recovery_step = "waiting for the last poll to end"
             await engine.gate.wait_quiet()
+            engine.recovery_step = "reading the consumer group's offsets"
             offsets: dict[TP, int] = await consumer.seek_sources(assigned, engine.progress())
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled():

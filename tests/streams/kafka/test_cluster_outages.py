@@ -120,8 +120,11 @@ def test_two_brokers_of_three_are_gone(cluster: LocalCluster, tmp_path: Path) ->
         for node in lost:
             node.kill()
         try:
-            # Which of the two comes first depends on whether it had outputs under way when the brokers went.
-            said = re.compile("the brokers answer but do not acknowledge what is written|gave no record for 10 s")
+            # Which comes first depends on whether it recovered, or had outputs under way, when the brokers went.
+            said = re.compile(
+                "the brokers answer but do not acknowledge what is written|returned no record for 10 s"
+                "|recovering: (claiming|reading) .*for 1. s now"
+            )
             wait_until(lambda: said.search(stays.text()), timeout=30, what=stays.text, every=0.5)
             ends_in_time(leaves)
             assert stays.process.poll() is None, stays.text()

@@ -202,6 +202,18 @@ def test_a_checkpoint_that_is_not_acknowledged_is_reported_after_ten_seconds(
         assert len([text for text in caplog.messages if "do not acknowledge" in text]) == told
 
 
+def test_a_long_recovery_says_what_it_waits_for(
+    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operators look at the changelogs or at the group's coordinator, not at both."""
+    monkeypatch.setattr("trustfold.streams.kafka.monitor.PATIENCE_S", 0.0)
+    engine.recovery_step = "reading the consumer group's offsets"
+    Monitor(engine, SimpleNamespace())._look_at_waits()
+    assert [text.partition(" (for")[0] for text in caplog.messages] == [
+        "recovering: reading the consumer group's offsets; 0 changelog records read so far"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "error", "shown"),
     [
