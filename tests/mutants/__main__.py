@@ -128,7 +128,7 @@ class Record:
     """Which test runs which line, and how long it takes; kept in a file, measured anew for test files that changed."""
 
     def __init__(self, suites: Iterable[str], pool: ProcessPoolExecutor, bar: Progress, *, fresh: bool) -> None:
-        sources = (ROOT.glob(f"{folder}/**/*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
+        sources = (Path(folder).rglob("*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
         source = _digest(*sources)
         support = [*Path("tests/support").rglob("*.py")]
         wanted = {}
