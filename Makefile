@@ -98,7 +98,7 @@ lint: $(VENV)/dev ## Style: ruff, all rules, and the formatter
 
 .PHONY: format
 format: $(VENV)/dev ## Format the code and apply safe fixes
-	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
 .PHONY: typecheck

@@ -57,6 +57,7 @@ INTRO = (
 
 NEXT = (
     ("trustfold demo --json", "the same decisions, as consumers read them"),
+    ("trustfold demo --events", "its events, a file for replay, record and publish"),
     ("trustfold replay FILE", "fold what you have recorded"),
     ("trustfold up", "take events over HTTP on this machine"),
 )
@@ -123,12 +124,16 @@ def events() -> list[bytes]:
 
 @click.command()
 @json_option("Print decisions as JSON, one per line, exactly as published.")
-def demo(*, as_json: bool) -> None:
+@click.option("--events", "as_events", is_flag=True, help="Print the events instead, a file for the other commands.")
+def demo(*, as_json: bool, as_events: bool) -> None:
     """Replay a scripted agent whose tools fail, and show each decision.
 
     The events are scripted; the embedded engine folds them in a temporary store, which is deleted at the
-    end.
+    end. `trustfold demo --events > run.ndjson` makes a file to replay, record and publish.
     """
+    if as_events:
+        data().writelines(event + b"\n" for event in events())
+        return
     with (
         TemporaryDirectory(prefix="trustfold-demo-") as directory,
         EmbeddedEngine.open(Path(directory, "demo.sqlite"), Rules()) as engine,

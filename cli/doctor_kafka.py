@@ -49,7 +49,7 @@ _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
 """Errors caused by a broker; any other error is a bug of trustfold and is not caught."""
 
 
-def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path], Finding]) -> Iterator[Finding]:
+def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path, str], Finding]) -> Iterator[Finding]:
     """Findings of all Kafka checks, in order."""
     try:
         settings = KafkaSettings.from_env(bootstrap=bootstrap)
@@ -59,7 +59,7 @@ def examine_kafka(bootstrap: str | None, role: Role, disk: Callable[[str, Path],
         return
     yield Finding("kafka settings", Status.OK, _security(settings))
     if settings.store == "rocksdb":
-        yield disk("worker's data", settings.data_dir)
+        yield disk("worker's data", settings.data_dir, "TRUSTFOLD_DATA_DIR")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka logs the errors that are reported here
     yield from run_client(_all(settings, role))
 

@@ -18,6 +18,7 @@ from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
 from ..schemas.decision_text import counted
+from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
 from .clients.http import HttpTarget
@@ -136,7 +137,7 @@ def _environment_rules(settings: Settings) -> Finding:
 
 def _store(path: Path) -> Finding:
     if not path.exists():
-        place = disk("store", path)
+        place = disk("store", path, "TRUSTFOLD_DB")
         if place.status is not Status.OK:
             return place
         return Finding("store", Status.SKIPPED, f"{path} does not exist yet; `trustfold up` creates it")
@@ -148,7 +149,7 @@ def _store(path: Path) -> Finding:
         return Finding("store", Status.FIX, str(error), "see the message, or name another store (TRUSTFOLD_DB)")
     if fault:
         return Finding("store", Status.FIX, f"{path}: the rules in force are older: {fault}", "correct the rules file")
-    place = disk("store", path)
+    place = disk("store", path, "TRUSTFOLD_DB")
     return (
         place if place.status is not Status.OK else Finding("store", Status.OK, f"{outputs:,} outputs; {place.found}")
     )
@@ -167,10 +168,13 @@ def _history(path: Path) -> Finding:
         found = f"{address} is an object store: `history`, `report`, `sql` and `whatif` read it"
         return Finding("history", Status.NOTE, found, "`record`, `up` and `web` need a local directory")
     if not path.exists():
+        place = disk("history", path, "TRUSTFOLD_HISTORY")
+        if place.status is not Status.OK:
+            return place
         return Finding("history", Status.SKIPPED, f"{path} does not exist yet; `trustfold record` creates it")
     if not path.is_dir():
         return Finding("history", Status.FIX, f"{path} is not a directory", "name a directory (TRUSTFOLD_HISTORY)")
-    return disk("history", path)
+    return disk("history", path, "TRUSTFOLD_HISTORY")
 
 
 def _server(settings: Settings) -> Finding:
@@ -213,20 +217,32 @@ def _hooks() -> Iterator[Finding]:
                 yield Finding("agent hooks", Status.NOTE, twice)
 
 
-def disk(check: str, path: Path) -> Finding:
-    """Finding whether a file or directory, existing or not, can be written and has space left."""
-    place = path.absolute()
-    while not place.exists():
-        place = place.parent
+def disk(check: str, path: Path, variable: str) -> Finding:
+    """Finding whether a file or directory, existing or not, can be written and has space left.
+
+    `variable` names another place.
+    """
+    place = existing(path)
     directory = place if place.is_dir() else place.parent
-    for one in {place, directory}:
+    if is_read_only(place):
+        found = f"{path} cannot be written: the file system of {directory} is mounted read-only"
+        return Finding(check, Status.FIX, found, f"mount it for writing, or name another place ({variable})")
+    for one in (place, directory):
         if not os.access(one, os.W_OK):
-            return Finding(check, Status.FIX, f"{one} cannot be written", f"give this user the right, or move {check}")
+            found = f"{path} cannot be written: this user may not write {one}"
+            return Finding(check, Status.FIX, found, f"give this user the right, or name another place ({variable})")
     total, _, free = shutil.disk_usage(directory)
-    found = f"{path}: {free / (1 << 30):,.1f} GiB free of {total / (1 << 30):,.1f}"
+    found = f"{path}: {_size(free)} free of {_size(total)}"
     if free < LOW_BYTES or free < total * LOW_PART:
-        return Finding(check, Status.FIX, found, "free some space: a full disk stops all writing")
+        advice = f"free some space in {directory}: a full disk stops all writing; or name another place ({variable})"
+        return Finding(check, Status.FIX, f"{found}: the disk is {'nearly ' if free else ''}full", advice)
     return Finding(check, Status.OK, found)
+
+
+def _size(number: int) -> str:
+    """Number of bytes as text, in the largest of KiB, MiB and GiB of which there is one."""
+    unit = next((unit for unit in (30, 20) if number >= 1 << unit), 10)
+    return f"{number / (1 << unit):,.1f} {'GiB' if unit == 30 else 'MiB' if unit == 20 else 'KiB'}"
 
 
 def _known() -> frozenset[str]:

@@ -94,6 +94,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+_CANCELLED_QUERY = "Query interrupted"
+"""Message of the RuntimeError that DuckDB raises in place of KeyboardInterrupt while it runs a query."""
+
+
 class Cli(LazyGroup):
     """Root command group: each expected error becomes one line and an exit code, without a traceback."""
 
@@ -109,6 +113,11 @@ class Cli(LazyGroup):
             _name_commands(error)
             raise
         except KeyboardInterrupt:
+            error_line("interrupted")
+            ctx.exit(ExitCode.INTERRUPTED)
+        except RuntimeError as error:
+            if str(error) != _CANCELLED_QUERY:
+                raise
             error_line("interrupted")
             ctx.exit(ExitCode.INTERRUPTED)
         except click.Abort:

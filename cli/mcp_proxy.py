@@ -134,7 +134,8 @@ async def _run(
 
 async def _standard_input(loop: asyncio.AbstractEventLoop) -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=1 << 20)
-    if stat.S_ISREG(os.fstat(0).st_mode):
+    kind = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(0)):  # a file or /dev/null: no loop can wait for it
         reader.feed_data(sys.stdin.buffer.read())
         reader.feed_eof()
     else:

@@ -113,10 +113,11 @@ def data() -> BinaryIO:
 
 
 def write_json(value: Any) -> None:
-    """Print one JSON document on standard output."""
+    """Print one JSON document on standard output; a key that is a member of an enumeration is written by its value."""
     import orjson
 
-    data().write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    data().write(orjson.dumps(value, option=options))
 
 
 def output_file(name: str | Path) -> IO[bytes]:

@@ -10,6 +10,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from ..config import Settings
 from ..errors import ConfigError
 from ..schemas.decision_text import counted, line_of, plain
 from .clients.base import Record
@@ -42,14 +43,10 @@ def story(
 ) -> None:
     """Show a session as a timeline: calls with their outcome, loops and their cost, nudges and their effect.
 
-    Reads the store of a local `up`, its address, or a recorded history.
+    Reads the store of a local `up`, its address, or a recorded history. If no place is named, the history is
+    read for sessions that the store does not hold.
     """
-    if history is not None:
-        if any(where.values()):
-            raise ConfigError("--history names another place than --store, --url and --bootstrap; give one of them")
-        found = _recorded(Path(history), session)
-    else:
-        found = target_of(**where, settings=None).session(session)
+    found = _found(session, history, where)
     if found is None:
         raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
     items = [one for one in found["items"] if one["failing"] or not errors]
@@ -62,6 +59,23 @@ def story(
         out.print(line)
     if left_out := len(items) - len(shown):
         out.print(Text(f"{counted(left_out, 'earlier entry', 'earlier entries')} left out; --limit 0 shows all", QUIET))
+
+
+def _found(session: str, history: str | None, where: dict[str, str | None]) -> Record | None:
+    named = any(where.values())
+    if history is not None:
+        if named:
+            raise ConfigError("--history names another place than --store, --url and --bootstrap; give one of them")
+        return _recorded(Path(history), session)
+    usual = Settings.from_env().history
+    has_history = not named and any(usual.glob("*/*/*.parquet"))
+    try:
+        found = target_of(**where, settings=None).session(session)
+    except ConfigError:  # no store
+        if not has_history:
+            raise
+        found = None
+    return found if found is not None or not has_history else _recorded(usual, session)
 
 
 def _recorded(root: Path, session: str) -> Record | None:

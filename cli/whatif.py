@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
@@ -138,11 +139,11 @@ def whatif(
         wanted = _wanted(searching)
         for file in filter(None, (searching["write"], searching["html"])):
             _check_place(Path(file), replace=force or file == searching["html"], toml=file == searching["write"])
-        with _past(chosen, settings, against) as past:
+        with _interruptible(), _past(chosen, settings, against) as past:
             _search(past, wanted, searching["labels"], searching["write"], searching["html"], as_json=as_json)
         return
     other = settings.rule_files(rules_file).load()
-    with _past(chosen, settings, against, named=True) as past:
+    with _interruptible(), _past(chosen, settings, against, named=True) as past:
         from ..history.whatif.compare import compare, decisions_of
 
         note(f"folding {past.inputs.count:,} recorded inputs under both rules{lasts(past.inputs.count, 2)}")
@@ -206,6 +207,16 @@ def _check_place(file: Path, *, replace: bool, toml: bool) -> None:
         raise ConfigError(f"{file}: cannot be written; name a file in a directory that exists")
     if file.exists() and not replace:
         raise ConfigError(f"{file}: exists already; name another file, or add --force to replace it")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that temporary files are deleted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

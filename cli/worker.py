@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from ..config import Settings
 from ..errors import ConfigError
 from ..projections.rule_source import RuleSource
+from .clients.kafka_log import reaching_kafka, run
 from .options import bootstrap_option, json_option, rules_options
 from .render import console, note, note_any, write_json
 
 try:
     from ..streams.kafka.acls import Principals, acls
-    from ..streams.kafka.health import probe_port
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import Difference, check_topics, create_topics, find_differences, plan, refuse_hidden
-    from ..streams.kafka.worker import Start, run_worker
+    from ..streams.kafka.topics import Difference, create_topics, find_differences, plan, refuse_hidden
+    from ..streams.kafka.worker import run_or_raise
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
@@ -42,9 +41,8 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     note_any(ours.switched_off)
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
-    with probe_port(settings) as port:
-        start = Start(port, _run(settings, check_topics(settings)))
-        code = run_worker(settings, source, files=files, start=start)
+    with reaching_kafka(settings):
+        code = run_or_raise(settings, source, files=files)
     click.get_current_context().exit(code)
 
 
@@ -76,8 +74,8 @@ def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_j
     if dry_run:
         _show_plan(settings, as_json=as_json)
         return
-    created: list[str] = _run(settings, create_topics(settings))
-    differences: list[Difference] = _run(settings, find_differences(settings))
+    created: list[str] = run(settings, create_topics(settings))
+    differences: list[Difference] = run(settings, find_differences(settings))
     if as_json:
         write_json({"created": created, "differences": [asdict(one) for one in differences]})
     else:
@@ -99,7 +97,7 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
     Exit code 2 if a difference must be fixed; possibly intended ones, such as a retention, are only reported.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
-    differences: list[Difference] = _run(settings, find_differences(settings))
+    differences: list[Difference] = run(settings, find_differences(settings))
     refuse_hidden(settings, differences)
     if as_json:
         write_json({"differences": [asdict(one) for one in differences]})
@@ -141,9 +139,3 @@ def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
     for one in planned:
         table.add_row(one.name, str(one.partitions), str(one.config.get("cleanup.policy", "delete")))
     console().print(table)
-
-
-def _run(settings: KafkaSettings, work: Coroutine[Any, Any, Any]) -> Any:
-    from .clients.kafka_log import run
-
-    return run(settings, work)

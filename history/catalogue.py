@@ -35,7 +35,7 @@ KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
 """Row type by topic."""
 
 
-ADDED = {"noted": "BOOLEAN"}
+ADDED = {"noted": "BOOLEAN", "finish": "BOOLEAN"}
 """Columns of events that are not recorded, and their types: NULL in files."""
 
 

@@ -66,6 +66,7 @@ fault: Reason code of a record that could not be read
 files: Parquet files
 fine_key: Trust key of the call
 fingerprint: Of what repeats itself; equal for one streak
+finish: False where a server knows that it is no finished call
 first_day: Earliest day of arrival, UTC
 first_offset: Lowest offset
 from_cache: Served from a cache: the tool was not called

@@ -7,7 +7,8 @@ Recorded files never change: the names say which rows are here already, a merge 
 for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
 have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart,
 too: failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result.
-These are few, and all that questions about failures, permissions, retries and loops read.
+These are few, and all that questions about failures, permissions, retries and loops read. What came twice or
+could not be read counts nowhere and has its own table, so that all others hold what counts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ AT_A_TIME = 500_000
 LIMIT = "3GB"
 """Memory limit of all tables and queries."""
 
-_FINISHED = "type = 'tool_call.finished' AND fault IS NULL AND repeated IS NOT TRUE"
+_COUNTS = "fault IS NULL AND repeated IS NOT TRUE"
+_FINISHED = f"type = 'tool_call.finished' AND {_COUNTS}"
 
 _PLACE = '("partition", "offset")'
 _PERMISSION = "type IN ('permission.requested', 'permission.resolved')"
@@ -49,18 +51,21 @@ _TABLES = {
     "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
     "noted_calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "closings": "appended IS NOT NULL",
-    "noted_others": f"NOT coalesce({_FINISHED}, false) AND {_NOTED} AND appended IS NULL",
-    "others": f"NOT coalesce({_FINISHED}, false) AND NOT {_NOTED} AND appended IS NULL",
+    "uncounted": f"NOT ({_COUNTS}) AND appended IS NULL",
+    "noted_others": f"type IS DISTINCT FROM 'tool_call.finished' AND {_NOTED} AND {_COUNTS} AND appended IS NULL",
+    "others": f"type IS DISTINCT FROM 'tool_call.finished' AND NOT {_NOTED} AND {_COUNTS} AND appended IS NULL",
 }
 """Conditions on events by table; each event is in exactly one."""
 
-_FINISH = {"type": "'tool_call.finished'", "fault": "NULL", "repeated": "NULL", "appended": "NULL"}
+_COUNTED = {"fault": "NULL", "repeated": "NULL", "appended": "NULL"}
+_FINISH = _COUNTED | {"type": "'tool_call.finished'"}
 
 _ALWAYS = {
     "calls": _FINISH | {"noted": "false"},
     "noted_calls": _FINISH,
-    "noted_others": {"appended": "NULL"},
-    "others": {"appended": "NULL", "noted": "false"},
+    "uncounted": {"appended": "NULL"},
+    "noted_others": _COUNTED | {"finish": "false"},
+    "others": _COUNTED | {"finish": "false", "noted": "false"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 

@@ -56,10 +56,9 @@ def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
         return Html(f"<p>{escape(finding)}</p>{rows}")
     named = picture.svg.replace("<svg ", f'<svg aria-label="{escape(title)}" ', 1)
     notes = f'<p class="quiet">{escape(" ".join(picture.notes))}</p>' if picture.notes else ""
+    drawn = _scrolled(named, title, newest=picture.timed)
     table = f"<details><summary>The numbers as a table</summary>{rows}</details>" if rows else ""
-    return Html(
-        f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{_scrolled(named, title)}{notes}{table}</figure>'
-    )
+    return Html(f'<figure class="picture"><figcaption>{escape(finding)}</figcaption>{drawn}{notes}{table}</figure>')
 
 
 def table(
@@ -90,9 +89,10 @@ def table(
     return Html(_scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>", title))
 
 
-def _scrolled(markup: str, title: str) -> str:
-    """Markup in a box that scrolls, also by keyboard, if the page is narrower."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">{markup}</div>'
+def _scrolled(markup: str, title: str, *, newest: bool = False) -> str:
+    """Markup in a box that scrolls, also by keyboard, if the page is narrower; `newest`: from its right end."""
+    kind = "scroll newest" if newest else "scroll"
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="{escape(title)}">{markup}</div>'
 
 
 def _cell(name: str, value: Any, href: str) -> str:

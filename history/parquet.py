@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from ..security.private_files import is_read_only
 from .columns import Row, columns_of
 from .decision_rows import ROWS
 from .errors import HistoryError, HistoryFull, is_full
@@ -195,6 +196,13 @@ def _quoted(value: object) -> str:
 
 
 def unwritable(root: Path, error: Exception) -> HistoryError:
-    """HistoryError for an error of the file system or of DuckDB while writing."""
+    """HistoryError for an error of the file system or of DuckDB that ends the writing."""
+    elsewhere = "or name another directory (--history, TRUSTFOLD_HISTORY)"
+    if is_full(error):
+        return HistoryError(
+            f"{root}: the disk is full; free some space there, {elsewhere}, and start again: what is recorded stays"
+        )
+    if is_read_only(root):
+        return HistoryError(f"{root}: its file system is mounted read-only; mount it for writing, {elsewhere}")
     reason = getattr(error, "strerror", None) or _sentence(error)
     return HistoryError(f"{root}: the history cannot be written ({reason}); check the directory and its rights")

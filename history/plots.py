@@ -74,10 +74,12 @@ class Picture(NamedTuple):
     Attributes:
         svg: one element; empty if there is nothing to draw.
         notes: sentences about omissions and the meaning of colours.
+        timed: whether its width is a span of time without names at the left, so that its right end is seen first.
     """
 
     svg: Html
     notes: tuple[str, ...] = ()
+    timed: bool = False
 
 
 class Bar(NamedTuple):
@@ -213,7 +215,7 @@ def columns(parts: Sequence[Part], unit: str, step: timedelta) -> Picture:
     marks += _times(shown, LEFT, room, HEIGHT)
     present = sorted({part.severity for part in parts}, key=lambda name: (level(name), name))
     grouped = [(shade, ", ".join(map(words, names))) for shade, names in groupby(present, _shade)]
-    return Picture(_svg(HEIGHT + BELOW, marks, [(f"var(--{shade})", names) for shade, names in grouped]))
+    return Picture(_svg(HEIGHT + BELOW, marks, [(f"var(--{shade})", names) for shade, names in grouped]), timed=True)
 
 
 def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None) -> Picture:
@@ -236,7 +238,7 @@ def rates(points: Sequence[Rate], step: timedelta, window: Window | None = None)
             band = f'<rect class="band" x="{x:.1f}" y="{top:.1f}" width="{end - x:.2f}" height="{foot - top:.1f}"/>'
         marks.append(f'<g><title>{escape(title)}</title>{band}<path class="line" d="M{x:.1f},{y:.1f}H{end:.1f}"/></g>')
     marks += _times(shown, LABEL, room, HEIGHT)
-    return Picture(_svg(HEIGHT + BELOW, marks))
+    return Picture(_svg(HEIGHT + BELOW, marks), timed=True)
 
 
 def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..history.errors import HistoryError, HistoryFull
 from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
 from ..projections.emitter import Output
@@ -33,6 +34,21 @@ def record_files(
         ConfigError: standard input, but the directory already has records.
         HistoryError: the directory cannot be written.
     """
+    try:
+        _record(recorder, names, rules, advance)
+    except HistoryFull as full:
+        again = (
+            "record standard input again into an empty directory"
+            if STDIN in names
+            else "record the same files again: what is there is not recorded twice"
+        )
+        raise HistoryError(
+            f"{recorder.root}: the disk is full; {recorder.recorded:,} records were written. Free some space there, or "
+            f"name another directory (--history, TRUSTFOLD_HISTORY), and {again}"
+        ) from full
+
+
+def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None]) -> None:
     recorder.from_source("files " + ", ".join(Path(name).name for name in names))
     for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:

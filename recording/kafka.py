@@ -32,7 +32,7 @@ from ..history.recorder import Place, Recorder
 from ..streams.kafka.access import LACKING, unseen
 from ..streams.kafka.broker_watch import ANSWER_S, INTERVAL_S, READ, BrokerWatch
 from ..streams.kafka.faults import describe
-from ..streams.kafka.records import connected_admin
+from ..streams.kafka.records import connected_admin, ended
 from ..streams.kafka.settings import KafkaSettings
 from ..streams.kafka.topic_metadata import Cluster, Found
 from ..streams.kafka.topic_metadata import describe as describe_topics
@@ -151,8 +151,9 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             await asyncio.wait({recording, ticking, stop})
             if self._working is not None:
                 await asyncio.wait({self._working})
-            if failed.done():
-                failed.exception()  # it has been raised, or another error came first
+            for one in (recording, failed):
+                if one.done() and not one.cancelled():
+                    one.exception()  # it has been raised, another error came first, or it comes from the cancellation
 
     async def _run(self, stopped: asyncio.Event, *, once: bool) -> None:
         """Find the cluster, join the group and record."""
@@ -168,7 +169,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._record(stopped, once=once)
         finally:
             if measuring is not None:
-                measuring.cancel()
+                await ended(measuring)
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
                     await self._consumer.stop()
@@ -209,7 +210,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                         if place in ends and owned in written
                     }
         finally:
-            watching.cancel()
+            await ended(watching)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work in a thread; `run` waits for it, since a thread cannot be cancelled."""

@@ -1,4 +1,4 @@
-"""Files and directories with access for their owner only, as they hold records of agents' work."""
+"""Files and directories with access for their owner only, as they hold records of agents' work, and where they lie."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ def make_directory(path: Path) -> None:
         if path.parent != path:
             make_directory(path.parent)
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a path, existing or not, lies on a file system that is mounted read-only."""
+    return bool(os.statvfs(existing(path)).f_flag & os.ST_RDONLY)
+
+
+def existing(path: Path) -> Path:
+    """Return a path, or the nearest of its parents that exists, as an absolute path."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def make_file(path: Path) -> None:

@@ -19,6 +19,7 @@ from ..projections.emitter import Output
 from ..streams.embedded.engine import Request
 from ..streams.embedded.server import Service
 from ..streams.embedded.store_views import DEAD_LETTERS
+from .dashboard.current_state import Board
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -33,9 +34,10 @@ except ImportError:  # the extra is not installed: the path says so
 class EngineCollector(Collector):
     """Prometheus collector: counts an engine's commits, and reads other values on each scrape."""
 
-    def __init__(self, service: Service) -> None:
-        """Start counting; create it before the engine serves."""
+    def __init__(self, service: Service, board: Board) -> None:
+        """Start counting; create it before the engine serves. `board` counts what the dashboard could not read."""
         self._service = service
+        self._board = board
         self._records: Counter[str] = Counter()
         self._outputs: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -56,6 +58,7 @@ class EngineCollector(Collector):
             ("untracked_failures", "Failures without a fine key of their own.", counted["untracked"]),
             ("dropped_states", "Idle states dropped.", counted["dropped"]),
             ("appended_events", "Events appended because something fell due.", self._appended),
+            ("dashboard_skipped_records", "Records that the dashboard could not read.", self._board.skipped),
         ):
             yield CounterMetricFamily(f"trustfold_{name}", text, value)
         for name, text, number in (
@@ -88,7 +91,7 @@ class EngineCollector(Collector):
         return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.is_file())
 
 
-def metrics_routes(service: Service) -> Sequence[BaseRoute]:
+def metrics_routes(service: Service, board: Board) -> Sequence[BaseRoute]:
     """The path of the metrics; without prometheus-client it answers 503 and says what to install."""
     if Collector is object:
 
@@ -96,7 +99,7 @@ def metrics_routes(service: Service) -> Sequence[BaseRoute]:
             return Response("pip install 'trustfold[metrics]'\n", 503, media_type="text/plain")
 
         return [Route("/metrics", missing)]
-    text = exposition(EngineCollector(service))
+    text = exposition(EngineCollector(service, board))
 
     async def metrics(_request: HttpRequest) -> Response:
         return Response(text(), media_type=CONTENT_TYPE_LATEST)

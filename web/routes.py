@@ -49,7 +49,7 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
         *Hooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),
-        *metrics_routes(service),
+        *metrics_routes(service, source.board),
         *dashboard_routes(site),
     ]
 
@@ -76,6 +76,7 @@ def kafka_app(source: KafkaSource, roles: Roles) -> Starlette:
             "behind": fresh.behind,
             "newest_ms": fresh.newest_ms,
             "skipped": fresh.skipped,
+            "skipped_last": fresh.skipped_last,
         }
         return Response(orjson.dumps(body), media_type="application/json")
 

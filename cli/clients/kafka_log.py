@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
+def reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
     """Turn aiokafka's errors into trustfold's: unreachable, too slow, refused. Use it outside of event loops."""
     quiet = logging.getLogger("aiokafka")
     if not logging.getLogger().handlers:
@@ -66,5 +66,5 @@ def _reaching_kafka(settings: KafkaSettings) -> Iterator[None]:
 
 def run(settings: KafkaSettings, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that uses Kafka to its end; aiokafka's errors become trustfold's."""
-    with _reaching_kafka(settings):
+    with reaching_kafka(settings):
         return run_client(work)

@@ -23,6 +23,9 @@ MAX_IDLE = 4
 
 READ_BYTES = 65_536
 
+REFUSED_CONTENT = frozenset({400, 403, 413, 415, 422})
+"""Statuses that say that the body itself, or its sender, is refused: the same request would be refused again."""
+
 Method = Literal["GET", "POST"]
 
 
@@ -39,8 +42,8 @@ class EngineRefused(TrustfoldError):
 
     @property
     def temporary(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.status >= 500 or self.status == 429
+        """Whether the same request may succeed later: the server, a proxy or the token is at fault, not the body."""
+        return self.status not in REFUSED_CONTENT
 
 
 class EngineStream:

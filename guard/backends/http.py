@@ -38,6 +38,9 @@ SILENCE_S = 40.0
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 
+REPEAT_S = 60.0
+"""Seconds after which a lasting fault of the delivery is logged again."""
+
 
 def record_key(record: dict[str, Any]) -> str:
     """Key of a state on the `state` topic."""
@@ -78,7 +81,8 @@ class HttpBackend:
         self._caught_up = threading.Event()
         self._following = self._delivering = False
         self._under_way = 0
-        self._closing = False
+        self._reported_at: float | None = None
+        self._closing = threading.Event()
         self._stream: EngineStream | None = None
         self._threads: list[threading.Thread] = []
         self._started = False
@@ -93,6 +97,8 @@ class HttpBackend:
         self._caught_up = threading.Event()
         self._following = self._delivering = False
         self._under_way = 0
+        self._reported_at = None
+        self._closing = threading.Event()
         self._stream = None
         self._engine = None
         self._threads = []
@@ -111,7 +117,7 @@ class HttpBackend:
         """Append an event or a command to the buffer."""
         self.buffer.add(record)
         with self._work:
-            if not self._threads and self._started and not self._closing:
+            if not self._threads and self._started and not self._closing.is_set():
                 self._begin()  # after a fork
             self._work.notify()
 
@@ -147,7 +153,7 @@ class HttpBackend:
         """Deliver buffered events for a few seconds, then disconnect."""
         if self.connected:
             await self.flush(5.0)
-        self._closing = True
+        self._closing.set()
         with self._work:
             self._work.notify_all()
         if (stream := self._stream) is not None:
@@ -156,7 +162,7 @@ class HttpBackend:
             await asyncio.to_thread(self._engine.stop)
         for thread in self._threads:
             await asyncio.to_thread(thread.join, 2.0)
-        if left := len(self.buffer):
+        if left := self.undelivered:
             log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 
@@ -164,7 +170,7 @@ class HttpBackend:
 
     def _follow(self) -> None:
         pause = FIRST_PAUSE_S
-        while not self._closing:
+        while not self._closing.is_set():
             try:
                 offset = self._read_states()
                 pause = FIRST_PAUSE_S
@@ -178,9 +184,8 @@ class HttpBackend:
                 if self._following:
                     log_event(logging.WARNING, "guard_disconnected", errorCode=type(error).__name__)
             self._following = False
-            if not self._closing:
-                time.sleep(pause)
-                pause = min(LAST_PAUSE_S, 2 * pause)
+            self._closing.wait(pause)
+            pause = min(LAST_PAUSE_S, 2 * pause)
 
     def _read_states(self) -> int:
         """Apply all current states; return the offset from which changes follow."""
@@ -212,9 +217,9 @@ class HttpBackend:
     def _deliver(self) -> None:
         while True:
             with self._work:
-                while not len(self.buffer) and not self._closing:
+                while not len(self.buffer) and not self._closing.is_set():
                     self._work.wait(1.0)
-            if self._closing:
+            if self._closing.is_set():
                 return
             batch = self.buffer.take(BATCH)
             self._under_way = len(batch)
@@ -224,30 +229,51 @@ class HttpBackend:
             self._changed.notify()
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
-        """Post records until they are accepted, rejected for good, or the guard closes."""
+        """Post records until they are accepted, refused for good, or the guard closes."""
         values = [value for one in records if (value := encoded(one, self._metrics)) is not None]
         if not values:
             return
         token = (self._operator_token if path == "/v1/commands" else "") or self._token
         pause = FIRST_PAUSE_S
-        while not self._closing:
+        while not self._closing.is_set():
             try:
                 answer = self._client.request("POST", path, b"\n".join(values), token=token)
                 if not answer.startswith(b"{"):
                     raise Unreachable(f"what answers at {self._client.name} is not `trustfold up`")  # noqa: TRY301
             except (Unreachable, TookTooLong, EngineRefused) as error:
-                if isinstance(error, EngineRefused) and not error.temporary:
+                if isinstance(error, EngineRefused) and self._is_final(error, token):
                     log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
                     self._metrics.add(EVENTS, "refused", amount=len(values))
-                    self._delivering = True
+                    self._delivered()
                     return
-                if self._delivering:
-                    log_event(logging.WARNING, "events_not_delivered", errorCode=type(error).__name__)
+                self._log_failed_delivery(error)
                 self._delivering = False
-                time.sleep(pause)
+                self._closing.wait(pause)
                 pause = min(LAST_PAUSE_S, 2 * pause)
             else:
-                self._delivering = True
+                self._delivered()
                 self._metrics.add(EVENTS, "published", amount=len(values))
                 return
         self.buffer.put_back(records)
+
+    def _is_final(self, error: EngineRefused, token: str) -> bool:
+        """Whether a refusal concerns these records alone; events do not wait for orders whose own token is refused."""
+        return not error.temporary or (error.status == 401 and token != self._token)
+
+    def _delivered(self) -> None:
+        self._delivering, self._reported_at = True, None
+
+    def _log_failed_delivery(self, error: TrustfoldError) -> None:
+        """Log a failed attempt: the first one, then one every `REPEAT_S` seconds."""
+        now = time.monotonic()
+        if self._reported_at is not None and now - self._reported_at < REPEAT_S:
+            return
+        self._reported_at = now
+        log_event(
+            logging.WARNING,
+            "events_not_delivered",
+            errorCode=type(error).__name__,
+            why=str(error)[:200],
+            buffered=self.undelivered,
+            dropped=self.buffer.dropped,
+        )

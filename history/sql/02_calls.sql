@@ -12,7 +12,7 @@ SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_
        error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
        coalesce(workspace_id, 'default') AS workspace, "offset", id, noted, record
 FROM events
-WHERE type = 'tool_call.finished';
+WHERE type = 'tool_call.finished' AND finish IS NOT FALSE;
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
 COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache, late, lost';
 COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';

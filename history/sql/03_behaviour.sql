@@ -63,8 +63,8 @@ COMMENT ON VIEW alarms_judged_false IS 'Alarms that people call wrong, by patter
 CREATE OR REPLACE VIEW pattern_rates AS
 WITH stuck AS (SELECT coalesce(model, 'unknown') AS model, session_id, pattern, fingerprint, cleared_by, severity FROM patterns),
      seen AS (SELECT model, count(DISTINCT session_id) AS sessions
-              FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM tool_calls
-                    UNION ALL SELECT DISTINCT model, session_id FROM stuck) GROUP BY model)
+              FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM (SELECT DISTINCT model, session_id FROM tool_calls)
+                    UNION ALL SELECT model, session_id FROM stuck) GROUP BY model)
 SELECT p.model, p.pattern, count(DISTINCT (p.session_id, p.fingerprint, p.cleared_by)) AS times, count(DISTINCT p.session_id) AS sessions,
        any_value(s.sessions) AS of_sessions, count(DISTINCT p.session_id) / any_value(s.sessions) AS rate,
        count(DISTINCT (p.session_id, p.fingerprint, p.cleared_by)) FILTER (p.severity = 'severe') AS severe

@@ -57,26 +57,29 @@ COMMENT ON VIEW loops_by_model IS 'What loops cost each model in calls, time and
 
 CREATE OR REPLACE VIEW asks AS
 WITH permissions AS MATERIALIZED (
-    SELECT type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id, granted, method, id
+    SELECT number_of(session_id, call_id) AS call, type, time, session_id, workspace_id, user_id, agent_id, model, tool_name, call_id,
+           granted, method, id
     FROM events WHERE type IN ('permission.requested', 'permission.resolved') AND noted IS NOT FALSE
-), asked AS (
-    SELECT * FROM permissions WHERE type = 'permission.requested'
-    UNION ALL
-    FROM permissions ANTI JOIN (SELECT session_id, call_id FROM permissions WHERE type = 'permission.requested') q USING (session_id, call_id)
-    WHERE type = 'permission.resolved'
+), asked AS MATERIALIZED (
+    SELECT row_number() OVER () AS ask, * FROM (
+        SELECT * FROM permissions WHERE type = 'permission.requested'
+        UNION ALL
+        FROM permissions ANTI JOIN (SELECT call FROM permissions WHERE type = 'permission.requested') q USING (call)
+        WHERE type = 'permission.resolved'
+    )
 ), answers AS (
-    SELECT q.id, min(a.time) AS answered, arg_min({'granted': a.granted, 'method': a.method}, a.time) AS answer
-    FROM asked q JOIN permissions a USING (session_id, call_id)
-    WHERE a.type = 'permission.resolved' AND q.time <= a.time GROUP BY q.id
+    SELECT ask, min(a.time) AS answered, arg_min({'granted': a.granted, 'method': a.method}, a.time) AS answer
+    FROM asked q JOIN permissions a USING (call)
+    WHERE a.type = 'permission.resolved' AND q.time <= a.time GROUP BY ask
 ), outcomes AS (
-    SELECT q.id, arg_min(c.outcome, c.time) AS outcome
-    FROM asked q JOIN tool_calls c USING (session_id, call_id)
-    WHERE c.noted IS NOT FALSE AND q.time <= c.time GROUP BY q.id
+    SELECT ask, arg_min(c.outcome, c.time) AS outcome
+    FROM asked q JOIN (SELECT number_of(session_id, call_id) AS call, outcome, time FROM tool_calls WHERE noted IS NOT FALSE) c USING (call)
+    WHERE q.time <= c.time GROUP BY ask
 )
 SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
        answered, answered - time AS waited, answer.granted AS granted, answer.method AS method, outcome,
        coalesce(answer.granted AND outcome IN ('success', 'expected'), false) AS for_nothing, id
-FROM asked LEFT JOIN answers USING (id) LEFT JOIN outcomes USING (id);
+FROM asked LEFT JOIN answers USING (ask) LEFT JOIN outcomes USING (ask);
 COMMENT ON VIEW asks IS 'Requests for permission, their answer, and what became of the call';
 COMMENT ON COLUMN asks.for_nothing IS 'A false ask: it was granted, and the call did not fail';
 COMMENT ON COLUMN asks.granted IS 'NULL: nobody has answered';
@@ -93,26 +96,27 @@ COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; 
 
 CREATE OR REPLACE VIEW retries AS
 WITH judged AS (
-    SELECT time, "offset", started, session_id, workspace, model, tool_name, service, call_digest, outcome, severity, id
+    SELECT number_of(session_id, call_digest) AS call, time, "offset", started, session_id, workspace, model, tool_name, service, outcome, severity, id
     FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral' AND noted IS NOT FALSE
 ), again AS (
-    SELECT session_id, call_digest FROM judged GROUP BY ALL HAVING count(*) > 1 AND bool_or(outcome = 'failure')
+    SELECT call FROM judged GROUP BY call HAVING count(*) > 1 AND bool_or(outcome = 'failure')
 ), retried AS (
-    SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed, lag(id) OVER of_call AS id_before
-    FROM judged SEMI JOIN again USING (session_id, call_digest)
-    WINDOW of_call AS (PARTITION BY session_id, call_digest ORDER BY time, "offset")
+    SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed,
+           number_of(session_id, id) AS number, lag(number_of(session_id, id)) OVER of_call AS number_before
+    FROM judged SEMI JOIN again USING (call)
+    WINDOW of_call AS (PARTITION BY call ORDER BY time, "offset")
     QUALIFY lag(outcome) OVER of_call = 'failure'
 ), spans AS (
-    SELECT session_id, min(failed) AS first, max(time) AS last FROM retried GROUP BY session_id
+    SELECT hash(session_id) AS session, min(failed) AS first, max(time) AS last FROM retried GROUP BY session
 ), places AS (
     -- Few calls are retries: calls are numbered only from the first failure to the last retry of a session.
-    SELECT id, row_number() OVER (PARTITION BY session_id ORDER BY time, "offset") AS place
-    FROM tool_calls JOIN spans USING (session_id) WHERE time BETWEEN first AND last
+    SELECT number, row_number() OVER (PARTITION BY session ORDER BY time, "offset") AS place
+    FROM (SELECT hash(session_id) AS session, time, "offset", number_of(session_id, id) AS number FROM tool_calls) JOIN spans USING (session) WHERE time BETWEEN first AND last
 )
 SELECT time, session_id, workspace, model, tool_name, service,
        CASE own.place - other.place WHEN 1 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
        coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
-FROM retried JOIN places own USING (id) JOIN places other ON other.id = id_before
+FROM retried JOIN places own USING (number) JOIN places other ON other.number = number_before
 UNION ALL
 SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
        outcome = 'success', id

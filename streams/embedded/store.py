@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,11 +22,17 @@ from ...errors import TrustfoldError
 from ...projections.emitter import Output
 from ...schemas.codec import encode
 from ...schemas.settings import SettingsOverrides
-from ...security.private_files import make_directory, make_file
+from ...security.private_files import existing, is_read_only, make_directory, make_file
 
 
 class StoreError(TrustfoldError):
     """The file cannot be read or written; the message names it, the cause and what to do."""
+
+
+SMALL_WRITE = 128 * 1024
+"""Bytes that the smallest growth of SQLite's files needs; without them it reports an I/O error, not a full disk."""
+
+_ELSEWHERE = "name another store (--store, TRUSTFOLD_DB)"
 
 
 class StoreLocked(StoreError):
@@ -50,10 +57,14 @@ class StoreLocked(StoreError):
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """Translate an error of SQLite or of the file system to a message with a remedy."""
     text = str(error)
-    if "disk is full" in text or "No space left" in text:
+    full = "disk is full" in text or "No space left" in text or "quota exceeded" in text
+    if full or ("I/O error" in text and shutil.disk_usage(existing(path.parent)).free < SMALL_WRITE):
         return StoreError(
-            f"{path}: the disk is full; nothing of the last batch was kept, free some space and send it again"
+            f"{path}: the disk is full; nothing of the last write was kept: free some space there and try again, or "
+            f"{_ELSEWHERE}"
         )
+    if is_read_only(path):
+        return StoreError(f"{path}: its file system is mounted read-only; mount it for writing, or {_ELSEWHERE}")
     if "not a database" in text or "malformed" in text:
         return StoreError(
             f"{path}: not a trustfold store, or damaged ({text}); restore a copy, or start with a new file"
@@ -181,7 +192,11 @@ class Store:
             raise store_error(self.path, error) from error
         try:
             self.connection = connect(self.path, writable=True)
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self.connection.close()
+                raise
         except BaseException:
             self._lock.close()
             raise
@@ -242,10 +257,17 @@ class Store:
             raise store_error(self.path, error) from error
 
     def note(self, name: str, value: bytes) -> None:
-        """Store a fact about the store, such as the rules in force."""
-        self.connection.execute(
-            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
-        )
+        """Store a fact about the store, such as the rules in force; part of the transaction that is open, if any.
+
+        Raises:
+            StoreError: it was not stored.
+        """
+        try:
+            self.connection.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+            )
+        except sqlite3.Error as error:
+            raise store_error(self.path, error) from error
 
     def take_down(self, root: Root, name: str) -> None:
         """Append a record that no fold reads to the log and store its value as a fact, in one transaction.
@@ -354,8 +376,15 @@ class Store:
             raise store_error(self.path, error) from error
 
     def announce(self, address: str) -> None:
-        """Write this process's address to the lock file."""
-        _write_lock_file(self._lock, address)
+        """Write this process's address to the lock file.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            _write_lock_file(self._lock, address)
+        except OSError as error:
+            raise store_error(self.path, error) from error
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -378,7 +407,12 @@ def _lock(path: Path) -> IO[str]:
         process, _, address = lock.read().partition("\n")
         lock.close()
         raise StoreLocked(path, process.strip(), address.strip()) from None
-    _write_lock_file(lock)
+    try:
+        _write_lock_file(lock)
+    except OSError:
+        with suppress(OSError):  # closing tries to write again
+            lock.close()
+        raise
     return lock
 
 

@@ -242,7 +242,7 @@ class Feed:
             error = lacking(self._settings, error)
         fault = str(error) if isinstance(error, TrustfoldError) else f"no broker of {self._settings.bootstrap} answers"
         if self.fault != fault:
-            log.warning("%s; no new records are shown until then", fault)
+            log.warning("no new records are shown for the time being: %s", fault)
         self.fault = fault
         if self.lost_since is None:
             self.lost_since = time.time()

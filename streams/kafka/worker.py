@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import KafkaError
 
 from ...errors import TrustfoldError
 from ..probe_server import ProbeServer
-from .access import LACKING, lacking
+from .access import LACKING, lacking, run_client
 from .app import TrustfoldApp, make_app
-from .faults import WorkerFault, describe, is_expected
+from .faults import describe, is_expected
 from .health import probe_of, probe_port
 from .lane import bounded
 from .logs import start_log
@@ -49,18 +48,6 @@ REFUSED = 2
 Started = Callable[[TrustfoldApp], None]
 
 
-class Start(NamedTuple):
-    """Steps of a start that the caller of `run_worker` has done.
-
-    Attributes:
-        port: probe port, opened by `probe_port`; None if it is off.
-        differences: result of `check_topics`.
-    """
-
-    port: ProbeServer | None
-    differences: Sequence[Difference]
-
-
 def run_worker(
     settings: KafkaSettings,
     rules: Rules | RuleSource | None = None,
@@ -68,7 +55,6 @@ def run_worker(
     *,
     files: Files | None = None,
     on_started: Started | None = None,
-    start: Start | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
 
@@ -79,21 +65,48 @@ def run_worker(
         files: files of the rules, reloaded when they change.
         on_started: called after the first recovery, on the worker's event loop. Web servers and exporters start here;
             they find the engine and its metrics on the app.
-        start: steps that are done; None: the probe port is opened and the topics are checked first.
 
     Returns:
         STOPPED, FAILED or REFUSED; the log has the reason.
     """
     start_log(settings.log_level, settings.log_format)
+    try:
+        return run_or_raise(settings, rules, topology, files=files, on_started=on_started)
+    except LACKING as error:
+        reason = str(lacking(settings, error))
+    except TrustfoldError as error:
+        reason = str(error)
+    except (KafkaError, OSError, TimeoutError) as error:
+        told = " ".join(str(error).split()) or type(error).__name__
+        reason = f"the brokers became unavailable while the topics were checked ({told}): start the worker again"
+    log.critical("not started: %s", reason)
+    return REFUSED
+
+
+def run_or_raise(
+    settings: KafkaSettings,
+    rules: Rules | RuleSource | None = None,
+    topology: Topology | None = None,
+    *,
+    files: Files | None = None,
+    on_started: Started | None = None,
+) -> int:
+    """Run a worker like `run_worker`, but raise why it was not started instead of logging it.
+
+    Returns:
+        STOPPED or FAILED.
+
+    Raises:
+        TrustfoldError: the settings or topics do not fit, or no broker answers.
+        KafkaError, OSError, TimeoutError: the brokers refused or went away while the topics were checked.
+    """
+    start_log(settings.log_level, settings.log_format)
     watchdog = Watchdog(settings.stop_timeout, FAILED)
     make = partial(make_app, settings, rules, topology, files=files)
+    check = partial(check_topics, settings, topology)
     try:
-        with probe_port(settings) if start is None else nullcontext(start.port) as port:
-            check = partial(check_topics, settings, topology) if start is None else partial(_found, start.differences)
-            code = asyncio.run(_run(settings, make, check, port, on_started, watchdog))
-    except TrustfoldError as error:
-        log.critical("not started: %s", error)
-        code = REFUSED
+        with probe_port(settings) as port:
+            code = run_client(_run(settings, make, check, port, on_started, watchdog))
     finally:
         watchdog.close()
     if code == FAILED:
@@ -118,8 +131,9 @@ async def _run(
     checking = loop.create_task(check())
     await asyncio.wait({checking, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not checking.done():
+        watchdog.settle(STOPPED)
         return STOPPED
-    for difference in _checked(checking, settings):
+    for difference in checking.result():
         log.warning("%s", difference)
     app = make()
     app.in_worker = True
@@ -143,28 +157,6 @@ async def _run(
     if app._consumer is not None:  # `consumer` would create one
         cast("BatchConsumer", app._consumer).release()
     return _code(app, failing)
-
-
-async def _found(checked: Sequence[Difference]) -> Sequence[Difference]:
-    return checked
-
-
-def _checked(checking: asyncio.Task[Sequence[Difference]], settings: KafkaSettings) -> Sequence[Difference]:
-    """Return the result of the topic check.
-
-    Raises:
-        ConfigError: they do not match, or the brokers reject this user.
-        WorkerFault: the brokers became unavailable or refused during the check.
-    """
-    try:
-        return checking.result()
-    except LACKING as error:
-        raise lacking(settings, error) from error
-    except (KafkaError, OSError, TimeoutError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise WorkerFault(
-            f"the brokers became unavailable while the topics were checked ({reason}): start the worker again"
-        ) from error
 
 
 async def _stop(app: TrustfoldApp, watchdog: Watchdog, failing: asyncio.Future[None]) -> bool:

@@ -13,9 +13,13 @@ from pathlib import Path
 import click
 import pytest
 import trustfold as package
+from click.testing import CliRunner
 from command_line import COMMAND, environment, trustfold
+from recorded import record
 from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
 from trustfold.cli.render import ExitCode
+from trustfold.history import queries
+from two_days import two_days
 
 HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
 
@@ -173,6 +177,18 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.INTERRUPTED
         assert process.stderr.read() == b"trustfold: interrupted\n"
+
+
+def test_an_interrupt_of_a_query_is_exit_code_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Ctrl-C during a query DuckDB raises an error of its own, which shows no traceback either."""
+    record(tmp_path / "h", [*two_days()][:20], live=True)
+
+    def cancelled(*_given: object) -> None:
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(queries, "_begun", cancelled)
+    done = CliRunner().invoke(main, ["sql", "--history", str(tmp_path / "h"), "SELECT 1"])
+    assert (done.exit_code, done.stderr) == (ExitCode.INTERRUPTED, "trustfold: interrupted\n")
 
 
 def in_terminal(*words: str, cwd: Path, **env: str) -> str:

@@ -40,6 +40,15 @@ def test_json_is_what_consumers_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_its_events_can_be_kept_and_replayed(tmp_path: Path) -> None:
+    """A stranger has a file for the other commands: folded again, it gives the same decisions."""
+    kept = trustfold("demo", "--events", cwd=tmp_path)
+    assert (kept.returncode, kept.stdout, kept.stderr) == (0, b"".join(line + b"\n" for line in events()), b"")
+    (tmp_path / "run.ndjson").write_bytes(kept.stdout)
+    replayed = trustfold("replay", "run.ndjson", "--json", cwd=tmp_path)
+    assert replayed.stdout == trustfold("demo", "--json", cwd=tmp_path).stdout
+
+
 def test_the_day_holds_what_the_seeds_tell() -> None:
     """Escalated at the third 503, open at the fifth, recovered later; blocked at once; one server; two ladders."""
     bodies = [orjson.loads(output.value or b"") for output in decided()]

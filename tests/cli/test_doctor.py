@@ -127,7 +127,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for free, status in ((3 << 30, "ok"), (1 << 29, "fix"), (2 << 30, "fix")):
         total = 100 << 30 if free == 2 << 30 else 20 << 30
         monkeypatch.setattr(shutil, "disk_usage", lambda _, total=total, free=free: usage(total, total - free, free))
-        assert doctor_machine.disk("store", tmp_path / "not" / "there.sqlite").status == status
+        assert doctor_machine.disk("store", tmp_path / "not" / "there.sqlite", "TRUSTFOLD_DB").status == status
 
 
 @pytest.mark.parametrize(("ahead", "status"), [(0.4, "ok"), (-4.9, "ok"), (6.0, "fix"), (-3600.0, "fix")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 from click.testing import CliRunner
 from recorded import told
 from story import Story
@@ -61,6 +62,32 @@ def test_a_recorded_history_tells_the_same(tmp_path: Path) -> None:
     assert [one["times"] for one in recorded["loops"]] == [one["times"] for one in live["loops"]]
     assert recorded["verdicts"] == live["verdicts"]
     assert [one["pattern"] for one in recorded["patterns"]] == [one["pattern"] for one in live["patterns"]]
+
+
+@pytest.mark.parametrize("has_store", [False, True], ids=["no store", "a store without it"])
+def test_the_history_beside_the_store_is_read_too(
+    has_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has recorded files has no store, and stores forget; a place that is named is the only one asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    told(tmp_path / ".trustfold" / "history", Story(session="s2").works("bash", {"command": "ls"}))
+    if has_store:
+        stored(tmp_path / ".trustfold").rename(tmp_path / ".trustfold" / "trustfold.sqlite")
+    ran = CliRunner().invoke(main, ["story", "s2"])
+    assert ran.exit_code == 0, ran.output
+    assert "Session s2" in ran.output
+    ran = CliRunner().invoke(main, ["story", "s2", "--store", str(stored(tmp_path))])
+    assert "unknown session 's2'" in ran.output
+
+
+def test_without_a_store_and_a_history_both_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing, and how it is made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    ran = CliRunner().invoke(main, ["story", "s1"])
+    assert ran.exit_code == 2
+    assert "no such store; start one with `trustfold up`" in ran.output
 
 
 def test_an_unknown_session_is_said(tmp_path: Path) -> None:

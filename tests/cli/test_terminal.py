@@ -7,7 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 from command_line import trustfold
+from trustfold.cli.render import write_json
 from trustfold.schemas.examples import EXAMPLES
+from trustfold.schemas.vocabulary import Pattern, TrustState
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\x08\u202e"
@@ -60,3 +62,9 @@ def test_no_name_commands_a_terminal(place: Path, command: tuple[str, ...]) -> N
     assert "Traceback" not in shown
     strange = [c for c in shown if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E]
     assert strange == [], shown
+
+
+def test_keys_of_the_vocabulary_are_written_by_their_value(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """JSON keys are texts; documents count by pattern, lane and the like."""
+    write_json({Pattern.MONOLOGUE: {TrustState.BLOCKED: 1}})
+    assert orjson.loads(capfdbinary.readouterr().out) == {"monologue": {"blocked": 1}}

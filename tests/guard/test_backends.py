@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from guard_kit import fails, works
-from story import START
+from story import START, TO_OPEN
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
@@ -83,7 +83,7 @@ async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: P
     store = tmp_path / "t.sqlite"
     async with embedded(store) as one, embedded(store) as two, two.session("s1") as session:
         assert two.backend._engine.process is None  # type: ignore[attr-defined]
-        for n in range(5):
+        for n in range(TO_OPEN):
             await one.call("a", fails, {}, session_id=f"f{n}")
         for guard in (one, two):
             await becomes(guard, "circuit_open")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from guard_kit import fails, works
+from story import TO_OPEN
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests, set_state
 from trustfold.schemas.commands import TrustReset
@@ -14,7 +15,7 @@ from trustfold.schemas.tool_envelopes import ResultStatus
 
 async def open_circuit(guard: ToolGuard, tool: str = "a") -> None:
     """Five failures in a row."""
-    for n in range(5):
+    for n in range(TO_OPEN):
         await guard.call(tool, fails, {}, session_id=f"f{n}")
     assert guard.check(tool).code == "circuit_open"
 
@@ -68,7 +69,7 @@ async def test_a_recursive_call_has_a_circuit_per_model_tier(guard: ToolGuard) -
 
 async def test_a_service_has_a_circuit_of_its_own(guard: ToolGuard) -> None:
     """Five failures over tools of one MCP server stop all of its tools."""
-    for n in range(5):
+    for n in range(TO_OPEN):
         await guard.call(f"mcp__files__tool{n}", fails, {}, session_id=f"s{n}")
     assert guard.check("mcp__files__another").code == "circuit_open"
     assert guard.check("mcp__mail__send").code == "allowed"

@@ -16,6 +16,7 @@ from trustfold.errors import ConfigError, TookTooLong, Unreachable
 from trustfold.guard.backends import http
 from trustfold.guard.backends.engine_client import EngineClient, EngineRefused
 from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.schemas.events import TurnStarted
 
 SILENT = threading.Event()
@@ -239,6 +240,104 @@ def test_events_stay_buffered_until_an_engine_takes_them(monkeypatch: pytest.Mon
     assert next(answers, None) is None
 
 
+def turn(n: int = 1) -> TurnStarted:
+    """An event."""
+    return TurnStarted(schema_version="1.0", id=f"t{n}", time=START, session_id="s1")
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> list[str]:
+    """Let engines answer posts with these statuses, then accept everything; return the bodies that arrive."""
+    waiting, came = list(statuses), list[str]()
+
+    def request(client: EngineClient, _method: str, _path: str, body: bytes, **_options: Any) -> bytes:
+        came.append(body.decode())
+        if waiting and (status := waiting.pop(0)) >= 300:
+            raise EngineRefused(f"{client.name} refused ({status}): sign in", status)
+        return b"{}"
+
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(EngineClient, "request", request)
+    return came
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 401, 404, 407, 408, 421, 429, 503])
+def test_a_fault_of_the_way_costs_no_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """A token that is renewed, or a proxy that asks to sign in for a minute: the batch is sent again, as it was.
+
+    The log says it once, with the server's own words.
+    """
+    came = answering(monkeypatch, status, status, status)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._post("/v1/events", [turn(1), turn(2)])
+    assert (len(came), len(set(came)), came[-1].count("\n")) == (4, 1, 1)
+    assert (metrics.value(EVENTS, "published"), metrics.value(EVENTS, "refused")) == (2, 0)
+    said = [one.message for one in caplog.records]
+    assert len(said) == 1
+    assert f"refused ({status}): sign in" in said[0]
+
+
+def test_a_lasting_fault_is_logged_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Every `REPEAT_S` seconds, and at once when it comes back after a delivery."""
+    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
+    for repeat_s, expected in ((0.0, 3), (60.0, 1), (60.0, 1)):
+        monkeypatch.setattr(http, "REPEAT_S", repeat_s)
+        answering(monkeypatch, 401, 401, 401)
+        backend._post("/v1/events", [turn()])
+        assert [one.message.count("events_not_delivered") for one in caplog.records] == [1] * expected
+        caplog.clear()
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 415, 422])
+def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """What is wrong with the records themselves stays wrong: they are counted."""
+    came = answering(monkeypatch, status)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._post("/v1/events", [turn(1), turn(2)])
+    assert (len(came), metrics.value(EVENTS, "refused")) == (1, 2)
+
+
+@pytest.mark.parametrize(("own_token", "sent"), [("", 2), ("another", 1)])
+def test_events_do_not_wait_for_orders_whose_token_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, own_token: str, sent: int
+) -> None:
+    """Unless it is the token of the events, too."""
+    monkeypatch.setenv("TRUSTFOLD_OPERATOR_TOKEN", own_token)
+    came = answering(monkeypatch, 401)
+    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
+    order = BreakerForceOpen(schema_version="1.0", id="o1", time=START.isoformat(), workspace_id="w1", key="tool:t")
+    backend._post("/v1/commands", [order])
+    assert len(came) == sent
+
+
+async def test_closing_while_the_token_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not wait out the pause before the next attempt, and counts every event that was not delivered."""
+    asked = threading.Event()
+
+    def request(*_args: Any, **_options: Any) -> bytes:
+        asked.set()
+        raise EngineRefused("refused (401)", 401)
+
+    monkeypatch.setattr(EngineClient, "request", request)
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 600.0)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 3, token="t")
+    for n in range(5):
+        backend.publish(turn(n))
+    await backend.start(0)
+    assert await asyncio.to_thread(asked.wait, 20)
+    while not any("events_not_delivered" in one.message for one in caplog.records):  # noqa: ASYNC110 - a log line
+        await asyncio.sleep(0.01)
+    await backend.close()
+    assert not any(thread.is_alive() for thread in backend._threads)
+    assert (metrics.value(EVENTS, "dropped"), metrics.value(EVENTS, "undelivered")) == (2, 3)
+
+
 def test_a_state_that_ended_while_the_guard_was_away_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision stream tells what changes; what went back to its default in between is absent from the states."""
     state = {
@@ -259,7 +358,7 @@ def test_a_state_that_ended_while_the_guard_was_away_is_forgotten(monkeypatch: p
 def test_a_fork_leaves_what_its_parent_is_delivering() -> None:
     """The child neither sends it nor waits for it."""
     backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
-    backend.publish(TurnStarted(schema_version="1.0", id="t1", time=START, session_id="s1"))
+    backend.publish(turn())
     backend._under_way = 3
     assert backend.undelivered == 4
     backend.after_fork()

@@ -8,6 +8,7 @@ import pytest
 from guard_kit import fails
 from mcp import Client, MCPError
 from mcp.types import ElicitResult
+from story import TO_OPEN
 from trustfold.guard import ToolGuard
 from trustfold.guard.mcp_server import make_server
 from trustfold.guard.testing import decided, guard_for_tests, set_state
@@ -51,7 +52,7 @@ async def test_a_client_sees_what_is_held_against_tools(guard: ToolGuard) -> Non
 async def test_only_an_operator_may_reset() -> None:
     """A model cannot acquit a tool: that takes the server's token and the user; then trust and circuit are clean."""
     guard = guard_for_tests()
-    for n in range(5):
+    for n in range(TO_OPEN):
         await guard.call("fetch", fails, {}, session_id=f"s{n}")
     assert guard.check("fetch").code == "circuit_open"
     async with Client(make_server(guard, token="t")) as client:  # nobody there to ask

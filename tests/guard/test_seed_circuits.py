@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from guard_kit import Gated, HttpError, Stub, as_function, fail_calls
+from story import TO_OPEN
 from trustfold.guard import CallNotPermitted, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests
 from trustfold.schemas.tool_envelopes import ResultStatus
@@ -87,7 +88,7 @@ async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: Mova
     opening.register("get", idempotent=True)
 
     async def opens(**_: Any) -> None:
-        await fail_calls(opening, 5, tool="get")
+        await fail_calls(opening, TO_OPEN, tool="get")
         raise HttpError(503)
 
     ended = await opening.call("get", opens, {"last": True}, session_id="s2")

@@ -165,6 +165,29 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
     made.close()
 
 
+def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
+    """A finish that came twice, and what could not be read, is kept apart and counts as in the files."""
+    story = Story().works("bash", times=3).fails("make", {"target": "all"})
+    values = [value for _, value in story.records]
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    for offset, value in enumerate([*values, *values, b"no JSON", b'{"type": "tool_call.finished"}']):
+        recorder.add("events", 0, offset, -1, None, value)
+    recorder.flush()
+    recorder.close()
+    made = Memory(tmp_path)
+    assert made.refresh()
+    assert counted(made) == from_files(tmp_path) == (len(values), 4, 0)
+    every = "SELECT count(*), count(*) FILTER (repeated), count(fault), count(type) FROM recorded_events"
+    assert counted(made, every) == from_files(tmp_path, every)
+    assert counted(made, every)[:3] == (2 * len(values) + 2, len(values), 2)
+    with made.connection() as connection:
+        plan = connection.execute("EXPLAIN SELECT tool_name, count(*) FROM tool_calls GROUP BY ALL").fetchall()[0][1]
+    assert "calls" in plan
+    assert "others" not in plan
+    made.close()
+
+
 def test_what_is_deleted_for_its_age_is_gone(tmp_path: Path) -> None:
     """And the rest stays."""
     small(tmp_path, 0, 4)

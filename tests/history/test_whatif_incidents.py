@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from recorded import replayed, told
 from refolded import compared, lenient, nervous
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.history.filters import Filters
 from trustfold.history.whatif.compare import Told
 from trustfold.history.whatif.incidents import Incident, Incidents, shifts
@@ -107,15 +107,15 @@ def test_an_incident_that_begins_later_is_counted_in_calls_of_its_key(tmp_path: 
 
 
 def test_a_circuit_that_opens_earlier_refuses_more(tmp_path: Path) -> None:
-    """Two failures open it in place of five: the calls after them are refused."""
-    told(tmp_path, Story().fails("fetch", times=6, with_="timeout"))
+    """Two failures open it in place of more: the calls after them are refused."""
+    told(tmp_path, Story().fails("fetch", times=TO_OPEN + 1, with_="timeout"))
     tool = structs.replace(Rules().breakers.tool, consecutive_failures=2)
     other = structs.replace(Rules(), breakers=structs.replace(Rules().breakers, tool=tool))
     (one,) = [one for one in compared(tmp_path, other).shifts if one.kind == "circuit"]
-    assert (one.how, one.subject, one.calls_earlier) == ("earlier", "tool:fetch", 3)
+    assert (one.how, one.subject, one.calls_earlier) == ("earlier", "tool:fetch", TO_OPEN - 2)
     assert one.before is not None
     assert one.after is not None
-    assert (one.before.refused, one.after.refused) == (1, 4)
+    assert (one.before.refused, one.after.refused) == (1, TO_OPEN - 1)
 
 
 @pytest.mark.slow

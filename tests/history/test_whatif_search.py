@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from math import sqrt
 from pathlib import Path
 from statistics import median
@@ -11,9 +14,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import told
+from recorded import record, told
 from refolded import compared, lenient, searched
 from story import Story
+from trustfold.cli.render import ExitCode
 from trustfold.cli.whatif_view import choice_in_words, search_as_json
 from trustfold.config import load_rules
 from trustfold.errors import ConfigError
@@ -36,6 +40,7 @@ from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labe
 from trustfold.history.whatif.rules_file import _changed, toml_of
 from trustfold.history.whatif.search import Found, Judged, Wanted
 from trustfold.rules.rules import Ladder, Rules
+from two_days import two_days
 
 MINOR = "behaviour.repetitive_calls.minor"
 COUNT = "trust.default_rule.count_threshold"
@@ -379,3 +384,29 @@ def test_balanced_weights_are_those_of_youden() -> None:
 def test_nothing_changes_by_minus_nothing() -> None:
     """What is rounded to nothing has no sign that says otherwise."""
     assert _changed(-0.0, (-0.0004, 0.0004)) == "change of the share +0.0 %, 95 %: +0.0 % to +0.0 %"
+
+
+def test_a_search_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    """SIGTERM ends it as Ctrl-C does: its temporary directory is deleted."""
+    record(tmp_path / "h", [*two_days()][:200], live=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    code = """
+import os, signal
+from trustfold.cli.main import main
+from trustfold.history.whatif import search
+
+def terminated(*_given, **_named):
+    print(os.listdir(os.environ["TMPDIR"]), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+
+search.search = terminated
+main(["whatif", "--search", "--history", "h"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "trustfold-whatif-" in ended.stdout, ended.stderr
+    assert (ended.returncode, list(scratch.iterdir())) == (ExitCode.INTERRUPTED, [])

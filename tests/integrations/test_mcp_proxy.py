@@ -15,6 +15,7 @@ import pytest
 from command_line import environment
 from hypothesis import given
 from hypothesis import strategies as st
+from story import TO_OPEN
 from trustfold.guard.testing import guard_for_tests, published, set_state
 from trustfold.integrations import mcp_proxy
 from trustfold.integrations.mcp_proxy import SETTINGS, McpProxy
@@ -296,7 +297,7 @@ async def test_failed_results_never_open_the_servers_circuit() -> None:
             await client.call(number, n=number)
         assert not client.guard.view.records("breaker")
         client.server.answer = lambda _: {"error": {"code": -32000, "message": "Connection reset by peer"}}
-        for number in range(8, 13):
+        for number in range(8, 8 + TO_OPEN):
             await client.call(number, n=number)
         assert [one.state for one in client.guard.view.records("breaker")] == ["open"]
 
@@ -376,6 +377,15 @@ def test_the_command_gives_the_same_bytes_as_the_server_alone(tmp_path: Path) ->
     through = run(tmp_path, *server, lines=requests)
     assert through.returncode == 0, through.stderr
     assert sorted(through.stdout.splitlines()) == sorted(alone.stdout.splitlines())
+
+
+def test_an_input_that_is_nothing_ends_it(tmp_path: Path) -> None:
+    """Started by hand or by a service without an input: it ends as at the end of a pipe."""
+    command = [sys.executable, "-m", "trustfold", "mcp-proxy", "--", sys.executable, "-c", SCRIPT]
+    ran = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, env=environment(), timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
 
 
 def test_an_address_that_does_not_answer_is_named(tmp_path: Path) -> None:

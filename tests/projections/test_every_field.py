@@ -9,7 +9,7 @@ import msgspec
 import orjson
 import pytest
 from scenarios import ALL
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules, TrustRules
@@ -84,7 +84,7 @@ def unsuited() -> Story:
 def declined() -> Story:
     """A user says no."""
     story = Story().fails("deploy")
-    for number in range(5):
+    for number in range(TO_OPEN):
         story.event("permission.resolved", call_id=f"x{number}", tool_name="deploy", granted=False)
     return story.fails("deploy", times=3)
 

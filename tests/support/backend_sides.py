@@ -38,13 +38,16 @@ from waiting import wait_until
 
 
 class Side(Protocol):
-    """Other side of backends.
+    """Other side of backends. What it starts (threads, sockets) is closed in `close`: a leak fails the suite.
 
     Attributes:
-        remote: it can be away, and other processes use it as well.
+        remote: it can be away, and other processes use it as well. Only then are `leave` and `come` called.
     """
 
     remote: bool
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        """Start it; `request` gives other fixtures (`broker`), `folder` is empty and its own."""
 
     def backend(self, metrics: Metrics, limit: int) -> Backend:
         """Create a backend that is not started."""
@@ -70,7 +73,7 @@ class Memory:
 
     remote = False
 
-    def __init__(self, _request: pytest.FixtureRequest, _folder: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         self.made: list[MemoryBackend] = []
 
     def backend(self, metrics: Metrics, limit: int) -> Backend:
@@ -90,7 +93,7 @@ class Memory:
 
 
 class Remote:
-    """Side behind a proxy, which is there or away."""
+    """Side that listens at a TCP port of this machine, behind a proxy, which is there or away."""
 
     remote = True
 
@@ -117,7 +120,7 @@ class Remote:
 class Http(Remote):
     """The server of `trustfold up` in this process."""
 
-    def __init__(self, _request: pytest.FixtureRequest, folder: Path) -> None:
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
         store = folder / "store.sqlite"
         self._app = make_app(EmbeddedEngine.open(store), store, roles=Roles(local_orders=True))
         self._server = uvicorn.Server(uvicorn.Config(self._app, log_config=None))
@@ -230,7 +233,7 @@ def _lead_through(port: int) -> Callable[[], None]:
     return restore
 
 
-SIDES: dict[str, type[Memory | Remote]] = {"memory": Memory, "http": Http, "kafka": Kafka}
+SIDES: dict[str, type[Side]] = {"memory": Memory, "http": Http, "kafka": Kafka}
 """Implementations that the contract suite runs over."""
 
 

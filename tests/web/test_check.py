@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from starlette.testclient import TestClient
+from story import TO_OPEN
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
@@ -85,7 +86,7 @@ def test_a_tool_that_failed_must_be_asked_about_and_an_open_circuit_refuses(serv
     assert (asked["allowed"], asked["ask"], asked["code"]) == (True, True, "approval_required")
     assert "3/3 failures" in asked["message"]
     assert check(server, "other")["code"] == check(server, workspace_id="w2")["code"] == "allowed"
-    fail(server, "fetch", times=5)
+    fail(server, "fetch", times=TO_OPEN)
     refused = check(server, "fetch")
     assert (refused["allowed"], refused["ask"], refused["code"]) == (False, False, "circuit_open")
 

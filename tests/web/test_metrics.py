@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
+from trustfold.web.dashboard import current_state
+from trustfold.web.dashboard.current_state import Unreadable
 from trustfold.web.routes import more_routes
 
 TOKEN = {"Authorization": "Bearer publisher"}
@@ -57,6 +59,24 @@ def test_a_server_counts_what_it_takes_and_decides(server: TestClient) -> None:
     assert (found["trustfold_store_up", ""], found["trustfold_rules_up", ""]) == (1, 1)
     assert found["trustfold_store_bytes", ""] > 10_000
     assert found["trustfold_waiting_bytes", ""] == 0
+
+
+def test_records_that_the_dashboard_cannot_read_are_counted(
+    server: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, when a page reads the states."""
+
+    def unreadable(_value: bytes) -> None:
+        raise Unreadable("$.type: unknown")
+
+    assert samples(server)["trustfold_dashboard_skipped_records_total", ""] == 0
+    monkeypatch.setattr(current_state, "read_decision", unreadable)
+    server.post("/v1/events", content=b"\n".join(value for _, value in busy_agents(10, 20)))
+    assert server.get("/", headers={"Accept": "text/html"}).status_code == 200
+    skipped = samples(server)["trustfold_dashboard_skipped_records_total", ""]
+    assert skipped > 0
+    server.get("/", headers={"Accept": "text/html"})
+    assert samples(server)["trustfold_dashboard_skipped_records_total", ""] == skipped
 
 
 def test_a_body_that_is_sent_again_counts_once(server: TestClient) -> None:

@@ -50,11 +50,13 @@ class Change(NamedTuple):
         topic: catalogue name, without prefix.
         key: record key.
         value: the record, or a decision that has been decoded; None for a tombstone.
+        place: partition and offset of the record, or its offset in a store; empty if unknown.
     """
 
     topic: str
     key: str
     value: bytes | DecisionBase | None
+    place: tuple[int, ...] = ()
 
 
 class Unreadable(Exception):
@@ -95,6 +97,7 @@ class Board:
 
     Attributes:
         skipped: number of records skipped so far.
+        skipped_last: topic and place of the last of them, as `Change` has them; None before the first one.
         listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
         watched: topics with listeners, and the number of listeners.
@@ -105,8 +108,9 @@ class Board:
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()
         self.skipped = 0
+        self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
-        self._new: dict[str, bytes | DecisionBase | None] = {}
+        self._new: dict[str, Change] = {}
         self._decided: list[Change] = []
         self._feed: deque[DecisionBase] = deque(maxlen=MAX_FEED)
         self._open: dict[str, dict[tuple[str, str], PatternDetected]] = {}
@@ -117,9 +121,9 @@ class Board:
         """Apply records in order."""
         topics: Counter[str] = Counter()
         for change in changes:
-            topic, key, value = change
+            topic, key, value, _ = change
             if topic == "state":
-                self._new[key] = value
+                self._new[key] = change
                 topics["now"] += 1
                 topics[f"tool:{subject_of(key.rpartition(chr(31))[2])}"] += 1
             elif topic == "events":  # appended by the engine itself: a call that was lost
@@ -181,24 +185,28 @@ class Board:
         self._take(0)
         return self._moved.get(key, "")
 
-    def read(self, value: bytes) -> DecisionBase | None:
-        """Decode a record; None if it cannot be read, which is logged and counted."""
+    def read(self, change: Change) -> DecisionBase | None:
+        """Decode a record; None for a tombstone, or if it cannot be read, which is logged and counted."""
+        if not isinstance(change.value, bytes):
+            return change.value
         try:
-            return read_decision(value)
+            return read_decision(change.value)
         except Unreadable as fault:
             self.skipped += 1
-            log.warning("a record was skipped: %s", fault)
+            self.skipped_last = change.topic, change.place
+            log.warning("a record was skipped: %s: %s", place_in_words(change.topic, change.place), fault)
             return None
 
     def _take(self, now_ms: int) -> None:
         """Decode the records that have come since."""
         decided, self._decided = self._decided, []
         latest = {_MOVES[one.topic] + one.key: at for at, one in enumerate(decided) if one.topic in _MOVES}
-        for at, (topic, key, value) in enumerate(decided):
+        for at, change in enumerate(decided):
+            topic, key = change.topic, change.key
             moved = _MOVES.get(topic, "") + key
             if topic != "nudges" and latest.get(moved) != at and at < len(decided) - MAX_FEED:
                 continue  # neither shown nor part of a state
-            decision = self.read(value) if isinstance(value, bytes) else value
+            decision = self.read(change)
             if decision is None:
                 continue
             self._feed.append(decision)
@@ -209,11 +217,11 @@ class Board:
                 if len(self._moved) > MAX_OPEN:
                     del self._moved[next(iter(self._moved))]
         states, self._new = self._new, {}
-        for key, value in states.items():
-            state = self.read(value) if isinstance(value, bytes) else value
+        for key, change in states.items():
+            state = self.read(change)
             if isinstance(state, TrustUpdated | BreakerUpdated | QualityUpdated | ModelUpdated):
                 self._states[key] = state
-            elif value is None:
+            elif change.value is None:
                 self._states.pop(key, None)
                 self._moved.pop(key, None)
             self._ranking.put(key, self._states.get(key), now_ms)
@@ -233,6 +241,12 @@ class Board:
             oldest = next(iter(self._open))
             del self._open[oldest]
             self._ranking.put(oldest, None, now_ms)
+
+
+def place_in_words(topic: str, place: tuple[int, ...]) -> str:
+    """Name of a topic and place of a record in it, as `Change` has it, in words."""
+    named = ("partition", "offset")[-len(place) :] if place else ()
+    return ", ".join([f"topic {topic}", *(f"{name} {number}" for name, number in zip(named, place, strict=True))])
 
 
 _SEVERITIES = list(PatternSeverity)

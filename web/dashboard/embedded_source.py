@@ -12,6 +12,7 @@ import orjson
 from ...errors import TrustfoldError
 from ...history.files import store_source
 from ...history.sessions.ranking import SessionSummary, Stuck
+from ...history.sessions.timeline import Timeline
 from ...projections.emitter import Output
 from ...projections.session.state import SessionState
 from ...rules.rules import Rules
@@ -23,7 +24,7 @@ from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
-from .current_state import MAX_FEED, Board, Change
+from .current_state import MAX_FEED, Board, Change, place_in_words
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, foreign_history, topic_of
 
@@ -69,8 +70,13 @@ class EmbeddedSource:
 
     def freshness(self) -> Freshness:
         """Age of the board's data."""
+        board = self.board
         return Freshness(
-            self._newest_ms, fault=self._service.writer.fault, past=self.foreign or None, skipped=self.board.skipped
+            self._newest_ms,
+            fault=self._service.writer.fault,
+            past=self.foreign or None,
+            skipped=board.skipped,
+            skipped_last=place_in_words(*board.skipped_last) if board.skipped_last is not None else "",
         )
 
     async def sessions(self) -> list[SessionSummary]:
@@ -108,6 +114,10 @@ class EmbeddedSource:
         elif not found and (past := self._past) is not None:
             return await past.events(session, before, limit)
         return [_happened(one) for one in found]
+
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in the history; None where it is not recorded."""
+        return await past.timeline(session, self.rules) if (past := self._past) is not None else None
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:
         """Latest input events of all sessions up to an offset, oldest first."""
@@ -149,7 +159,7 @@ class EmbeddedSource:
 
 
 def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
-    return [Change(one.topic, one.key, one.value) for _, one in stored]
+    return [Change(one.topic, one.key, one.value, (offset,)) for offset, one in stored]
 
 
 def _placed(stored: StoredOutput) -> Placed:

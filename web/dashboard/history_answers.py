@@ -5,8 +5,9 @@ questions need are kept in memory (`history.memory`); while they are loaded for 
 too long for it, queries read the files. An answer is kept, too, and asked for again it is given at once; when it is
 older than the recorder's own delay it is found anew in the background, and the page says as of when it is. While
 somebody looks at a long history, what pages ask without filters is found ahead, whenever nobody waits. Queries run two
-at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each thread has its
-catalogues; filters stand in their lowest views, of which a question replaces those it reads if they have others.
+at a time, one that takes too long is cancelled, and pages that ask for the same wait for one query. Each takes a free
+catalogue; filters stand in its lowest views, of which a question replaces those it reads if they have others. A
+catalogue takes longer to make than most answers, so those over memory are made as soon as it is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock, Timer, local
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError, TrustfoldError
@@ -100,24 +101,19 @@ class Wanted(NamedTuple):
 
 @dataclass
 class _Catalogue:
-    """Catalogue of a thread.
+    """Catalogue that one query uses at a time.
 
     Attributes:
         connection: with all views.
+        of_memory: True over the tables in memory, False over the files.
         topics: names of the directories that its views read.
         filters: filters by name of the view they stand in; without views that no question has read yet.
     """
 
     connection: duckdb.DuckDBPyConnection
+    of_memory: bool
     topics: frozenset[str]
     filters: dict[str, Filters] = field(default_factory=dict)
-
-
-class _Catalogues(local):
-    """The catalogues of a thread: over the files, and over the tables in memory; None before the first query."""
-
-    of_files: _Catalogue | None = None
-    of_memory: _Catalogue | None = None
 
 
 class Archive:
@@ -150,8 +146,8 @@ class Archive:
         self._looked = float("-inf")
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="trustfold-history-memory")
         self._loading: Future[None] | None = None
-        self._catalogues = _Catalogues()
         self._made: list[duckdb.DuckDBPyConnection] = []
+        self._free: list[_Catalogue] = []
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = Lock()
         self._usual: Callable[[], Iterable[Wanted]] = tuple
@@ -211,7 +207,7 @@ class Archive:
                 self._memory.interrupt()
         self._threads.shutdown(cancel_futures=True)
         self._loader.shutdown(cancel_futures=True)
-        self._catalogues = _Catalogues()
+        self._free.clear()
         for connection in self._made:
             connection.close()
         if self._memory is not None:
@@ -263,15 +259,16 @@ class Archive:
             raise Unanswered(
                 f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
             ) from missing
-        connection = self._narrowed(key)
+        used = self._taken(key)
         with self._lock:
-            self._running.add(connection)
+            self._running.add(used.connection)
         try:
-            with limited(connection, self._limit_s):
-                return ask(connection, key.question, key.limit, dict(key.arguments))
+            with limited(used.connection, self._limit_s):
+                return ask(used.connection, key.question, key.limit, dict(key.arguments))
         finally:
             with self._lock:
-                self._running.discard(connection)
+                self._running.discard(used.connection)
+                self._free.append(used)
 
     def _up_to_date(self) -> Memory | None:
         """Up-to-date in-memory columns; None while they are being loaded, or if they are not used."""
@@ -286,7 +283,7 @@ class Archive:
                 self._looked = self._clock()
             free = self._loading is None or self._loading.done()
             if due and free and self._memory.waiting() > LITTLE:
-                self._loading = self._loader.submit(self._load, self._memory)
+                self._loading = self._loader.submit(self._load_and_prepare, self._memory)
                 free = False
         if due and free:
             self._load(self._memory)
@@ -298,45 +295,77 @@ class Archive:
         except TrustfoldError as error:
             log.warning("the history is read from its files: %s", error)
 
-    def _narrowed(self, key: Wanted) -> duckdb.DuckDBPyConnection:
-        """Catalogue of this thread, with the filters applied in the views that the question reads.
+    def _load_and_prepare(self, memory: Memory) -> None:
+        """Load, and make the catalogues over memory that queries will use."""
+        self._load(memory)
+        with self._lock:
+            known = sum(one.of_memory for one in self._free)
+        if memory.ready and not known:
+            try:
+                made = [self._catalogue(memory) for _ in range(AT_ONCE)]
+            except (TrustfoldError, OSError) as error:
+                log.warning("the history cannot be asked yet: %s", error)
+            else:
+                with self._lock:
+                    self._free += made
+
+    def _taken(self, key: Wanted) -> _Catalogue:
+        """Catalogue that no other query uses, with the filters applied in the views that the question reads.
 
         Raises:
             Unanswered: nothing is recorded.
             HistoryError: the files cannot be read.
         """
-        from ...history.catalogue import connect, filtered_views, narrow  # noqa: PLC0415 - the history is an extra
-
-        assert self.root is not None  # noqa: S101 - refused before
         try:
-            topics = frozenset(one.name for one in self.root.iterdir()) if self.root.is_dir() else frozenset()
             memory = self._up_to_date()
-            own = self._catalogues.of_files if memory is None else self._catalogues.of_memory
-            read = filtered_views(key.question.sql)
-            if own is None:
-                if memory is not None:
-                    made = memory.connection(key.filters)
-                else:
-                    made = connect(self.root, filters=key.filters, threads=2, keep_metadata=True)
-                    made.execute(f"SET memory_limit = '{MEMORY}'")
-                own = _Catalogue(made, topics, dict.fromkeys(read, key.filters))
-                self._made.append(made)
-                if memory is None:
-                    self._catalogues.of_files = own
-                else:
-                    self._catalogues.of_memory = own
-            if topics != own.topics:
-                own.topics, own.filters = topics, {}
-            views = {view for view in read if own.filters.get(view) != key.filters}
-            if views:
-                rows = memory.rows if memory is not None else None
-                narrow(own.connection, self.root, filters=key.filters, rows=rows, views=views)
-                own.filters |= dict.fromkeys(views, key.filters)
+            with self._lock:
+                free = [one for one in self._free if one.of_memory == (memory is not None)]
+                if free:
+                    self._free.remove(free[-1])
+            used = free[-1] if free else self._catalogue(memory)
+            try:
+                self._narrow(used, memory, key)
+            except BaseException:
+                with self._lock:
+                    self._free.append(used)
+                raise
         except ConfigError as nothing:
             raise Unanswered(str(nothing), recorded=False) from nothing
         except OSError as error:
             raise Unanswered(f"{self.root}: cannot be read ({error.strerror})", recorded=False) from error
-        return own.connection
+        return used
+
+    def _catalogue(self, memory: Memory | None) -> _Catalogue:
+        """New catalogue over the tables in memory, or over the files."""
+        from ...history.catalogue import connect  # noqa: PLC0415 - the history is an extra
+
+        assert self.root is not None  # noqa: S101 - refused before
+        topics = self._topics()
+        if memory is not None:
+            made = memory.connection()
+        else:
+            made = connect(self.root, threads=2, keep_metadata=True)
+            made.execute(f"SET memory_limit = '{MEMORY}'")
+        self._made.append(made)
+        return _Catalogue(made, memory is not None, topics)
+
+    def _narrow(self, used: _Catalogue, memory: Memory | None, key: Wanted) -> None:
+        """Apply filters in the views that a question reads."""
+        from ...history.catalogue import filtered_views, narrow  # noqa: PLC0415 - the history is an extra
+
+        assert self.root is not None  # noqa: S101 - refused before
+        topics = self._topics()
+        if topics != used.topics:
+            used.topics, used.filters = topics, {}
+        views = {view for view in filtered_views(key.question.sql) if used.filters.get(view) != key.filters}
+        if views:
+            rows = memory.rows if memory is not None else None
+            narrow(used.connection, self.root, filters=key.filters, rows=rows, views=views)
+            used.filters |= dict.fromkeys(views, key.filters)
+
+    def _topics(self) -> frozenset[str]:
+        assert self.root is not None  # noqa: S101 - refused before
+        return frozenset(one.name for one in self.root.iterdir()) if self.root.is_dir() else frozenset()
 
 
 @contextmanager

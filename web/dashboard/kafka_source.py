@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from ...errors import TrustfoldError
 from ...history.files import kafka_source
 from ...history.sessions.ranking import SessionSummary, Stuck
-from ...history.sessions.timeline import millis
+from ...history.sessions.timeline import Timeline, millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -33,7 +33,7 @@ from ...streams.kafka.lag import Standing, standing_of
 from ...streams.kafka.outputs import partition_of
 from ...streams.kafka.records import Sent, Stored, command_key, ended, partitions_of, read, write
 from ...streams.kafka.settings import KafkaSettings
-from .current_state import Board, Change
+from .current_state import Board, Change, place_in_words
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, foreign_history, topic_of
 
@@ -120,7 +120,12 @@ class KafkaSource:
             fault = f"stale since {datetime.fromtimestamp(feed.lost_since, UTC):%H:%M:%S} UTC: {fault}"
         elif not fault and behind and standing is not None and standing.members == 0:
             fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
-        return Freshness(self._newest_ms, behind, fault, self.foreign or None, self.board.skipped)
+        board = self.board
+        skipped_last = ""
+        if board.skipped_last is not None:
+            topic, place = board.skipped_last
+            skipped_last = place_in_words(self._settings.topic(topic), place)
+        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
@@ -181,6 +186,10 @@ class KafkaSource:
             found = {one.offset: one for one in await past.events(session, before, limit)} | found
         return [found[offset] for offset in sorted(found)][-limit:]
 
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in the history; None where it is not recorded."""
+        return await past.timeline(session, self.rules) if (past := self._past) is not None else None
+
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events and orders of the given ids, oldest first."""
         found: dict[str, Placed] = {}
@@ -217,10 +226,11 @@ class KafkaSource:
     def _take(self, records: Sequence[Followed]) -> None:
         changes = []
         for one in records:
+            change = Change(one.topic, one.key, one.value, (one.partition, one.offset))
             if one.topic == "state":
-                changes.append(Change(one.topic, one.key, one.value))
-            elif one.value is not None and (decision := self.board.read(one.value)) is not None:
-                changes.append(Change(one.topic, one.key, decision))
+                changes.append(change)
+            elif one.value is not None and (decision := self.board.read(change)) is not None:
+                changes.append(change._replace(value=decision))
                 self._kept.append(_Kept(_place_of(one), one.value, decision))
         self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
         del self._kept[:-MAX_DECISIONS]

@@ -28,20 +28,19 @@ _MODELS = Question(
     "every-model",
     "How does every model do?",
     """WITH of_sessions AS MATERIALIZED (
-        SELECT coalesce(model, 'unknown') AS model, session_id, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-               count(*) FILTER (verdict <> 'neutral') AS judged,
-               count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE AND severity IN ('invalid_input', 'validation')) AS own_making
-        FROM tool_calls GROUP BY 1, 2
+        SELECT model, session_id, count(*) AS calls, count(*) FILTER (verdict <> 'neutral') AS judged FROM tool_calls GROUP BY 1, 2
+    ), failed AS (
+        SELECT coalesce(model, 'unknown') AS model, count(*) AS failures, count(*) FILTER (severity IN ('invalid_input', 'validation')) AS own_making
+        FROM tool_calls WHERE verdict = 'failure' AND expected IS NOT TRUE AND noted IS NOT FALSE GROUP BY 1
     ), calls AS (
-        SELECT model, sum(calls)::BIGINT AS calls, sum(failures)::BIGINT AS failures, sum(judged)::BIGINT AS judged, sum(own_making)::BIGINT AS own_making
-        FROM of_sessions GROUP BY model
+        SELECT coalesce(model, 'unknown') AS model, sum(calls)::BIGINT AS calls, sum(judged)::BIGINT AS judged FROM of_sessions GROUP BY 1
     ), detected AS MATERIALIZED (
         SELECT coalesce(model, 'unknown') AS model, session_id, pattern, fingerprint, cleared_by, id FROM patterns
     ), stuck AS (
         SELECT model, count(DISTINCT session_id) AS stuck, count(DISTINCT (session_id, pattern, fingerprint, cleared_by)) AS patterns
         FROM detected GROUP BY model
     ), active AS (
-        SELECT model, count(*) AS sessions FROM (SELECT model, session_id FROM of_sessions UNION SELECT model, session_id FROM detected) GROUP BY model
+        SELECT model, count(*) AS sessions FROM (SELECT coalesce(model, 'unknown') AS model, session_id FROM of_sessions UNION SELECT model, session_id FROM detected) GROUP BY model
     ), told AS (
         SELECT p.model, count(*) FILTER (n.effective) AS effective, count(n.effective) AS nudges_judged
         FROM nudges n JOIN detected p ON n.pattern_id = p.id WHERE n.delivered GROUP BY p.model
@@ -50,7 +49,7 @@ _MODELS = Question(
            coalesce(sessions, 0) AS sessions, coalesce(stuck, 0) AS stuck, coalesce(patterns, 0) AS patterns,
            1000 * coalesce(patterns, 0) / nullif(calls, 0) AS per_thousand, coalesce(effective, 0) AS effective,
            coalesce(nudges_judged, 0) AS nudges_judged
-    FROM active LEFT JOIN calls USING (model) LEFT JOIN stuck USING (model) LEFT JOIN told USING (model) ORDER BY calls DESC, model LIMIT $limit""",
+    FROM active LEFT JOIN calls USING (model) LEFT JOIN failed USING (model) LEFT JOIN stuck USING (model) LEFT JOIN told USING (model) ORDER BY calls DESC, model LIMIT $limit""",
 )
 
 

@@ -6,18 +6,21 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from ...errors import TrustfoldError
+from ...errors import ConfigError, TrustfoldError
+from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
 from ...history.sessions.ranking import SessionSummary
+from ...history.sessions.timeline import Timeline
 from ...projections.topology import DECISION_TOPICS
+from ...rules.rules import Rules
 from .history_answers import Unanswered, limited
 from .source import Placed
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     import duckdb
 
 log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 MAX_SESSIONS = 2_000
 """Sessions that are listed."""
@@ -46,9 +51,14 @@ AT_ONCE = 2
 
 
 class _Catalogue(local):
-    """The catalogue of a thread; None before its first query."""
+    """The catalogue of a thread; None before its first query.
+
+    Attributes:
+        topics: folders of recorded topics when it was opened.
+    """
 
     connection: duckdb.DuckDBPyConnection | None = None
+    topics: frozenset[Path] = frozenset()
 
 
 class Recorded:
@@ -149,6 +159,15 @@ class Recorded:
         )
         return Placed(0, orjson.loads(rows[0][0])) if rows else None
 
+    async def timeline(self, session_id: str, rules: Rules) -> Timeline | None:
+        """Timeline of a session; None if it is not recorded.
+
+        Raises:
+            Unanswered: looking for it took too long.
+            HistoryError: the files cannot be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._timeline, session_id, rules)
+
     def close(self) -> None:
         """End; queries under way are given up."""
         for connection in list(self._running):
@@ -162,25 +181,49 @@ class Recorded:
         if not source_of(self._root):
             return []
         try:
-            import duckdb  # noqa: PLC0415 - the history is an extra
-
-            from ...history.catalogue import connect  # noqa: PLC0415 - likewise
-        except ImportError:
-            return []
-        own = self._catalogue
-        try:
-            if own.connection is None:
-                own.connection = connect(self._root, threads=1, keep_metadata=True)
-            self._running.add(own.connection)
-            try:
-                with limited(own.connection, self._limit_s):
-                    return own.connection.execute(question, values).fetchall()
-            finally:
-                self._running.discard(own.connection)
+            found: list[Any] = self._read(lambda connection: connection.execute(question, values).fetchall())
         except Unanswered as slow:
             log.warning("the history was left out of a page: %s", slow)
             return []
-        except (duckdb.Error, TrustfoldError) as error:
+        except (HistoryError, ConfigError, ImportError) as error:
             log.debug("the history was not read: %s", error)
-            own.connection = None
             return []
+        return found
+
+    def _timeline(self, session_id: str, rules: Rules) -> Timeline | None:
+        try:
+            from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - the history is an extra
+
+            found = self._read(lambda connection: recorded_session(connection, session_id, rules))
+        except (ConfigError, ImportError):
+            return None  # nothing is recorded yet
+        return found if found.items else None
+
+    def _read(self, work: Callable[[duckdb.DuckDBPyConnection], Found]) -> Found:
+        """Return what `work` reads with this thread's catalogue, which is opened once: that takes seconds.
+
+        Raises:
+            ImportError: DuckDB is not installed.
+            ConfigError: nothing is recorded.
+            Unanswered: it took too long.
+            HistoryError: the files cannot be read.
+        """
+        import duckdb  # noqa: PLC0415 - the history is an extra
+
+        from ...history.catalogue import connect  # noqa: PLC0415 - likewise
+
+        own, topics = self._catalogue, frozenset(self._root.glob("[!.]*"))
+        if own.connection is None or own.topics != topics:  # its views have the topics of then
+            own.connection, own.topics = connect(self._root, threads=1, keep_metadata=True), topics
+        connection = own.connection
+        self._running.add(connection)
+        try:
+            with limited(connection, self._limit_s):
+                return work(connection)
+        except Unanswered:
+            raise
+        except (duckdb.Error, TrustfoldError) as error:
+            own.connection = None
+            raise error if isinstance(error, TrustfoldError) else unreadable(error, self._root) from error
+        finally:
+            self._running.discard(connection)

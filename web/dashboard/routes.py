@@ -52,8 +52,8 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
 
 
 def _asked_most(now: datetime) -> Iterator[Wanted]:
-    """Questions of the history's pages without filters, over the default period and over everything."""
-    for since in (DEFAULT_SPAN, EVERYTHING):
+    """Questions of the history's pages without filters, over the long times that pages offer; others take no time."""
+    for since in (DEFAULT_SPAN, "30d", EVERYTHING):
         asked = history.Asked.of(QueryParams(since=since), now)
         yield tool.tools_asked(asked.narrowing)
         yield from models.models_asked(asked.narrowing)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import Lock, Semaphore
+from asyncio import Lock
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...errors import ConfigError
 from ...history.sessions.calls import Call, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
@@ -29,11 +27,9 @@ from ...history.sessions.timeline import (
     Telling,
     Timeline,
     millis,
-    timeline,
 )
 from ...rules.rules import Rules
 from ...schemas.decision_text import Line, line_of
-from .history_answers import limited
 from .render import Site, segment
 from .source import Placed, Source
 
@@ -47,9 +43,6 @@ MAX_DECISIONS = 10_000
 
 KEPT = 8
 """Number of sessions whose timelines are cached, since readers page through them and live updates fetch them again."""
-
-AT_ONCE = 2
-"""Number of sessions read from the recorded history at a time."""
 
 PAYLOAD_CHARS = 4096
 """Characters of arguments and of a result that are shown unless all are asked for."""
@@ -175,7 +168,6 @@ class Shelf:
         """Create a cache for the sessions of this source."""
         self._source = source
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._of_history = Semaphore(AT_ONCE)
 
     async def timeline(self, session_id: str) -> Timeline:
         """The timeline of a session as of now; without items where nothing is kept of it.
@@ -199,9 +191,8 @@ class Shelf:
         if places and kept.last < places[0] and len(places) == NEWS:
             events = await self._source.events(session=session_id, limit=MAX_EVENTS)
             kept.left_out = len(events) >= MAX_EVENTS
-        if not events and self._source.history is not None and not self._source.foreign:
-            async with self._of_history:
-                return await run_in_threadpool(_from_history, self._source.history, session_id, kept.rules)
+        if not events and (recorded := await self._source.recorded(session_id)) is not None:
+            return recorded
         decided = await self._source.decisions(session=session_id, limit=1)
         stand = places[-1:], [one.offset for one in decided], len(events) - len(places)
         if kept.told is not None and kept.stand == stand:
@@ -222,18 +213,6 @@ class Shelf:
         kept.told = await run_in_threadpool(build)
         kept.last, kept.stand = max([kept.last, *places]), stand
         return kept.told
-
-
-def _from_history(root: Path, session_id: str, rules: Rules) -> Timeline:
-    """Timeline of a session from the recorded history; without items if it is unknown there."""
-    try:
-        from ...history.catalogue import connect  # noqa: PLC0415 - the history is an extra
-        from ...history.sessions.recorded import recorded_session  # noqa: PLC0415 - likewise
-
-        with connect(root, threads=1) as connection, limited(connection):
-            return recorded_session(connection, session_id, rules)
-    except (ConfigError, ImportError):
-        return timeline(session_id, (), rules=rules)  # nothing is recorded yet
 
 
 def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:

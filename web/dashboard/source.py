@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
+from ...history.sessions.timeline import Timeline
 from ...rules.rules import Rules
 from ...schemas.commands import Command
 from ...schemas.events import Event
@@ -42,6 +43,7 @@ class Freshness(NamedTuple):
         fault: why nothing new arrives, in words; None when all is well.
         past: why the history is not read, in words; None where it is.
         skipped: records that could not be read, since the start of this server.
+        skipped_last: topic and place of the last of these, in words; empty if there is none.
     """
 
     newest_ms: int | None
@@ -49,6 +51,7 @@ class Freshness(NamedTuple):
     fault: str | None = None
     past: str | None = None
     skipped: int = 0
+    skipped_last: str = ""
 
 
 def topic_of(record: Command | Event) -> Literal["commands", "events"]:
@@ -113,6 +116,14 @@ class Source(Protocol):
         """Latest input events of a session, oldest first, at most `limit`, in front of the offset `before`.
 
         Without `before` those that the engine has appended stand at the end.
+        """
+
+    async def recorded(self, session: str) -> Timeline | None:
+        """Timeline of a session in `history`; None where it is not recorded.
+
+        Raises:
+            Unanswered: looking for it took too long.
+            HistoryError: the files cannot be read.
         """
 
     async def events_up_to(self, offset: int, *, limit: int = 2000) -> list[Placed]:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from recorded import replayed
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.history.sessions.evidence import Behind, behind
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.topology import DECISION_TOPICS
@@ -55,11 +55,11 @@ def test_the_failures_behind_a_circuit_are_counted_again() -> None:
     """The decision names the last one; the five in a row are found among the calls of all sessions."""
     story = Story()
     story.works("http_request", URL)
-    for number in range(5):
+    for number in range(TO_OPEN):
         story.moved(session=f"s{number}").works("read_file", {"path": "a"})
         story.fails("http_request", URL, http_status=503)
     found = stands_behind(story, "breaker.changed", to="open")
-    assert [call.session_id for call in found.calls] == [f"s{number}" for number in range(5)]
+    assert [call.session_id for call in found.calls] == [f"s{number}" for number in range(TO_OPEN)]
     assert found.named == 1
     assert found.how.endswith("the failures in a row were counted again from the log.")
     assert found.measures[0].met is True
@@ -106,7 +106,7 @@ def test_recovery_rests_on_successes() -> None:
 def test_time_alone_has_no_events() -> None:
     """A circuit that is half-open because its time is over names none, and none is invented."""
     story = Story()
-    story.fails("deploy", http_status=503, times=5)
+    story.fails("deploy", http_status=503, times=TO_OPEN)
     story.after(minutes=5).works("deploy")
     found = stands_behind(story, "breaker.changed", to="half_open")
     assert (found.calls, found.events, found.named, found.how) == ((), (), 0, "")

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from recorded import lines_of, replayed
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.history.sessions.calls import Call, Verdict, summary
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
@@ -165,7 +165,7 @@ def test_a_nudge_over_a_recording_was_told_to_nobody_and_one_may_be_called_wrong
 def test_decisions_stand_behind_the_event_that_caused_them() -> None:
     """Escalation and circuit come after the failure that tipped them over; circuits name no session themselves."""
     story = Story()
-    story.fails("http_request", {"url": "https://api.example.com/data"}, http_status=503, times=5)
+    story.fails("http_request", {"url": "https://api.example.com/data"}, http_status=503, times=TO_OPEN)
     story.says("done")
     order = kinds(told(story))
     assert order.index("escalations") > order.index("calls")
@@ -177,7 +177,7 @@ def test_what_other_sessions_caused_is_told_where_it_concerns() -> None:
     """A circuit opened by others is part of the story of a session that calls the tool meanwhile, and of no other."""
     story = Story()
     story.moved(session="mine").works("deploy", {"to": "a"})
-    story.moved(session="others").fails("deploy", {"to": "b"}, times=5)
+    story.moved(session="others").fails("deploy", {"to": "b"}, times=TO_OPEN)
     story.moved(session="elsewhere").says("hello")
     story.moved(session="mine").works("deploy", {"to": "a"})
     story.moved(session="elsewhere").says("bye")

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
@@ -23,7 +23,7 @@ def opened(**policy: object) -> Story:
         breakers=BreakerRules(tool=BreakerPolicy(**policy)),  # type: ignore[arg-type]
         trust=TrustRules(default_rule=EscalationPatch(count_threshold=None)),
     )
-    return Story(rules=rules).fails(TOOL, times=5)
+    return Story(rules=rules).fails(TOOL, times=TO_OPEN)
 
 
 @pytest.mark.parametrize(("before", "trigger"), list(itertools.product(STATES, BreakerTrigger)))
@@ -77,15 +77,18 @@ def test_what_a_servers_tool_reports_leaves_the_servers_circuit_closed(told: dic
 
 def test_an_answer_of_a_servers_tool_ends_a_run_of_lost_calls() -> None:
     """A server that does not answer opens its circuit; one that answers now and then is there."""
-    story = Story().fails(SERVER_TOOL, with_="", message="MCP error -32001: Request timed out", times=4)
+    rules = Rules(breakers=BreakerRules(tool=BreakerPolicy(rate_threshold=None)))
+    story = Story(rules=rules).fails(
+        SERVER_TOOL, with_="", message="MCP error -32001: Request timed out", times=TO_OPEN - 1
+    )
     story.finished(story.started(SERVER_TOOL), SERVER_TOOL, **OF_THE_TOOL[0])
-    assert story.fails(SERVER_TOOL, with_="transient", times=4).circuit("service:files") == []
+    assert story.fails(SERVER_TOOL, with_="transient", times=TO_OPEN - 1).circuit("service:files") == []
     assert story.fails(SERVER_TOOL, with_="transient").circuit("service:files") == [("closed", "open")]
 
 
 def test_old_failures_are_forgotten() -> None:
-    """Four failures, two minutes, one more: closed."""
-    assert Story().fails(TOOL, times=4).after(121).fails(TOOL).circuit(KEY) == []
+    """One failure less than opens it, two minutes, one more: closed."""
+    assert Story().fails(TOOL, times=TO_OPEN - 1).after(121).fails(TOOL).circuit(KEY) == []
 
 
 @pytest.mark.parametrize("severity", ["invalid_input", "not_found", "permission", "validation"])
@@ -93,7 +96,7 @@ def test_an_answered_error_is_a_healthy_transport(severity: str) -> None:
     """Application errors open nothing and end a row of failures."""
     story = Story().fails(TOOL, with_=severity, times=12)
     assert story.circuit(KEY) == []
-    story = Story().fails(TOOL, times=4).fails(TOOL, with_=severity).fails(TOOL)
+    story = Story().fails(TOOL, times=TO_OPEN - 1).fails(TOOL, with_=severity).fails(TOOL)
     assert story.circuit(KEY) == []
 
 
@@ -134,7 +137,7 @@ def test_late_finishes_do_not_decide_the_probe() -> None:
     """A call that started before the opening and finishes in half-open moves nothing."""
     story = Story()
     early = story.started(TOOL, {"q": 1})
-    story.fails(TOOL, times=5).after(60)
+    story.fails(TOOL, times=TO_OPEN).after(60)
     story.finished(early, TOOL)
     assert story.circuit(KEY)[-1] == ("open", "half_open")
     assert story.works(TOOL).circuit(KEY)[-1] == ("open", "half_open")
@@ -181,7 +184,7 @@ def test_operators_force_open_disable_and_observe() -> None:
     story.command("breaker.close", KEY)
     assert story.circuit(KEY)[-1] == ("forced_open", "closed")
     story.command("breaker.observe", KEY)
-    story.fails(TOOL, times=5)
+    story.fails(TOOL, times=TO_OPEN)
     assert story.decided("state.updated", kind="breaker")["mode"] == "observe"
     assert story.circuit(KEY)[-1] == ("closed", "open")
     story.command("breaker.disable", KEY)
@@ -199,7 +202,7 @@ def test_a_forced_opening_may_be_limited_in_time() -> None:
 
 
 def test_declared_read_only_tools_are_given_more_patience() -> None:
-    """ReadOnlyHint selects the read-only policy: eight failures instead of five."""
+    """ReadOnlyHint selects the read-only policy: eight failures in a row."""
     story = Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(count_threshold=None))))
     for number in range(8):
         assert story.circuit(KEY) == [], number
@@ -227,7 +230,7 @@ def test_another_sessions_call_of_the_same_id_is_not_the_probe() -> None:
     story = Story(session="other")
     story.started(TOOL, {"q": 0}, call="call_0")
     story.session = "s1"
-    story.fails(TOOL, times=5).after(60)
+    story.fails(TOOL, times=TO_OPEN).after(60)
     story.event("breaker.probe_requested", breaker_key=KEY, guard_id="g", call_id="call_0")
     story.session = "other"
     story.finished("call_0", TOOL, status="error", result=None)
@@ -253,21 +256,21 @@ def test_an_observed_circuit_lets_probes_pass() -> None:
     """Observe-only never blocks."""
     story = Story()
     story.command("breaker.observe", KEY)
-    story.fails(TOOL, times=5)
+    story.fails(TOOL, times=TO_OPEN)
     story.event("breaker.probe_requested", breaker_key=KEY, guard_id="g", call_id="p")
     assert story.all("breaker.probe_denied") == []
 
 
 def test_closing_a_closed_circuit_cleans_its_windows() -> None:
-    """Four failures, a close, one failure: closed."""
-    story = Story().fails(TOOL, times=4)
+    """One failure less than opens it, a close, one failure: closed."""
+    story = Story().fails(TOOL, times=TO_OPEN - 1)
     story.command("breaker.close", KEY)
     assert story.fails(TOOL).circuit(KEY) == []
 
 
 def test_a_bare_name_with_a_colon_is_a_tools() -> None:
     """`srv:read` asks for the circuit of that tool, not for one that nobody knows."""
-    story = Story().fails("srv:read", times=5)
+    story = Story().fails("srv:read", times=TO_OPEN)
     story.event("breaker.probe_requested", breaker_key="srv:read", guard_id="g", call_id="p")
     assert story.decided("breaker.probe_denied")["breaker_key"] == "tool:srv:read"
 
@@ -295,7 +298,7 @@ def test_a_circuit_forced_open_without_end_tells_no_time() -> None:
 def test_a_circuit_that_has_closed_opens_for_the_first_period_again() -> None:
     """What it needed last time is forgotten once its probes have succeeded."""
     story = opened().after(600).fails(TOOL)  # the second opening
-    story.after(600).works(TOOL, times=2).fails(TOOL, times=5)
+    story.after(600).works(TOOL, times=2).fails(TOOL, times=TO_OPEN)
     last = story.decided("breaker.changed", to="open")
     assert _seconds(last["time"], last["open_until"]) == 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.rules.rules import EscalationPatch, Rules, ToolRules, TrustRules
 from trustfold.schemas.vocabulary import Severity
 
@@ -138,11 +138,11 @@ def test_a_state_says_when() -> None:
 
 def test_a_circuit_says_when() -> None:
     """Since when it is open, and when calls through it last worked and failed."""
-    story = Story().works(KEY).fails(KEY, with_="timeout", times=5)
+    story = Story().works(KEY).fails(KEY, with_="timeout", times=TO_OPEN)
     state = story.state_of("breaker", f"tool:{KEY}")
     assert state is not None
     assert state["last_success_at"] < state["last_failure_at"] == state["since"] == state["opened_at"]
-    assert state["consecutive"] == 5
+    assert state["consecutive"] == TO_OPEN
 
 
 def test_an_escalation_that_has_lapsed_is_no_longer_published() -> None:

@@ -179,7 +179,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
         before = engine.decisions(limit=10_000)
         pages = engine._store.connection.execute("PRAGMA page_count").fetchone()[0]
         engine._store.connection.execute(f"PRAGMA max_page_count={pages}")
-        with pytest.raises(StoreError, match="the disk is full; nothing of the last batch was kept"):
+        with pytest.raises(StoreError, match="the disk is full; nothing of the last write was kept"):
             engine.ingest(lines[20:])
         assert engine.decisions(limit=10_000) == before
         engine._store.connection.execute("PRAGMA max_page_count=1000000")

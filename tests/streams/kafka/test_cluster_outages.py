@@ -6,9 +6,7 @@ The worker waits, says so, and goes on by itself; SIGTERM ends it in time.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from local_kafka_cluster import LocalCluster
 from local_kafka_jars import Installation
 from local_kafka_node import LocalKafka as Node
 from local_kafka_probe import free_port
+from mounts import fill, small_disk
 from probing import status
 from slow_network import SlowNetwork
 from undisturbed import assert_as_undisturbed
@@ -136,32 +135,20 @@ def test_two_brokers_of_three_are_gone(cluster: LocalCluster, tmp_path: Path) ->
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system of its own with little room."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "disk", "160m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def test_a_full_disk_under_the_broker(kafka_jars: Installation, small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_broker(kafka_jars: Installation, disk: Path, tmp_path: Path) -> None:
     """A broker without room ends; the worker waits for it, and goes on when there is room and a broker again."""
-    kafka = LocalKafka(data=small_disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
+    kafka = LocalKafka(data=disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
     with contextlib.closing(kafka.start()), lane_on(kafka.bootstrap, "full.", tmp_path) as lane:
         lane.publish(events(6_000))
         worker = lane.start().ready()
         lane.watch("outcomes", 500)
-        ballast = small_disk / "ballast"
-        with ballast.open("wb") as file, contextlib.suppress(OSError):
-            while True:
-                os.write(file.fileno(), bytes(1 << 16))
+        ballast = fill(disk)
         wait_until(lambda: "waits" in worker.text(), timeout=40, what=worker.text)
         assert worker.process.poll() is None, worker.text()
         ballast.unlink()

@@ -85,6 +85,12 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
         groups = orjson.loads(command(kafka, "operators", "lag", "--json").stdout)["groups"]
         return [one["lag_records"] for one in groups if one["role"] == "worker"] == [0]
 
+    def nothing_behind(page: str) -> bool:
+        # A lag of 0 does not last: the order is months younger than the events, and some seconds after the last record
+        # the worker appends what fell due in between (`time.passed` of idle keys), which it then folds.
+        freshness = page.partition('id="freshness"')[2].partition("</span>")[0]
+        return "Newest data" in freshness and "behind" not in freshness
+
     assert command(kafka, "agents", "publish", events).exit_code == 0
     log = tmp_path / "worker.log"
     with process_of(kafka, "trustfold", log) as process:
@@ -102,8 +108,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
             wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
             pages = ("web", "--port", "0", "--allow-local-orders")
             with serving(*pages, cwd=tmp_path, env=kafka.environ("dashboards")) as web:
-                wait_until(lambda: "Newest data" in now_page(web), timeout=60, what=lambda: now_page(web), every=0.5)
-                assert "behind" not in now_page(web).partition('id="freshness"')[2].partition("</span>")[0]
+                wait_until(lambda: nothing_behind(now_page(web)), timeout=60, what=lambda: now_page(web), every=0.5)
                 status, answer = order(web, "reset", "bash")
                 assert status == 200, answer
                 assert web.stop() == 0

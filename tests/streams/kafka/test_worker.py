@@ -50,8 +50,8 @@ def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
 
 
 @pytest.mark.parametrize("command", [["-m", "trustfold", "worker"], [str(SCRIPT)]], ids=["command", "function"])
-def test_probes_are_answered_while_the_topics_are_checked(command: list[str], tmp_path: Path) -> None:
-    """A broker that accepts connections and is silent: the worker is alive and says why it is not ready."""
+def test_probes_and_signals_are_answered_while_the_topics_are_checked(command: list[str], tmp_path: Path) -> None:
+    """A broker that accepts connections and is silent: the worker is alive, says why it is not ready, and can stop."""
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         lane = LaneHarness(f"127.0.0.1:{silent.getsockname()[1]}", "x.", tmp_path, TRUSTFOLD_WEB_PORT=str(port))
@@ -65,8 +65,12 @@ def test_probes_are_answered_while_the_topics_are_checked(command: list[str], tm
                 )
                 assert process.poll() is None
                 assert status(port, "/healthz") == (200, "ok")
+                process.terminate()
+                _, said = process.communicate(timeout=30)
             finally:
                 process.kill()
+    assert process.returncode == 0, said
+    assert b"Traceback" not in said
 
 
 @pytest.mark.durable_broker

@@ -23,7 +23,7 @@ from dashboard_kit import HERE, failures
 from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
-from story import Story
+from story import TO_OPEN, Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
@@ -39,6 +39,7 @@ from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered, 
 from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
 from trustfold.web.dashboard.render import static_files
+from trustfold.web.dashboard.routes import _asked_most
 from trustfold.web.dashboard.tool import Subject, four_numbers
 from trustfold.web.routes import more_routes
 from two_days import two_days
@@ -233,16 +234,18 @@ async def test_filters_that_change_between_questions_are_those_of_each_question(
     archive = Archive(tmp_path)
     middle = datetime(2026, 1, 6, tzinfo=UTC)
     every = [EVERYTHING, Filters(since=middle), Filters(until=middle, models=("small-3",)), Filters(tools=("bash",))]
+    new = [connect(tmp_path, filters=filters, threads=2) for filters in every]
     try:
         for turn in range(len(every)):
             for number, question in enumerate(QUESTIONS):
-                filters = every[(turn + number) % len(every)]
-                with connect(archive.root or tmp_path, filters=filters, threads=2) as fresh:
-                    expected = ask(fresh, question, 50)
+                place = (turn + number) % len(every)
+                filters, expected = every[place], ask(new[place], question, 50)
                 found = (await archive.ask(question, filters)).answer
                 assert (found.rows, found.left_out) == (expected.rows, expected.left_out), (question.name, filters)
     finally:
         archive.close()
+        for connection in new:
+            connection.close()
 
 
 async def until(found: Callable[[], bool]) -> None:
@@ -278,6 +281,34 @@ async def test_usual_answers_of_a_long_history_are_found_ahead(tmp_path: Path, m
         assert not archive._ahead.done()
     finally:
         archive.close()
+
+
+async def test_a_history_in_memory_is_asked_without_making_catalogues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for two questions at a time are made when it has been loaded, whoever asks later."""
+    monkeypatch.setattr(history_answers, "LITTLE", 10)
+    record(tmp_path, [*two_days()][:200], live=True)
+    archive = Archive(tmp_path)
+    try:
+        from_files = await archive.ask(BY_NAME["overview"])
+        await until(lambda: archive._loading is not None and archive._loading.done())
+        made = list(archive._made)
+        assert len(made) == 3
+        questions = [BY_NAME[name] for name in ("tools", "asks", "patterns", "models", "overview")]
+        for filters in (EVERYTHING, Filters(tools=("bash",))):
+            found = await asyncio.gather(*(archive.ask(question, filters, 51) for question in questions))
+            assert found[-1].answer.columns == from_files.answer.columns
+        assert archive._made == made
+    finally:
+        archive.close()
+
+
+def test_what_pages_ask_for_over_long_times_is_found_ahead() -> None:
+    """Over 7 and 30 days, and over everything."""
+    ahead = Counter(wanted.filters for wanted in _asked_most(NOW))
+    for since in ("7d", "30d", "all"):
+        assert ahead[narrowed(f"since={since}").filters] > len(BY_NAME), since
 
 
 async def test_a_query_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
@@ -409,7 +440,7 @@ def test_a_history_of_another_store_is_not_shown_and_said(tmp_path: Path) -> Non
 def test_a_decision_that_the_store_has_deleted_is_found_in_the_history(tmp_path: Path) -> None:
     """With the calls behind it, which are deleted, too; the history goes on being this store's own."""
     with client_of(tmp_path, tmp_path / "h") as client:
-        assert client.post("/v1/events", content=failures("deploy", 5)).status_code == 200
+        assert client.post("/v1/events", content=failures("deploy", TO_OPEN)).status_code == 200
         (decision, *_) = [
             orjson.loads(line)["value"]["id"]
             for line in client.get("/v1/decisions?topics=escalations").text.splitlines()

@@ -117,6 +117,23 @@ def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> 
         expect(page.get_by_role("link", name="Tools", exact=True)).to_have_attribute("href", "/tools")
 
 
+def test_a_picture_of_time_begins_at_its_newest_part(browser: Browser, server: Up) -> None:
+    """Where it is wider than the page; where it fits, it stands at the left; rows with names begin at the names."""
+    with visit(browser, server.url, scripts=False) as visitor:
+        page = opened(visitor, server, "tool")
+        edges = """boxes => boxes.map(box => [box.getBoundingClientRect(), box.firstChild.getBoundingClientRect()])
+            .map(([box, drawn]) => [drawn.width > box.width, drawn.right - box.right, drawn.left - box.left])"""
+        for width, wider in ((400, True), (1400, False)):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.reload()
+            picture(page, f"newest-{width}-light")
+            found = page.locator(".scroll.newest").evaluate_all(edges)
+            assert found
+            for too_wide_to_fit, right, left in found:
+                assert too_wide_to_fit is wider
+                assert abs(right if wider else left) < 1
+
+
 # --- keyboard --------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.feed import Followed
 from trustfold.streams.kafka.lag import Standing
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.web.dashboard import kafka_source, recorded_events
+from trustfold.web.dashboard import current_state, kafka_source, recorded_events
 from trustfold.web.dashboard.history_answers import Archive, Unanswered
 from trustfold.web.dashboard.kafka_source import KafkaSource
 from trustfold.web.dashboard.recorded_events import FRESH_S, Recorded
+from trustfold.web.dashboard.render import environment
 
 NOON = 1_767_268_800_000
 """12:00 on the day of these records, milliseconds since 1970."""
@@ -114,7 +116,7 @@ def test_a_list_of_sessions_decodes_no_decision_again(
     topics.pattern("s1", 1, workspace_id="acme")
     topics.pattern("s1", 2, workspace_id=None, model="large-2")
     topics.write("nudges", 3, "s1", session_id="s1", type="pattern.detected", workspace_id=["no name"])
-    monkeypatch.setattr(source.board, "read", None)
+    monkeypatch.setattr(current_state, "read_decision", None)
     (one,) = asyncio.run(source.sessions())
     assert (one.workspace, one.model) == ("acme", "large-2")
 
@@ -134,7 +136,12 @@ def test_a_record_that_cannot_be_read_is_skipped_and_counted(
     assert source.board.states == {}
     assert [one.record["id"] for one in asyncio.run(source.decisions())] == ["d1"]
     assert source.freshness().skipped == 5
+    shown = source.freshness()
+    assert shown.skipped_last == f"topic {KafkaSettings().topic('state')}, partition 0, offset 6"
+    head = environment().get_template("parts.html").module.freshness(shown, datetime.now(UTC))  # type: ignore[attr-defined]
+    assert f"5 records could not be read, the last one of {shown.skipped_last}" in head
     assert sum("skipped" in record.message for record in caplog.records) == 5
+    assert any("topic breakers, partition 0, offset 4: " in record.message for record in caplog.records)
 
 
 @pytest.mark.parametrize(

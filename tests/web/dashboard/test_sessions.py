@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
 
+import orjson
+import pytest
 from dashboard_kit import dashboard
 from recorded import told
 from starlette.testclient import TestClient
 from story import Story
+from trustfold.history import catalogue
 from trustfold.rules.rules import Rules
 from trustfold.web.dashboard.recorded_events import Recorded
 from trustfold.web.dashboard.session import Shelf
@@ -202,7 +205,7 @@ async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
     class Slow:
         """A source in which one session is looked for until somebody lets it end."""
 
-        rules, history = Rules(), None
+        rules = Rules()
 
         def __init__(self) -> None:
             self.found = asyncio.Event()
@@ -216,6 +219,9 @@ async def test_a_session_that_takes_long_to_find_holds_up_no_other() -> None:
         async def decisions(self, **_: Any) -> list[Placed]:
             """None."""
             return []
+
+        async def recorded(self, _session: str) -> None:
+            """None."""
 
     source = Slow()
     shelf = Shelf(cast("Any", source))
@@ -241,3 +247,61 @@ async def test_a_look_into_the_recorded_history_that_takes_too_long_is_given_up(
         assert len(await recorded.events("s1", None, 10)) == 6
     finally:
         recorded.close()
+
+
+async def test_the_recorded_history_is_opened_once_for_all_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes seconds, which whoever asks for an unknown session would wait; a newly recorded topic is seen."""
+    opened: list[Path] = []
+    connect = catalogue.connect
+
+    def counted(root: Path, **options: Any) -> Any:
+        opened.append(root)
+        return connect(root, **options)
+
+    monkeypatch.setattr(catalogue, "connect", counted)
+    history = tmp_path / "history"
+    told(history, Story().works("bash", {"command": "make"}, result="same", times=4))
+    (history / "nudges").rename(tmp_path / "nudges")
+    recorded = Recorded(history, limit_s=60)
+    try:
+        for number in range(6):
+            assert await recorded.timeline(f"nobody-{number}", Rules()) is None
+        before = await recorded.timeline("s1", Rules())
+        assert len(opened) <= 2  # one for each thread
+        (tmp_path / "nudges").rename(history / "nudges")
+        after = await recorded.timeline("s1", Rules())
+    finally:
+        recorded.close()
+    assert before is not None
+    assert after is not None
+    assert len(after.items) > len(before.items)
+
+
+async def test_a_session_is_shown_by_its_decisions_where_its_events_are_gone(tmp_path: Path) -> None:
+    """An old session is in no topic and not in the history, but it was nudged today."""
+
+    class Decisions:
+        """A source without events."""
+
+        rules = Rules()
+
+        async def events(self, **_: Any) -> list[Placed]:
+            """None."""
+            return []
+
+        async def recorded(self, _session: str) -> None:
+            """Not recorded."""
+
+        async def decisions(self, **_: Any) -> list[Placed]:
+            """One."""
+            return kept
+
+    with dashboard(tmp_path) as client:
+        publish(client, Story().works("bash", {"command": "make"}, result="same", times=4))
+        answer = client.get("/v1/decisions?topics=nudges&after=0").content
+    kept = [Placed(number, orjson.loads(line)["value"]) for number, line in enumerate(answer.splitlines()) if line]
+    whole = await Shelf(cast("Any", Decisions())).timeline("s1")
+    assert kept
+    assert whole.items
