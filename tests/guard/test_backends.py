@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from guard_kit import fails, works
-from story import TO_OPEN
+from story import START, TO_OPEN
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
@@ -25,6 +25,7 @@ from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import MovableClock, guard_for_tests
 from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.commands import BreakerForceOpen
+from trustfold.schemas.events import TurnStarted
 from trustfold.streams.embedded.store_views import Views
 
 
@@ -182,3 +183,12 @@ def test_a_guard_in_memory_tells_what_falls_due() -> None:
     clock.move(90)
     backend.tick()
     assert "breaker.changed" in {one.type for one in backend.outputs[told:]}
+
+
+def test_a_guard_in_memory_keeps_its_last_two_thousand_events() -> None:
+    """Enough for any test to look at, and an end to what a server would pile up."""
+    backend = MemoryBackend(MovableClock(), Metrics(), Rules(enabled=False))
+    for number in range(2_100):
+        backend.publish(TurnStarted(schema_version="1.0", id=f"t{number}", time=START, session_id="s1"))
+    assert len(backend.published) == 2_000
+    assert orjson.loads(backend.published[0])["id"] == "t100"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import orjson
 import pytest
 from story import START
 from trustfold.errors import ConfigError, TookTooLong, Unreachable
@@ -335,3 +336,30 @@ async def test_closing_while_the_token_is_refused(
     await backend.close()
     assert not any(thread.is_alive() for thread in backend._threads)
     assert (metrics.value(EVENTS, "dropped"), metrics.value(EVENTS, "undelivered")) == (2, 3)
+
+
+def test_a_state_that_ended_while_the_guard_was_away_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision stream tells what changes; what went back to its default in between is absent from the states."""
+    state = {
+        "type": "state.updated", "kind": "breaker", "key": "tool:fetch", "scope": "tool", "workspace_id": "w1",
+        "state": "open", "schema_version": "1.0", "id": "x", "time": "2026-01-05T10:00:00Z",
+    }  # fmt: skip
+    answers = iter([[state], []])
+    monkeypatch.setattr(
+        EngineClient, "request", lambda *_, **_options: orjson.dumps({"states": next(answers), "offset": 7})
+    )
+    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    assert backend._read_states() == 7
+    assert len(backend.view.keys()) == 1
+    backend._read_states()
+    assert len(backend.view.keys()) == 0
+
+
+def test_a_fork_leaves_what_its_parent_is_delivering() -> None:
+    """The child neither sends it nor waits for it."""
+    backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
+    backend.publish(turn())
+    backend._under_way = 3
+    assert backend.undelivered == 4
+    backend.after_fork()
+    assert backend.undelivered == 0

@@ -265,3 +265,20 @@ def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) 
     finally:
         server.should_exit = True
         thread.join(20)
+
+
+@pytest.mark.parametrize(
+    ("failed", "attributes", "has_digest"),
+    [
+        (False, {"gen_ai.tool.call.result": "fine"}, True),
+        (True, {"gen_ai.tool.call.result": "half"}, False),
+        (False, {}, False),
+    ],
+)
+async def test_a_result_counts_where_the_call_succeeded(
+    failed: bool, attributes: dict[str, str], has_digest: bool, guard: ToolGuard
+) -> None:
+    """What a failed call returned tells nothing new, and no result is not an empty one."""
+    assert await post(otlp_app(guard), orjson.dumps(export(tool_span(failed=failed, **attributes)))) == 200
+    (finished,) = [one for one in published(guard) if one["type"] == "tool_call.finished"]
+    assert (("result_digest" in finished), ("result_size" in finished)) == (has_digest, has_digest)

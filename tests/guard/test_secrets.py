@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from secret_kinds import KINDS
 from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
-from trustfold.guard.privacy import secrets_in
+from trustfold.guard.privacy import canonical, secrets_in
 from trustfold.guard.testing import guard_for_tests
 from trustfold.security.redaction import HIDDEN, is_secret_name, redact, redact_text, shapes_for
 from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape
@@ -186,3 +187,15 @@ async def test_by_default_no_argument_text_or_message_leaves_at_all() -> None:
     events = [orjson.loads(value) for value in guard.memory.published]
     text = next(event for event in events if event["type"] == "model.text")
     assert text["announces"] is True
+
+
+def test_arguments_that_are_no_json_have_a_digest_all_the_same() -> None:
+    """Whatever the order of their names; what can only be shown is digested as it shows itself."""
+    path, numbers = Path("/a"), {2: Path("/b"), 1: "x"}
+    assert canonical({"path": path, "by": numbers}) == canonical({"by": dict(reversed(numbers.items())), "path": path})
+    assert orjson.loads(canonical({"path": path, "by": numbers})) == {
+        "by": {"1": "x", "2": repr(Path("/b"))}, "path": repr(path),
+    }  # fmt: skip
+    endless: list[Any] = []
+    endless.append(endless)
+    assert canonical(endless) == b"[[...]]"

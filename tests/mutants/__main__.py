@@ -3,6 +3,7 @@
 A developer's measure of the tests: a mutant that lives is a test to write, or code to delete. Mutants that are the
 same program in other words are set aside, each with its reason, in `set_aside.toml`. What is known is kept in
 `build/mutants`: which test runs which line, and what became of each mutant. A run that was broken off goes on there.
+A test notices a mutant if it fails on it alone as well, and passes alone on the code as it is.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Verdict(NamedTuple):
     mutant: Mutant
     noticed: str | None
     tests: int
+    unconfirmed: list[str]
+    """Tests that failed on it, but not alone, or on the unchanged code as well."""
 
 
 class Trial(NamedTuple):
@@ -51,6 +54,7 @@ class Trial(NamedTuple):
     mutant: Mutant
     source: str
     tests: list[str]
+    unconfirmed: list[str]
 
     @property
     def key(self) -> str:
@@ -77,7 +81,7 @@ def main() -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             print("broken off; the same command goes on", file=sys.stderr)
             return 130
-    _report(verdicts, options)
+    _report(verdicts, options, len(aside.get("mutant", ())))
     return 0 if _share(verdicts) >= TARGET else 1
 
 
@@ -124,7 +128,7 @@ class Record:
     """Which test runs which line, and how long it takes; kept in a file, measured anew for test files that changed."""
 
     def __init__(self, suites: Iterable[str], pool: ProcessPoolExecutor, bar: Progress, *, fresh: bool) -> None:
-        sources = (ROOT.glob(f"{folder}/**/*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
+        sources = (Path(folder).rglob("*.py") for folder in (*FOLDERS, "rules", "schemas", "security"))
         source = _digest(*sources)
         support = [*Path("tests/support").rglob("*.py")]
         wanted = {}
@@ -200,36 +204,46 @@ def _importers() -> dict[str, set[str]]:
 def _verdicts(
     chosen: list[tuple[Mutant, str]], record: Record, pool: ProcessPoolExecutor, bar: Progress
 ) -> list[Verdict]:
-    kept = KEPT / "verdicts.jsonl"
-    known = {one["key"]: one for one in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
+    kept = KEPT / "confirmed.jsonl"
+    passed = KEPT / "passed_alone" / record.digest
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    known = {one["key"]: one for one in rows}
+    noticed_before = {one["name"]: one["noticed"] for one in rows}
     verdicts: list[Verdict] = []
     trials: list[Trial] = []
     for mutant, source in chosen:
-        trial = Trial(mutant, source, record.tests_of(mutant))
+        trial = Trial(mutant, source, record.tests_of(mutant), [])
         old = known.get(trial.key)
         if old is not None and (old["noticed"] is not None or old["record"] == record.digest):
-            verdicts.append(Verdict(mutant, old["noticed"], len(trial.tests)))
+            verdicts.append(Verdict(mutant, old["noticed"], len(trial.tests), old["unconfirmed"]))
         elif not trial.tests:
-            verdicts.append(Verdict(mutant, None, 0))
+            verdicts.append(Verdict(mutant, None, 0, []))
         else:
             trials.append(trial)
     task = bar.add_task("mutants", total=len(chosen), completed=len(verdicts))
     with kept.open("a") as file:
         for part in (_first_of, list):
-            runs: dict[Future[str | None], tuple[Trial, list[str]]] = {}
+            runs: dict[Future[tuple[str | None, list[str]]], tuple[Trial, list[str]]] = {}
             for trial in trials:
-                tests = part(trial.tests)
+                # A test that noticed the mutant in other code goes first.
+                before = noticed_before.get(trial.mutant.name)
+                tests = list(dict.fromkeys([*(test for test in trial.tests if test == before), *part(trial.tests)]))
                 seconds = {test: record.seconds[test] for test in tests}
-                runs[pool.submit(mutant_runs.noticed, trial.mutant.file, trial.source, seconds)] = (trial, tests)
+                run = pool.submit(mutant_runs.noticed, trial.mutant.file, trial.source, seconds, passed)
+                runs[run] = (trial, tests)
             trials = []
             for run in as_completed(runs):
                 trial, tests = runs[run]
+                noticed, unconfirmed = run.result()
+                unconfirmed = trial.unconfirmed + unconfirmed
                 left = [test for test in trial.tests if test not in set(tests)]
-                if run.result() is None and left:
-                    trials.append(trial._replace(tests=left))
+                if noticed is None and left:
+                    trials.append(trial._replace(tests=left, unconfirmed=unconfirmed))
                     continue
-                verdicts.append(Verdict(trial.mutant, run.result(), len(record.tests_of(trial.mutant))))
-                row = {"key": trial.key, "record": record.digest, "name": trial.mutant.name, "noticed": run.result()}
+                verdict = Verdict(trial.mutant, noticed, len(record.tests_of(trial.mutant)), unconfirmed)
+                verdicts.append(verdict)
+                row = {"key": trial.key, "record": record.digest, "name": trial.mutant.name}
+                row |= {"noticed": noticed, "unconfirmed": unconfirmed}
                 print(json.dumps(row), file=file, flush=True)
                 lived = sum(one.noticed is None for one in verdicts)
                 bar.update(task, completed=len(verdicts), description=f"mutants, {lived} lived")
@@ -250,8 +264,9 @@ def _share(verdicts: list[Verdict]) -> float:
     return sum(one.noticed is not None for one in verdicts) / len(verdicts) if verdicts else 1.0
 
 
-def _report(verdicts: list[Verdict], options: argparse.Namespace) -> None:
+def _report(verdicts: list[Verdict], options: argparse.Namespace, set_aside: int) -> None:
     lived = [one for one in verdicts if one.noticed is None]
+    unconfirmed = [one for one in verdicts if one.unconfirmed]
     by_file: dict[str, list[Verdict]] = defaultdict(list)
     for one in verdicts:
         by_file[one.mutant.file].append(one)
@@ -260,6 +275,7 @@ def _report(verdicts: list[Verdict], options: argparse.Namespace) -> None:
             "seed": options.seed,
             "mutants": len(verdicts),
             "noticed": len(verdicts) - len(lived),
+            "set_aside": set_aside,
             "files": {
                 file: [len(some), sum(one.noticed is not None for one in some)] for file, some in by_file.items()
             },
@@ -267,6 +283,7 @@ def _report(verdicts: list[Verdict], options: argparse.Namespace) -> None:
                 {"name": one.mutant.name, "line": one.mutant.line, "tests": one.tests, "diff": list(_diff(one.mutant))}
                 for one in lived
             ],
+            "unconfirmed": {one.mutant.name: one.unconfirmed for one in unconfirmed},
         }
         print(json.dumps(figures, indent=2))
         return
@@ -279,7 +296,12 @@ def _report(verdicts: list[Verdict], options: argparse.Namespace) -> None:
     for one in lived:
         console.print(f"\n{one.mutant.name}\n  line {one.mutant.line}; {one.tests} tests run it", markup=False)
         console.print("\n".join(_diff(one.mutant)), markup=False)
-    console.print(f"\n{len(verdicts) - len(lived)} of {len(verdicts)} mutants noticed: {_share(verdicts):.1%}")
+    for one in unconfirmed:
+        console.print(f"\n{one.mutant.name}\n  failed, but not for this: {', '.join(one.unconfirmed)}", markup=False)
+    console.print(
+        f"\n{len(verdicts) - len(lived)} of {len(verdicts)} mutants noticed: {_share(verdicts):.1%}; set aside as the "
+        f"same program: {set_aside}; with failures that were not for the change: {len(unconfirmed)}"
+    )
 
 
 def _diff(mutant: Mutant) -> Iterator[str]:

@@ -8,6 +8,7 @@ programs that a test starts see the mutant as well.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import resource
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import coverage
-import hypothesis  # noqa: F401 - so that a child need not import it
-import msgspec  # noqa: F401
+import hypothesis
+import msgspec  # noqa: F401 - so that a child need not import it
 import orjson  # noqa: F401
 import pytest
 
@@ -34,7 +35,6 @@ OPTIONS = (
     "-q", "-p", "no:cacheprovider", "-m", "not slow and not broker and not durable_broker",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
-NOTHING_TO_RUN = 5
 
 
 class Recorder:
@@ -63,26 +63,35 @@ class Recorder:
 
 
 class Chosen:
-    """Pytest plugin that runs given tests only, in the given order, and notes the first that fails."""
+    """Pytest plugin that runs given tests only, in the given order, within limits, and writes down which one runs."""
 
-    def __init__(self, tests: list[str]) -> None:
-        self._order = {test: place for place, test in enumerate(tests)}
-        self.failed: str | None = None
+    def __init__(self, limits: dict[str, float], running: Path) -> None:
+        self._order = {test: place for place, test in enumerate(limits)}
+        self._limits = limits
+        self._running = running
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Let Hypothesis look for no smaller example of a failure: nobody reads it."""
+        settings, phase = hypothesis.settings, hypothesis.Phase
+        settings.register_profile("mutants", settings(), phases=(phase.explicit, phase.generate))
+        settings.load_profile("mutants")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out all others."""
         items[:] = sorted((one for one in items if one.nodeid in self._order), key=lambda one: self._order[one.nodeid])
+        for item in items:
+            item.add_marker(pytest.mark.timeout(self._limits[item.nodeid]), append=False)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the first failure."""
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Write down a test that begins, so that one that hangs or ends the process is known as well."""
+        self._running.write_text(nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot even be imported."""
-        if report.failed and self.failed is None:
-            self.failed = f"{report.nodeid} (import)"
+        """Write down a file that cannot even be imported."""
+        if report.failed:
+            self._running.write_text(report.nodeid)
 
 
 def record(test_file: str, limit_s: float) -> dict[str, Any]:
@@ -112,39 +121,63 @@ def record(test_file: str, limit_s: float) -> dict[str, Any]:
 
     result = _forked(run, limit_s)
     if result is None:
-        raise RuntimeError(f"{test_file} did not end within {limit_s:.0f} s; run it by itself to see why")
+        raise RuntimeError(f"{test_file} did not end well within {limit_s:.0f} s; run it by itself to see why")
     return result
 
 
-def noticed(file: str, source: str, seconds: dict[str, float]) -> str | None:
-    """The test that notices a changed file; None where all pass.
+def noticed(file: str, source: str, seconds: dict[str, float], passed: Path) -> tuple[str | None, list[str]]:
+    """The test that notices a changed file, None where all pass; and tests that failed, but not for the change.
+
+    Some tests fail by themselves on a busy machine or after others. So a failure counts only where the test fails alone
+    as well, and passes alone on the file as it is. One that hangs has to hang again, with three times the limit.
 
     Args:
         file: the changed file.
         source: its new text.
         seconds: the tests in the order in which they run, and how long each took with the file as it is.
+        passed: folder that keeps which tests pass alone on the file as it is.
     """
-    # Measured on a machine that may have been less busy than it is now.
-    longest = 30 + 10 * max(seconds.values())
+    left, not_for_it = dict(seconds), []
     with _tree(file, source) as tree:
-        return _first_failure(tree, list(seconds), 90 + 10 * sum(seconds.values()), longest)
+        while left and (test := _first_failure(tree, left)) is not None:
+            alone = {test: left[test]}
+            if _first_failure(tree, alone, slack=3) is not None and _pass_unchanged(file, alone, passed):
+                return test, not_for_it
+            not_for_it.append(test)
+            tests = list(left)
+            left = {one: left[one] for one in tests[tests.index(test) + 1 :]}
+    return None, not_for_it
 
 
-def _first_failure(tree: Path, tests: list[str], limit_s: float, longest_s: float) -> str | None:
-    """The first of some tests that fails, or that all or one of them took longer than they may."""
+def _pass_unchanged(file: str, seconds: dict[str, float], passed: Path) -> bool:
+    """Whether tests pass on a file as it is, in a tree like that of a mutant; asked once for as long as they do."""
+    known = passed / hashlib.sha256(" ".join(seconds).encode()).hexdigest()[:16]
+    if not known.exists():
+        with _tree(file, (ROOT / file).read_text()) as tree:
+            if _first_failure(tree, seconds, slack=3) is not None:
+                return False
+        passed.mkdir(parents=True, exist_ok=True)
+        known.touch()
+    return True
+
+
+def _first_failure(tree: Path, seconds: dict[str, float], slack: int = 1) -> str | None:
+    """The first of some tests that fails, cannot be imported, ends the process, or takes longer than it may."""
+    running = tree / "running"
+    running.write_text("")
+    # Measured on a machine that may have been less busy than it is now.
+    limits = {test: slack * (20 + 10 * took_s) for test, took_s in seconds.items()}
 
     def run() -> dict[str, Any]:
-        chosen = Chosen(tests)
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        code = pytest.main([*files, "-x", "--timeout", str(longest_s), *OPTIONS], plugins=[chosen])
-        return {"code": int(code), "failed": chosen.failed}
+        files = dict.fromkeys(test.partition("::")[0] for test in seconds)
+        return {"code": int(pytest.main([*files, "-x", *OPTIONS], plugins=[Chosen(limits, running)]))}
 
-    result = _forked(run, limit_s, tree)
-    if result is None:
-        return "time limit"
-    if result["code"] == NOTHING_TO_RUN:
-        raise RuntimeError(f"pytest found none of {tests[:3]}; the record of tests is old: --fresh makes it again")
-    return None if result["code"] == 0 else result["failed"] or f"pytest ended with {result['code']}"
+    result = _forked(run, slack * (90 + 10 * sum(seconds.values())), tree)
+    if result is not None and result["code"] in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        return None
+    last = running.read_text()
+    of_file = [test for test in seconds if test.startswith(f"{last}::")]
+    return last if last in seconds else next(iter(of_file or seconds))
 
 
 @contextlib.contextmanager
@@ -175,7 +208,7 @@ def _link_compiled(cache: Path, there: Path, part: str) -> None:
 
 
 def _forked(run: Callable[[], dict[str, Any]], limit_s: float, tree: Path | None = None) -> dict[str, Any] | None:
-    """What a function returns in a child process with its own group; None where it does not end in time."""
+    """What a function returns in a child process with its own group; None where that does not end in time, or dies."""
     if any(name == PACKAGE or name.startswith(f"{PACKAGE}.") for name in sys.modules):
         raise RuntimeError(f"{PACKAGE} must not be imported before the fork")
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -188,9 +221,8 @@ def _forked(run: Callable[[], dict[str, Any]], limit_s: float, tree: Path | None
             os.killpg(child, signal.SIGKILL)
         if not ended:
             os.waitpid(child, 0)
+        if not ended or not answer.exists():
             return None
-        if not answer.exists():
-            return {"code": 1, "failed": "the process died"}
         result = dict(json.loads(answer.read_bytes()))
         if "error" in result:
             raise RuntimeError(f"pytest could not be run:\n{result['error']}")

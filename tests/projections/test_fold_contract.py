@@ -18,7 +18,7 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
-from trustfold.projections.topology import DECISION_TOPICS, STAGES
+from trustfold.projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
 from trustfold.rules.rules import BehaviourRules, Ladder, Policy, Rules
 from trustfold.schemas.outcomes import US
 
@@ -318,3 +318,11 @@ def test_refused_credentials_of_one_target_fill_no_list() -> None:
     assert isinstance(state, ToolState)
     assert state.trust is not None
     assert len(state.trust.auth_failures) <= 3
+
+
+@pytest.mark.parametrize("topic", sorted(STAGE_OF_TOPIC))
+def test_a_record_without_a_value_becomes_a_dead_letter(topic: str) -> None:
+    """A tombstone says nothing in a log of events; whoever wrote it can find it."""
+    (letter,) = LocalTopology(RULES).feed(topic, (None,))
+    assert letter.topic == "dead-letters"
+    assert orjson.loads(letter.value or b"")["reason"] == "null_value"

@@ -354,3 +354,21 @@ def test_keys_of_a_minute_are_idle_once_it_is_over() -> None:
     keys.add(b"key", 90_000)
     assert keys.take(119_999, 10) == []
     assert keys.take(120_000, 10) == [b"key"]
+
+
+def test_the_fleet_keeps_a_users_tool_until_it_is_trusted_everywhere() -> None:
+    """One workspace is too few to escalate it; two more may come after years."""
+    churn = Churn(SOON)
+    story = Story(rules=SOON, session="s", workspace="w", user="ada")
+    story.now, story._ids = churn.at, 500_000
+    story.fails("bash", times=3)
+    churn.feed(story.records)
+    for _ in range(3):
+        churn.pass_time(timedelta(days=900))
+    assert f"user:ada{US}tool:bash" in churn.kept.keys("fleet")
+    story.now = churn.at
+    story.command("trust.reset", "tool:bash")
+    churn.feed(story.records[-1:])
+    for _ in range(3):
+        churn.pass_time(timedelta(days=900))
+    assert f"user:ada{US}tool:bash" not in churn.kept.keys("fleet")

@@ -13,6 +13,7 @@ from streams_of_events import event_lines
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, RuleSource
 from trustfold.projections.topology import STAGES
+from trustfold.rules.levels import Level
 from trustfold.rules.older_shapes import Misfit
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
@@ -293,3 +294,23 @@ def test_a_cooldown_without_end_is_refused() -> None:
     source = RuleSource(Rules())
     with pytest.raises(Misfit, match="31536000"):
         source.set("workspace:w1", SettingsOverrides(rules=patch))
+
+
+def test_a_copy_of_rules_is_equal_until_one_of_the_two_changes() -> None:
+    """What a what-if tries on the copy reaches nobody else."""
+    quiet = SettingsOverrides(nudge_enabled=False)
+    source = RuleSource(Rules(), SettingsOverrides(nudge_level=NudgeLevel.DIRECT))
+    source.set("user:ada", quiet)
+    copy = source.copy()
+    assert copy.equals(source)
+    assert copy.levels("w1", "ada", '{"nudge_level":"off"}') == {
+        Level.ENVIRONMENT: SettingsOverrides(nudge_level=NudgeLevel.DIRECT),
+        Level.SESSION: SettingsOverrides(nudge_level=NudgeLevel.OFF),
+        Level.WORKSPACE: None,
+        Level.USER: quiet,
+    }
+    copy.set("workspace:w1", quiet)
+    assert not copy.equals(source)
+    assert source.scopes() == {"user:ada": quiet}
+    assert not source.equals(RuleSource(source.base))
+    assert not RuleSource().equals(RuleSource(Rules(enabled=False)))

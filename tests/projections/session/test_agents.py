@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from story import Story
 from trustfold.projections.session.state import MAX_AGENTS
 
@@ -159,3 +160,21 @@ def test_an_unknown_turn_is_not_made_up() -> None:
         works_as(story, None)
     assert "turn_index" not in story.decided("pattern.detected")
     assert orjson.dumps(story.decided("nudge.issued")).count(b"turn_index") == 0
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_calls_of_others_are_no_cooldown(ends: bool) -> None:
+    """An agent is nudged again after ten calls of its own, whether its streak goes on or comes back."""
+    story = Story()
+    for _ in range(6):
+        works_as(story, "helper")
+    if ends:
+        works_as(story, "helper", "edit_file", result="edited")
+        assert story.cleared() == ["repetitive_calls"]
+    for number in range(12):
+        works_as(story, None, "edit_file", n=number, result=str(number))
+    for _ in range(9 - ends):
+        works_as(story, "helper")
+    assert len(story.nudges()) == 3
+    works_as(story, "helper")
+    assert len(story.nudges()) == 4

@@ -532,3 +532,20 @@ def test_announcements_that_were_followed_by_work_are_no_evidence() -> None:
     later = [story.says("I'll run the tests now.") for _ in range(3)]
     told = story.decided("pattern.detected", pattern="announce_no_action")
     assert (told["repetitions"], told["caused_by"]) == (3, later)
+
+
+def test_reads_without_news_and_too_many_reads_are_one_streak() -> None:
+    """Which of the two ladders is higher may change from read to read; the streak goes on, and ends once."""
+    story = Story(
+        rules=Rules(
+            behaviour=BehaviourRules(
+                read_only_loop=Ladder(minor=2, moderate=90, severe=99),
+                read_only_cap=Ladder(minor=3, moderate=5, severe=99),
+            )
+        )
+    )
+    for number, result in enumerate(("a", "b", "b", "b", "c")):
+        story.works("read_file", {"path": f"/{number}"}, result=result)
+    assert found(story, "read_only_loop") == [("minor", 3), ("moderate", 5)]
+    story.works("edit_file", {"path": "/a"}, result="edited")
+    assert story.cleared() == ["read_only_loop"]

@@ -292,3 +292,13 @@ def test_money_is_told_in_cents_unless_it_is_less_than_one(cost: float, limit: f
     """Amounts below a cent are told by their first two digits."""
     story = recurses(story_of(max_cost_usd=limit), cost=cost)
     assert story.decided(VIOLATED, guarantee="max_cost_usd")["message"].endswith(figures)
+
+
+@pytest.mark.parametrize(("after_ms", "violated"), [(0, []), (1, ["max_duration_seconds"])])
+def test_a_finish_without_a_duration_begins_the_account_at_its_time(after_ms: int, violated: list[str]) -> None:
+    """To the millisecond: reaching the limit is allowed."""
+    story = story_of(sessions="all", max_duration_seconds=60)
+    story.event("tool_call.finished", call_id="a", tool_name="edit_file", status="success")
+    story.after(60 + after_ms / 1000 - 2)  # an event takes two seconds
+    story.event("tool_call.finished", call_id="b", tool_name="edit_file", status="success")
+    assert told(story, VIOLATED) == violated

@@ -252,3 +252,13 @@ def test_a_stall_that_other_rules_see_in_the_past_is_told_now() -> None:
     assert later
     assert first.id not in {output.id for output in later}
     assert all(output.time_ms > set_at.timestamp() * 1000 for output in later)
+
+
+@pytest.mark.parametrize(("after_ms", "expected"), [(0, []), (1, [("minor", 1)])])
+def test_the_end_of_a_turn_cuts_off_what_began_before_it_alone(after_ms: int, expected: list[tuple[str, int]]) -> None:
+    """A call of the same millisecond belongs to the turn; one of the next is somebody's who waits."""
+    story = in_a_turn()
+    story.turn_ends()
+    story.after(after_ms / 1000 - 2)  # an event takes two seconds
+    story.started("deploy", {"n": 1}, deadline_ms=60_000)
+    assert story.after(minutes=1.2).tick().found("stalled_call") == expected
