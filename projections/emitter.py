@@ -85,18 +85,15 @@ class Emitter:
         self.origin_topic = ""
         self.origin_partition = 0
         self.origin = 0
-        self.cause = ""
-        self.at = 0
-        self.traceparent: str | None = None
-        self.correlation_id: str | None = None
         self._ordinals: dict[str, int] = {}
+        self.begin("", 0)
 
     def begin(self, cause: str, at: int, traceparent: str | None = None) -> None:
         """Set the cause and the time (milliseconds) of all following outputs."""
         self.cause = cause
         self.at = at
         self.traceparent = traceparent
-        self.correlation_id = None
+        self.correlation_id: str | None = None
         if self._ordinals:
             self._ordinals = {}
 
