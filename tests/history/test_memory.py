@@ -14,7 +14,7 @@ from story import Story
 from trustfold.history.catalogue import connect, narrow
 from trustfold.history.compaction import tidy
 from trustfold.history.errors import HistoryError
-from trustfold.history.files import data_files
+from trustfold.history.files import APPENDED_PARTITION, data_files
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.memory import Memory
 from trustfold.history.parquet import ParquetWriter
@@ -162,6 +162,31 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
         "(SELECT max(times) FROM loops)"
     )
     assert counted(made, answer) == from_files(tmp_path, answer) == (["success"], [1], 3)
+    made.close()
+
+
+def test_retries_of_calls_that_the_engine_closed_count(tmp_path: Path) -> None:
+    """Also where the retry is loaded later than the finish that the engine appended."""
+    story = Story()
+    story.started("make", {"target": "all"}, deadline_ms=1000)
+    story.after(minutes=30).tick()
+    closed = next(output.value for output in story.outputs if output.type == "tool_call.finished")
+    story.works("make", {"target": "all"})
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    recorder.own("events", APPENDED_PARTITION)
+    recorder.add("events", 0, 0, -1, None, story.records[0][1])
+    recorder.add("events", APPENDED_PARTITION, 0, -1, None, closed)
+    recorder.flush()
+    made = Memory(tmp_path)
+    made.refresh()
+    for offset, (_, value) in enumerate(story.records[1:], 1):
+        recorder.add("events", 0, offset, -1, None, value)
+    recorder.flush()
+    recorder.close()
+    made.refresh()
+    query = "SELECT kind, paid_off FROM retries"
+    assert counted(made, query) == from_files(tmp_path, query) == ("at once", True)
     made.close()
 
 
