@@ -73,8 +73,8 @@ GROUP BY p.model, p.pattern ORDER BY times DESC, p.model, p.pattern;
 COMMENT ON VIEW pattern_rates IS 'How often each model falls into each pattern, however severe it becomes; rate is a share of its sessions with calls or patterns';
 
 CREATE OR REPLACE VIEW loops AS
-SELECT session_id, any_value(workspace) AS workspace, any_value(model) AS model, any_value(tool_name) AS tool_name,
-       call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, count(*) AS wasted_calls,
+SELECT session_id, arg_min(workspace, (time, "offset")) AS workspace, arg_min(model, (time, "offset")) AS model,
+       any_value(tool_name) AS tool_name, call_digest, any_value(result_digest) AS result_digest, max(same_result) AS times, count(*) AS wasted_calls,
        bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
        sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
 FROM tool_calls
@@ -83,6 +83,7 @@ GROUP BY session_id, call_digest, coalesce(result_digest, signature)
 HAVING max(same_result) >= 3;
 COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session with nothing new done by other calls in between; what came after the first brought nothing';
 COMMENT ON COLUMN loops.wasted_ms IS 'Milliseconds of all calls but the first';
+COMMENT ON COLUMN loops.model IS 'Of its first repetition';
 COMMENT ON COLUMN loops.second_time IS 'When it first repeated itself';
 
 CREATE OR REPLACE VIEW cost_of_loops AS

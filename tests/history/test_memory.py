@@ -190,6 +190,29 @@ def test_retries_of_calls_that_the_engine_closed_count(tmp_path: Path) -> None:
     made.close()
 
 
+def test_a_loop_is_of_the_model_that_began_to_repeat_itself(tmp_path: Path) -> None:
+    """In whatever order the calls are loaded, where a session goes on with another model."""
+    story = Story(model="large-1").works("read", {"path": "a"}, times=2)
+    story.model = "small-1"
+    story.works("read", {"path": "a"}, times=2)
+    values = [value for _, value in story.records]
+    recorder = Recorder(tmp_path)
+    recorder.own("events", 0)
+    for offset, value in enumerate(values):
+        recorder.add("events", 0, offset, -1, None, value)
+        recorder.flush()
+    recorder.close()
+    repeated = next(file.path for file in data_files(tmp_path, "events") if file.first == 3)
+    repeated.rename(tmp_path / repeated.name)
+    made = Memory(tmp_path)
+    made.refresh()
+    (tmp_path / repeated.name).rename(repeated)
+    made.refresh()
+    query = "SELECT model, wasted_calls FROM loops_by_model"
+    assert counted(made, query) == from_files(tmp_path, query) == ("large-1", 3)
+    made.close()
+
+
 def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
     """A finish that came twice, and what could not be read, is kept apart and counts as in the files."""
     story = Story().works("bash", times=3).fails("make", {"target": "all"})
