@@ -241,7 +241,8 @@ class Memory:
             asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "  # noqa: S608 - our own names
             f"WHERE {_PERMISSION})",
             failed="(SELECT session_id, call_digest, verdict FROM kept.noted_calls UNION ALL "
-            "SELECT session_id, call_digest, verdict FROM kept.closings UNION ALL SELECT session_id, call_digest, verdict FROM batch)",
+            "SELECT session_id, call_digest, verdict FROM kept.closings UNION ALL "
+            "SELECT session_id, call_digest, verdict FROM batch)",
         )
         self._own.execute(
             f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch "  # noqa: S608 - our own names
