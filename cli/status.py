@@ -184,7 +184,10 @@ def details(
             line = decision.line
             style = STYLES[line.tone]
             table.add_row(
-                _clock(decision.record["time"]), Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET)
+                _clock(str(decision.record.get("time"))),
+                Text(line.mark, style),
+                Text(line.what, style),
+                Text(line.why, QUIET),
             )
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)

@@ -43,7 +43,7 @@ class EngineRefused(TrustfoldError):
     @property
     def too_large(self) -> bool:
         """Whether the body exceeds what the server, or a proxy before it, takes at once."""
-        return self.status == 413  # noqa: PLR2004 - HTTP's number
+        return self.status == 413
 
     @property
     def temporary(self) -> bool:
@@ -174,8 +174,8 @@ def header_token(token: str) -> str:
     token = token.strip()
     if not token.isprintable() or not token.isascii():
         raise ConfigError(
-            "the token has characters that an HTTP header cannot carry; set TRUSTFOLD_TOKEN, or TRUSTFOLD_OPERATOR_TOKEN "
-            "for orders, to letters, digits and punctuation of ASCII in one line"
+            "the token has characters that an HTTP header cannot carry; set TRUSTFOLD_TOKEN, or for orders "
+            "TRUSTFOLD_OPERATOR_TOKEN, to letters, digits and punctuation of ASCII in one line"
         )
     return token
 

@@ -36,6 +36,7 @@ DECISIONS: list[dict[str, Any]] = [
     DECISION
     | {"type": "breaker.changed", "breaker_key": "tool:bash", "from": "closed", "to": "ajar", "trigger": "draught"},
     DECISION | {"type": "budget.spent", "key": "bash", "message": "nothing left"},
+    DECISION | {"type": "budget.kept", "key": "bash", "time": 5},
     DECISION | {"type": "pattern.detected", "pattern": "daydream", "severity": "minor", "repetitions": 2},
 ]
 
