@@ -302,9 +302,7 @@ def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("too_large", [2, 3, 6])
-def test_events_that_are_too_large_together_are_sent_in_pieces(
-    monkeypatch: pytest.MonkeyPatch, too_large: int
-) -> None:
+def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch, too_large: int) -> None:
     """Each in its order and once; an event that is too large alone costs none of its neighbours."""
     taken = list[str]()
 
