@@ -82,7 +82,8 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
     if key is None:
         out.print(overview_table(states, mode, now, everything=everything, complete=len(records) == len(known)))
     if key is not None or history:
-        out.print(details(key, states if key is not None else [], history or [], now))
+        complete = len(records) == len(known)
+        out.print(details(key, states if key is not None else [], history or [], now, complete=complete))
     if near and not records:
         note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     for one in withheld[-MAX_WITHHELD:] if key is None else ():
@@ -149,12 +150,18 @@ def overview_table(
 
 
 def details(
-    key: str | None, states: Sequence[PublicState], history: Sequence[DecisionRecord], now: datetime
+    key: str | None,
+    states: Sequence[PublicState],
+    history: Sequence[DecisionRecord],
+    now: datetime,
+    *,
+    complete: bool = True,
 ) -> RenderableType:
-    """State of one key, and the decisions about it."""
+    """State of one key, and the decisions about it; `complete` is False if there are states unreadable here."""
     parts: list[RenderableType] = []
     if key is not None and not states:
-        parts.append(Text(f"{key}: trusted, no recent failures", GOOD))
+        clean = Text(f"{key}: trusted, no recent failures", GOOD)
+        parts.append(clean if complete else Text(f"{key}: in a state of a later version, unknown here", WARN))
     for state in sorted(states, key=lambda one: (_KINDS.index(one.kind), one.key)):
         if not isinstance(state, TrustUpdated | BreakerUpdated):
             title, facts = title_of(state, now)
@@ -177,7 +184,10 @@ def details(
             line = decision.line
             style = STYLES[line.tone]
             table.add_row(
-                _clock(decision.record["time"]), Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET)
+                _clock(str(decision.record.get("time"))),
+                Text(line.mark, style),
+                Text(line.what, style),
+                Text(line.why, QUIET),
             )
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)

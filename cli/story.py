@@ -50,7 +50,7 @@ def story(
     found = _found(session, history, where)
     if found is None:
         raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
-    items = [one for one in found["items"] if one["failing"] or not errors]
+    items = [one for one in found["items"] if one.get("failing") or not errors]
     shown = items[-limit:] if limit else items
     left_out = len(items) - len(shown)
     document = found | {"items": shown, "items_left_out": left_out}

@@ -115,7 +115,7 @@ class ToolGuard(Checking, Reporting):
             metrics=self.metrics,
             tracing=Tracing(enabled=settings.tracing),
         )
-        self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw", random.uniform)))
+        self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw") or random.uniform))
         self.permission = parts.get("permission")
         _GUARDS.add(self)
 

@@ -43,7 +43,7 @@ class GuardParts(Plugins, total=False):
 
     clock: Clock | None
     metrics: Metrics | None
-    draw: Callable[[float, float], float]
+    draw: Callable[[float, float], float] | None
 
 
 class SessionOptions(TypedDict, total=False):
@@ -149,7 +149,7 @@ class FailureDetails(TypedDict, total=False):
     domain: str | None
     service: str | None
     context: dict[str, Any] | None
-    recoverable: bool
+    recoverable: bool | None
 
 
 def check_names(function: str, given: Mapping[str, object], known: frozenset[str]) -> None:

@@ -71,7 +71,7 @@ class Reporting:
             "severity": severity_of(details.get("severity")),
             "domain": details.get("domain"),
             "service": details.get("service"),
-            "recoverable": details.get("recoverable", True),
+            "recoverable": True if (recoverable := details.get("recoverable")) is None else bool(recoverable),
         }
         if (shown := context_of(details.get("context"))) is not None:
             fields["context"] = shown

@@ -16,6 +16,7 @@ from ...rules.rules import Rules
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
+from ...schemas.session_timeline import SessionTimeline
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from .base import (
     DecisionRecord,
@@ -60,7 +61,7 @@ class HttpTarget:
         body = self._json("GET", "/v1/state")
         states = body.get("states")
         if not isinstance(states, list) or not all(isinstance(one, dict) for one in states):
-            raise TrustfoldError(f"what answers at {self.name} is not `trustfold up`: it gave no list of states")
+            raise self._not_ours("it gave no list of states")
         return Overview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
 
     def history(self, limit: int) -> list[DecisionRecord]:
@@ -75,6 +76,10 @@ class HttpTarget:
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
         found = self._json("GET", f"/v1/sessions/{quote(session_id, safe='')}")
+        try:
+            msgspec.convert(found, SessionTimeline)
+        except msgspec.ValidationError as error:
+            raise self._not_ours(f"its session cannot be read: {error}") from error
         return found if found["items"] else None
 
     def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
@@ -147,11 +152,25 @@ class HttpTarget:
         return self._json("POST", path, body)
 
     def _lines(self, path: str, **query: Any) -> list[Record]:
-        return [orjson.loads(line) for line in self._request("GET", f"{path}?{urlencode(query)}").splitlines() if line]
+        lines = [self._object(line) for line in self._request("GET", f"{path}?{urlencode(query)}").splitlines() if line]
+        if not all(isinstance(one.get("offset"), int) and isinstance(one.get("value"), dict) for one in lines):
+            raise self._not_ours("it gave lines that are no records")
+        return lines
 
     def _json(self, method: Method, path: str, body: bytes | None = None) -> Record:
-        answer: Record = orjson.loads(self._request(method, path, body))
+        return self._object(self._request(method, path, body))
+
+    def _object(self, text: bytes) -> Record:
+        try:
+            answer = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise self._not_ours("it gave no JSON") from error
+        if not isinstance(answer, dict):
+            raise self._not_ours("it gave no JSON object")
         return answer
+
+    def _not_ours(self, why: str) -> TrustfoldError:
+        return TrustfoldError(f"what answers at {self.name} is not `trustfold up`, or another version of it: {why}")
 
     def _request(self, method: Method, path: str, body: bytes | None = None) -> bytes:
         # The operator's token permits every request, so events that change settings use it too.

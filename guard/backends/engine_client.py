@@ -41,6 +41,11 @@ class EngineRefused(TrustfoldError):
         self.status = status
 
     @property
+    def too_large(self) -> bool:
+        """Whether the body exceeds what the server, or a proxy before it, takes at once."""
+        return self.status == 413
+
+    @property
     def temporary(self) -> bool:
         """Whether the same request may succeed later: the server, a proxy or the token is at fault, not the body."""
         return self.status not in REFUSED_CONTENT
@@ -131,6 +136,7 @@ class EngineClient:
             Unreachable: nothing answers, or the connection was lost.
             TookTooLong: no answer in time.
             EngineRefused: the answer is an error.
+            ConfigError: no header can carry the token.
         """
         return self._answer(method, path, body, token, self._timeout_s).data
 
@@ -138,7 +144,7 @@ class EngineClient:
         """Open a response that is read line by line; reading fails after `silence_s` seconds without data.
 
         Raises:
-            Unreachable, TookTooLong, EngineRefused: as in `request`.
+            Unreachable, TookTooLong, EngineRefused, ConfigError: as in `request`.
         """
         response = self._answer("GET", path, None, token, silence_s, preload_content=False)
         return EngineStream(response, self.name, silence_s)
@@ -147,7 +153,7 @@ class EngineClient:
         self, method: Method, path: str, body: bytes | None, token: str, timeout_s: float, **options: Any
     ) -> BaseHTTPResponse:
         headers = {"Content-Type": "application/x-ndjson"}
-        if token:
+        if token := header_token(token):
             headers["Authorization"] = f"Bearer {token}"
         with _errors(self.name, timeout_s):
             response = self._pool.urlopen(
@@ -157,6 +163,21 @@ class EngineClient:
                 message = f"{self.name} refused ({response.status}): {_reason(response.data)}"
                 raise EngineRefused(message, response.status)
         return response
+
+
+def header_token(token: str) -> str:
+    """Return a token without the white space around it: files of secrets end with a line break.
+
+    Raises:
+        ConfigError: it has characters that no HTTP header carries; the message shows no part of it.
+    """
+    token = token.strip()
+    if not token.isprintable() or not token.isascii():
+        raise ConfigError(
+            "the token has characters that an HTTP header cannot carry; set TRUSTFOLD_TOKEN, or for orders "
+            "TRUSTFOLD_OPERATOR_TOKEN, to letters, digits and punctuation of ASCII in one line"
+        )
+    return token
 
 
 @contextlib.contextmanager

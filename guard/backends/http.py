@@ -25,7 +25,7 @@ from ..metrics import EVENTS, Metrics
 from ..publisher import is_event
 from ..state_cache import StateView
 from .base import FOLLOWED, ChangeSignal, Decisions, EventBuffer, apply_record, encoded
-from .engine_client import EngineClient, EngineRefused, EngineStream
+from .engine_client import EngineClient, EngineRefused, EngineStream, header_token
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -66,14 +66,14 @@ class HttpBackend:
         """Create a backend for the engine at `http://host:port`; an engine started for the guard ends with it.
 
         Raises:
-            ConfigError: the address is malformed.
+            ConfigError: the address or a token is malformed.
         """
         self._client = EngineClient(url, TIMEOUT_S)
         self.view = StateView()
         self.decisions = Decisions()
         self.buffer = EventBuffer(limit, metrics)
-        self._token = token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", "")
-        self._operator_token = os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", "")
+        self._token = header_token(token if token is not None else os.environ.get("TRUSTFOLD_TOKEN", ""))
+        self._operator_token = header_token(os.environ.get("TRUSTFOLD_OPERATOR_TOKEN", ""))
         self._metrics = metrics
         self._engine = engine
         self._changed = ChangeSignal()
@@ -230,20 +230,28 @@ class HttpBackend:
 
     def _post(self, path: str, records: list[msgspec.Struct]) -> None:
         """Post records until they are accepted, refused for good, or the guard closes."""
-        values = [value for one in records if (value := encoded(one, self._metrics)) is not None]
-        if not values:
-            return
+        if ready := [(one, value) for one in records if (value := encoded(one, self._metrics)) is not None]:
+            self._post_encoded(path, ready)
+
+    def _post_encoded(self, path: str, ready: list[tuple[msgspec.Struct, bytes]]) -> None:
+        """Post records with their encoded values; those that are too large together are posted in halves."""
+        body = b"\n".join(value for _, value in ready)
         token = (self._operator_token if path == "/v1/commands" else "") or self._token
         pause = FIRST_PAUSE_S
         while not self._closing.is_set():
             try:
-                answer = self._client.request("POST", path, b"\n".join(values), token=token)
+                answer = self._client.request("POST", path, body, token=token)
                 if not answer.startswith(b"{"):
                     raise Unreachable(f"what answers at {self._client.name} is not `trustfold up`")  # noqa: TRY301
             except (Unreachable, TookTooLong, EngineRefused) as error:
+                if isinstance(error, EngineRefused) and error.too_large and len(ready) > 1:
+                    middle = len(ready) // 2
+                    self._post_encoded(path, ready[:middle])
+                    self._post_encoded(path, ready[middle:])
+                    return
                 if isinstance(error, EngineRefused) and self._is_final(error, token):
-                    log_event(logging.ERROR, "events_refused", count=len(records), why=str(error)[:200])
-                    self._metrics.add(EVENTS, "refused", amount=len(values))
+                    log_event(logging.ERROR, "events_refused", count=len(ready), why=str(error)[:200])
+                    self._metrics.add(EVENTS, "refused", amount=len(ready))
                     self._delivered()
                     return
                 self._log_failed_delivery(error)
@@ -252,9 +260,9 @@ class HttpBackend:
                 pause = min(LAST_PAUSE_S, 2 * pause)
             else:
                 self._delivered()
-                self._metrics.add(EVENTS, "published", amount=len(values))
+                self._metrics.add(EVENTS, "published", amount=len(ready))
                 return
-        self.buffer.put_back(records)
+        self.buffer.put_back([record for record, _ in ready])
 
     def _is_final(self, error: EngineRefused, token: str) -> bool:
         """Whether a refusal concerns these records alone; events do not wait for orders whose own token is refused."""

@@ -12,6 +12,7 @@ from trustfold.cli.clients.http import HttpTarget
 from trustfold.cli.clients.kafka import KafkaTarget
 from trustfold.cli.clients.kafka_log import Stored
 from trustfold.cli.main import main
+from trustfold.guard.backends.engine_client import EngineClient
 
 ENVELOPE = {
     "type": "state.updated",
@@ -35,6 +36,7 @@ DECISIONS: list[dict[str, Any]] = [
     DECISION
     | {"type": "breaker.changed", "breaker_key": "tool:bash", "from": "closed", "to": "ajar", "trigger": "draught"},
     DECISION | {"type": "budget.spent", "key": "bash", "message": "nothing left"},
+    DECISION | {"type": "budget.kept", "key": "bash", "time": 5},
     DECISION | {"type": "pattern.detected", "pattern": "daydream", "severity": "minor", "repetitions": 2},
 ]
 
@@ -163,3 +165,40 @@ def test_a_record_that_is_no_object_is_left_out_by_name(
     assert "topic trustfold.state: the record of key odd" in ran.output
     assert "is no JSON object and is left out" in ran.output
     assert "\x1b" not in ran.output
+
+
+def test_a_key_in_a_state_of_a_later_version_is_not_called_trusted() -> None:
+    """It may be worse than any state known here."""
+    shown = run("status", "bash")
+    assert "no recent failures" not in shown
+    assert "bash: in a state of a later version, unknown here" in shown
+
+
+SESSION = {
+    "session_id": "s1", "models": [], "began": "t", "ended": "t", "calls": 1, "verdicts": {}, "loops": [],
+    "patterns": [], "items": [{"kind": "call", "time": "2026-03-02T12:00:00.000Z"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, SESSION | {"calls": "many"}, SESSION | {"items": [5]}, "sign in"])
+def test_a_session_from_something_else_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """A gateway, or a server of another version; the command says so, without a traceback."""
+    monkeypatch.setattr(EngineClient, "request", lambda *_, **_options: orjson.dumps(answer))
+    ran = CliRunner().invoke(main, ["story", "s1", "--url", "http://127.0.0.1:1"])
+    assert isinstance(ran.exception, SystemExit)
+    assert (ran.exit_code, "http://127.0.0.1:1 is not `trustfold up`, or another version" in ran.output) == (1, True)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"null", b'{"offset":1,"value":null}', b'{"offset":null,"value":{}}'])
+def test_lines_of_something_else_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """They are neither decisions nor dead letters."""
+    monkeypatch.setattr(EngineClient, "request", lambda *_, **_options: answer)
+    ran = CliRunner().invoke(main, ["dead-letters", "list", "--url", "http://127.0.0.1:1"])
+    assert isinstance(ran.exception, SystemExit)
+    assert "is not `trustfold up`, or another version" in ran.output
+
+
+def test_an_entry_may_leave_out_what_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the contract says."""
+    monkeypatch.setattr(EngineClient, "request", lambda *_, **_options: orjson.dumps(SESSION))
+    assert "Session s1" in run("story", "s1", "--errors")

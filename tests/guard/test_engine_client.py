@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 import pytest
 from story import START
+from trustfold.config import Settings
 from trustfold.errors import ConfigError, TookTooLong, Unreachable
-from trustfold.guard.backends import http
+from trustfold.guard.backends import base, http
 from trustfold.guard.backends.engine_client import EngineClient, EngineRefused
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.schemas.commands import BreakerForceOpen
@@ -290,7 +291,7 @@ def test_a_lasting_fault_is_logged_again(monkeypatch: pytest.MonkeyPatch, caplog
         caplog.clear()
 
 
-@pytest.mark.parametrize("status", [400, 403, 413, 415, 422])
+@pytest.mark.parametrize("status", [400, 403, 415, 422])
 def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """What is wrong with the records themselves stays wrong: they are counted."""
     came = answering(monkeypatch, status)
@@ -298,6 +299,62 @@ def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPa
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
     backend._post("/v1/events", [turn(1), turn(2)])
     assert (len(came), metrics.value(EVENTS, "refused")) == (1, 2)
+
+
+@pytest.mark.parametrize("too_large", [2, 3, 6])
+def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch, too_large: int) -> None:
+    """Each in its order and once; an event that is too large alone costs none of its neighbours."""
+    taken = list[str]()
+
+    def request(_client: EngineClient, _method: str, _path: str, body: bytes, **_options: Any) -> bytes:
+        ids = [orjson.loads(line)["id"] for line in body.splitlines()]
+        if len(ids) >= too_large or "t4" in ids:
+            raise EngineRefused("refused (413): send it in pieces", 413)
+        taken.extend(ids)
+        return b"{}"
+
+    monkeypatch.setattr(EngineClient, "request", request)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._post("/v1/events", [turn(n) for n in range(7)])
+    assert taken == ["t0", "t1", "t2", "t3", "t5", "t6"]
+    assert (metrics.value(EVENTS, "published"), metrics.value(EVENTS, "refused")) == (6, 1)
+
+
+def test_an_event_that_cannot_be_encoded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the guard closes before its neighbours are delivered."""
+
+    def encode(one: Any, metrics: Metrics) -> bytes | None:
+        return base.encoded(object() if one.id == "t1" else one, metrics)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(http, "encoded", encode)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._closing.set()
+    backend._post("/v1/events", [turn(1), turn(2)])
+    assert (metrics.value(EVENTS, "refused"), backend.undelivered) == (1, 1)
+
+
+def test_white_space_around_a_token_is_no_part_of_it(server: Any) -> None:
+    """Files of secrets end with a line break."""
+    direct(server).request("GET", "/state", token=" secret\n")
+    assert server.seen[-1][2] == "Bearer secret"
+    assert Settings.from_env({"TRUSTFOLD_TOKEN": "secret\n"}).token == "secret"
+
+
+@pytest.mark.parametrize("token", ["one-secret\ntwo", "secret€", "secr\x00et"])
+def test_a_token_that_no_header_carries_is_refused_without_showing_it(
+    server: Any, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """When a guard is made, not in the thread that delivers its events."""
+    with pytest.raises(ConfigError, match="ASCII in one line") as raised:
+        direct(server).request("GET", "/state", token=token)
+    assert "secr" not in str(raised.value)
+    with pytest.raises(ConfigError, match="ASCII in one line"):
+        http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token=token)
+    monkeypatch.setattr(http.os, "environ", {"TRUSTFOLD_OPERATOR_TOKEN": token})
+    with pytest.raises(ConfigError, match="TRUSTFOLD_OPERATOR_TOKEN"):
+        http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
 
 
 @pytest.mark.parametrize(("own_token", "sent"), [("", 2), ("another", 1)])

@@ -11,7 +11,7 @@ from guard_kit import works
 from trustfold.guard import GuardSettings, SyncToolGuard, ToolGuard
 from trustfold.guard.options import CallOptions
 from trustfold.guard.settings import SettingsOptions
-from trustfold.guard.testing import published
+from trustfold.guard.testing import MovableClock, published
 from trustfold.schemas.tool_envelopes import CallHints, CallTrace
 
 
@@ -69,3 +69,24 @@ def test_a_report_without_details_is_recoverable(guard: ToolGuard) -> None:
     assert (event["recoverable"], event["service"], event.get("severity"), event.get("domain")) == (
         True, "store", None, None,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "published_as"), [(None, True), (0, False), (1, True)])
+def test_a_report_is_recoverable_unless_said_otherwise(guard: ToolGuard, given: Any, published_as: bool) -> None:
+    """None is the default, as for the other details; an event with another value would be no event."""
+    assert guard.report_failure("db", "gone", session_id="s1", recoverable=given)
+    (event,) = published(guard, "failure.reported")
+    assert event["recoverable"] is published_as
+
+
+async def test_no_draw_is_the_default_one() -> None:
+    """As no clock and no store are; a failure of the tool stays the tool's own."""
+    guard = ToolGuard.in_memory(draw=None, clock=MovableClock())
+    guard.register("fetch", times_out, read_only=True)
+    result = await guard.call("fetch")
+    assert (result.attempts, result.error.code if result.error else None) == (4, "timeout")
+
+
+async def times_out() -> None:
+    """A tool whose failure is retried."""
+    raise TimeoutError
