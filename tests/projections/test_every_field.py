@@ -36,7 +36,7 @@ def pending() -> Story:
 
 def probes() -> Story:
     """An open circuit may be probed; two guards ask."""
-    story = Story().fails("search", http_status=503, times=6).after(61)
+    story = Story().works("search").fails("search", http_status=503, times=TO_OPEN + 1).after(61)
     for guard in ("g1", "g2"):
         story.event("breaker.probe_requested", breaker_key="tool:search", guard_id=guard, call_id=guard)
     return story
@@ -84,7 +84,7 @@ def unsuited() -> Story:
 def declined() -> Story:
     """A user says no."""
     story = Story().fails("deploy")
-    for number in range(TO_OPEN):
+    for number in range(5):
         story.event("permission.resolved", call_id=f"x{number}", tool_name="deploy", granted=False)
     return story.fails("deploy", times=3)
 
