@@ -75,9 +75,13 @@ def _found(session: str, history: str | None, where: dict[str, str | None]) -> R
     has_history = not named and any(usual.glob("*/*/*.parquet"))
     try:
         found = target_of(**where, settings=None).session(session)
-    except ConfigError:  # no store
-        if not has_history:
+    except ConfigError as error:  # no store
+        if named:
             raise
+        if not has_history:
+            raise ConfigError(
+                f"{error}; and nothing is recorded in {usual}; `trustfold record FILE` does that"
+            ) from error
         found = None
     return found if found is not None or not has_history else _recorded(usual, session)
 

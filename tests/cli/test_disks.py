@@ -35,7 +35,7 @@ def fixed(tmp_path: Path) -> Iterator[Path]:
 
 
 def fault_of(folder: Path, *words: object) -> str:
-    """What a command that ends with 1 says, in one line."""
+    """Run a command that must end with 1; returns its message, which is one line."""
     done = trustfold(*map(str, words), cwd=folder)
     assert done.returncode == 1, (done.stdout, done.stderr)
     (said,) = done.stderr.decode().splitlines()
@@ -43,7 +43,7 @@ def fault_of(folder: Path, *words: object) -> str:
 
 
 def doctored(folder: Path, disk: Path) -> dict[str, str]:
-    """What `doctor` finds about a store and a history on a disk, with its advice; both are to be mended."""
+    """Advice of `doctor` for a store and a history on a disk, by check; both must be reported as faults."""
     names = {"TRUSTFOLD_DB": str(disk / "new" / "t.sqlite"), "TRUSTFOLD_HISTORY": str(disk / "history")}
     done = trustfold("doctor", "--json", cwd=folder, env=names)
     found = {one["check"]: one for one in json.loads(done.stdout)["checks"] if one["status"] == "fix"}

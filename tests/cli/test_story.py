@@ -93,7 +93,7 @@ def test_a_recorded_history_tells_the_same(tmp_path: Path) -> None:
 def test_the_history_beside_the_store_is_read_too(
     has_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has recorded files has no store, and stores forget; a place that is named is the only one asked."""
+    """Sessions that the store does not hold come from the recorded history, unless a place is named."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     told(tmp_path / ".trustfold" / "history", Story(session="s2").works("bash", {"command": "ls"}))
@@ -107,12 +107,13 @@ def test_the_history_beside_the_store_is_read_too(
 
 
 def test_without_a_store_and_a_history_both_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing, and how it is made."""
+    """The message names the missing store and history, and the commands that make them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     ran = CliRunner().invoke(main, ["story", "s1"])
     assert ran.exit_code == 2
     assert "no such store; start one with `trustfold up`" in ran.output
+    assert "nothing is recorded in .trustfold/history; `trustfold record FILE` does that" in ran.output
 
 
 def test_an_unknown_session_is_said(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def row(cell: str, kind: type[msgspec.Struct]) -> str:
 
 
 def test_the_table_of_fields_is_that_of_the_contract() -> None:
-    """Whoever adds a field writes it there."""
+    """A new field of a decision needs its row on the page; the message prints it."""
     kinds = [
         (f"`{wire}`", kind)
         for topic in TOPICS.values()

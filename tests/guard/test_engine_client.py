@@ -293,7 +293,7 @@ def test_a_lasting_fault_is_logged_again(monkeypatch: pytest.MonkeyPatch, caplog
 
 @pytest.mark.parametrize("status", [400, 403, 415, 422])
 def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """What is wrong with the records themselves stays wrong: they are counted."""
+    """Records that the server refuses for their content are counted and not sent again."""
     came = answering(monkeypatch, status)
     metrics = Metrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")

@@ -278,7 +278,7 @@ def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) 
 async def test_a_result_counts_where_the_call_succeeded(
     failed: bool, attributes: dict[str, str], has_digest: bool, guard: ToolGuard
 ) -> None:
-    """What a failed call returned tells nothing new, and no result is not an empty one."""
+    """Results of failed calls get no digest, and neither does a call without a result."""
     assert await post(otlp_app(guard), orjson.dumps(export(tool_span(failed=failed, **attributes)))) == 200
     (finished,) = [one for one in published(guard) if one["type"] == "tool_call.finished"]
     assert (("result_digest" in finished), ("result_size" in finished)) == (has_digest, has_digest)

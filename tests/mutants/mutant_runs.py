@@ -208,7 +208,7 @@ def _link_compiled(cache: Path, there: Path, part: str) -> None:
 
 
 def _forked(run: Callable[[], dict[str, Any]], limit_s: float, tree: Path | None = None) -> dict[str, Any] | None:
-    """What a function returns in a child process with its own group; None where that does not end in time, or dies."""
+    """Run a function in a child process with its own group; returns its result, None if it hangs or dies."""
     if any(name == PACKAGE or name.startswith(f"{PACKAGE}.") for name in sys.modules):
         raise RuntimeError(f"{PACKAGE} must not be imported before the fork")
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:

@@ -297,7 +297,7 @@ def test_a_cooldown_without_end_is_refused() -> None:
 
 
 def test_a_copy_of_rules_is_equal_until_one_of_the_two_changes() -> None:
-    """What a what-if tries on the copy reaches nobody else."""
+    """Rules that a what-if sets on a copy do not change the original."""
     quiet = SettingsOverrides(nudge_enabled=False)
     source = RuleSource(Rules(), SettingsOverrides(nudge_level=NudgeLevel.DIRECT))
     source.set("user:ada", quiet)

@@ -118,7 +118,7 @@ def test_pages_work_without_scripts(browser: Browser, server: Up, name: str) -> 
 
 
 def test_a_picture_of_time_begins_at_its_newest_part(browser: Browser, server: Up) -> None:
-    """Where it is wider than the page; where it fits, it stands at the left; rows with names begin at the names."""
+    """Pictures wider than the page are scrolled to their right end; those that fit stand at the left."""
     with visit(browser, server.url, scripts=False) as visitor:
         page = opened(visitor, server, "tool")
         edges = """boxes => boxes.map(box => [box.getBoundingClientRect(), box.firstChild.getBoundingClientRect()])
