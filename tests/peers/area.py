@@ -3,10 +3,9 @@
 An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says, `event_WORD`
 translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` says what differs from an
 expectation. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of rules or of a policy,
-read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The
-parameters of an operation or event are the fields that it may have, or those named with `reads`; another field fails
-the case, and so does a word that nothing here knows. Endings of an expectation's name ask for less than equality:
-`_contains`, `_set`, `_at_most`, `_at_least`, `_min`, `_max`; `has_` in front of it, whether there is one.
+read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The parameters of an operation or event are the fields that
+it may have, or those named with `reads`; another field fails the case, and so does a word that nothing here knows.
+Endings of an expectation's name ask for less than equality (`_ENDINGS`); `has_` in front of it, whether there is one.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from msgspec import structs
 from trustfold.rules.rules import Rules
 
 from .calls import Calls
-from .case import Case, UnknownWord, refuse_fields, times
+from .case import Case, UnknownWord, by_word, refuse_fields, times
 from .world import World
 
 _TABLES = {"config": "CONFIG", "op": "OPS", "event": "EVENTS", "see": "VIEWS", "check": "CHECKS"}
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_NO_FIELDS = frozenset({"ev", "name"})
 
 
 def reads(*fields: str | Iterable[str]) -> Callable[[_Method], _Method]:
@@ -65,84 +63,66 @@ class Area:
     """One case, on trial.
 
     Attributes:
-        rules: what `config` comes to.
-        given_fields: fields that the config sets, by the part of the rules or the policy that has them.
+        settings: those of the case that are to be read.
+        rules: what they come to.
+        policies: what they come to beside the rules, by name.
+        given_fields: fields that they set, by the part of the rules or the policy that has them.
         expected: what is being looked at.
     """
 
     def __init_subclass__(cls) -> None:
         """Make a method of every word in the class's tables."""
         for part, fields in cls.__dict__.get("KNOBS", {}).items():
-            for field, words in fields.items():
-                for word in words.split():
-                    _add_knob(cls, word, part, field)
+            for word, field in by_word({words: field for field, words in fields.items()}).items():
+                _add_knob(cls, word, part, field)
         for kind, table in _TABLES.items():
-            for words, method in cls.__dict__.get(table, {}).items():
-                for word in words.split():
-                    setattr(cls, f"{kind}_{word}", method)
+            for word, method in by_word(cls.__dict__.get(table, {})).items():
+                setattr(cls, f"{kind}_{word}", method)
 
     def __init__(self, case: Case) -> None:
-        """Read the config.
-
-        Raises:
-            UnknownWord: a setting has no meaning here.
-            ValueError: the rules refuse it.
-        """
+        """Read the config. Raises UnknownWord: a setting has no meaning here; ValueError: the rules refuse it."""
         self.case = case
+        self.settings = case.config
         self.rules = Rules()
+        self.policies: dict[str, Any] = {}
         self.given_fields: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self.expected = case.wanted
         self.prepare()
-        try:
-            for name, value in self.settings().items():
-                self.word("config", name, "setting")(value)
-            self.conclude_config()
-        except ValueError as error:
-            self.refuse_config(error)
+        self.read_settings()
         self.world = World(self.rules)
         self.calls = Calls(self.world, case.given)
 
     def prepare(self) -> None:
         """Before the config is read."""
 
-    def settings(self) -> dict[str, Any]:
-        """Settings of the case that are to be read."""
-        return self.case.config
-
-    def conclude_config(self) -> None:
-        """After the config has been read: set what it sets."""
+    def read_settings(self) -> None:
+        """What the config comes to."""
+        for name, value in self.settings.items():
+            self.word("config", name, "setting")(value)
         for part, fields in self.given_fields.items():
-            known = self.part(part)
-            self.put_part(part, msgspec.convert(msgspec.to_builtins(known) | fields, type(known)))
+            self.set_fields(part, **fields)
 
-    def refuse_config(self, error: ValueError) -> None:
-        """The rules do not take the config."""
-        raise error
-
-    def part(self, name: str) -> Any:
-        """A part of the rules, or a policy of the area."""
-        return getattr(self.rules, name) if name in Rules.__struct_fields__ else getattr(self, name)
-
-    def put_part(self, name: str, value: Any) -> None:
-        """Replace a part of the rules, or a policy of the area."""
-        if name in Rules.__struct_fields__:
-            self.rules = structs.replace(self.rules, **{name: value})
+    def set_fields(self, part: str, **fields: Any) -> None:
+        """Set fields of one part of the rules, or of a policy. Raises ValueError: they do not take them."""
+        held = self.policies.get(part) or getattr(self.rules, part)
+        made = msgspec.convert(msgspec.to_builtins(held) | fields, type(held))
+        if part in self.policies:
+            self.policies[part] = made
         else:
-            setattr(self, name, value)
-
-    def change(self, part: str, **fields: Any) -> None:
-        """Set fields of one part of the rules."""
-        self.put_part(part, structs.replace(self.part(part), **fields))
+            self.rules = structs.replace(self.rules, **{part: made})
 
     # --- play ---------------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Let everything happen."""
+        """Let everything happen. Raises Refused: trustfold has not taken what a guard has published."""
         for event in self.case.given:
             self.before(event)
             self.one(event)
             self.after(event)
         self.calls.say_streamed()
+        self.conclude()
+        if self.world.refused is not None:
+            raise self.world.refused
 
     def before(self, event: dict[str, Any]) -> None:
         """Before each event."""
@@ -150,18 +130,28 @@ class Area:
     def after(self, event: dict[str, Any]) -> None:
         """After each event."""
 
+    def conclude(self) -> None:
+        """After all events."""
+
     def one(self, event: dict[str, Any]) -> None:
-        """Let one event happen."""
-        kind = str(event.get("ev"))
+        """Let one event happen, as often as it says."""
+        kind, name = str(event.get("ev")), str(event.get("name"))
         if kind == "op":
-            name = str(event.get("name"))
-            method = self.word("op", name, "operation")
+            method, what = self.word("op", name, "operation"), f"operation {name!r}"
             self.calls.say_streamed()
-            _perform(method, event, f"operation {name!r}")
-        elif (own := getattr(self, f"event_{kind}", None)) is not None:
-            _perform(own, event, f"event {kind!r}")
         else:
-            self.calls.take(event)
+            method, what = getattr(self, f"event_{kind}", None), f"event {kind!r}"
+            if method is None:
+                self.calls.take(event)
+                return
+        whole = getattr(method, "reads", None)
+        fields = inspect.signature(method).parameters.keys() if whole is None else whole
+        refuse_fields(event, {"ev", "name", "times", *fields}, what)
+        for _ in range(1) if "times" in fields else times(event):
+            if whole is None:
+                method(**{field: event[field] for field in event.keys() & fields})
+            else:
+                method(event)
 
     op_evaluate = nothing()
 
@@ -175,57 +165,58 @@ class Area:
 
     def fault(self, name: str, wanted: Any) -> str:
         """Difference between an observation and its expectation, in words; empty if there is none."""
-        own = getattr(self, f"check_{name}", None)
-        if own is not None:
-            return str(own(wanted) or "")
-        see = getattr(self, f"see_{name}", None)
-        if see is not None:
-            actual = see()
-            return "" if same(wanted, actual) else f"{name} is {actual!r}, not {wanted!r}"
-        plain, holds, words = ending_of(name)
-        if plain != name and (see := getattr(self, f"see_{plain}", None)) is not None:
-            actual = see()
-            return "" if holds(actual, wanted) else f"{plain} is {actual!r}; wanted: {words} {wanted!r}"
-        raise UnknownWord(f"expectation {name!r} in {self.case.area}")
+        if hasattr(self, f"check_{name}"):
+            return str(getattr(self, f"check_{name}")(wanted) or "")
+        plain, holds, words = (name, same, "") if hasattr(self, f"see_{name}") else _ending_of(name)
+        actual = self.word("see", plain, "expectation", name)()
+        return "" if holds(actual, wanted) else f"{plain} is {actual!r}, not {words}{wanted!r}"
 
-    def word(self, kind: str, name: str, what: str) -> Callable[..., Any]:
-        """Method that interprets a word of a case.
-
-        Raises:
-            UnknownWord: this area has none for it.
-        """
+    def word(self, kind: str, name: str, what: str, written: str = "") -> Callable[..., Any]:
+        """Method that interprets a word of a case, `written` with an ending. Raises UnknownWord: there is none."""
         found = getattr(self, f"{kind}_{name}", None)
         if found is None:
-            raise UnknownWord(f"{what} {name!r} in {self.case.area}")
+            raise UnknownWord(f"{what} {written or name!r} in {self.case.area}")
         return found  # type: ignore[no-any-return]
 
 
 def _add_knob(cls: type[Area], word: str, part: str, field: str) -> None:
     """A word for a field, as a setting and, unless it means something else there, as an observation."""
-    factor = 1000 if field.endswith("_ms") and not word.endswith("_ms") else 1
+    factor = 1000 if field.endswith("_ms") and not word.endswith("_ms") else None
 
     def put(self: Area, value: Any) -> None:
-        self.given_fields[part][field] = value if factor == 1 or value is None else value * factor
+        self.given_fields[part][field] = value if factor is None or value is None else value * factor
 
     def see(self: Area) -> Any:
-        value = getattr(self.part(part), field)
-        return value if factor == 1 or value is None else value / factor
+        value = getattr(self.policies.get(part) or getattr(self.rules, part), field)
+        return value if factor is None or value is None else value / factor
 
     setattr(cls, f"config_{word}", put)
     if not hasattr(cls, f"see_{word}"):
         setattr(cls, f"see_{word}", see)
 
 
-def _perform(method: Callable[..., Any], event: dict[str, Any], what: str) -> None:
-    """Let an operation or event happen, as often as it says."""
-    whole = getattr(method, "reads", None)
-    known = inspect.signature(method).parameters.keys() if whole is None else whole
-    refuse_fields(event, known | {"times"} | _NO_FIELDS, what)
-    for _ in range(1) if "times" in known else times(event):
-        if whole is None:
-            method(**{name: event[name] for name in event.keys() & known})
-        else:
-            method(event)
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def same(actual: Any, wanted: Any) -> bool:
+    """Whether an observation is what was wanted: figures to the places given, tables as far as they are written."""
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        return all(_same_field(name, actual, value) for name, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(actual, (list, tuple)):
+        return len(wanted) == len(actual) and all(map(same, actual, wanted))
+    if isinstance(wanted, bool) or isinstance(actual, bool) or wanted is None or actual is None:
+        return wanted is actual
+    if isinstance(wanted, (int, float)) and isinstance(actual, (int, float)):
+        places = -Decimal(str(wanted)).as_tuple().exponent  # type: ignore[operator]
+        return abs(wanted - actual) <= (0.5 * 10.0**-places + 1e-12 if places >= 3 else 1e-6)
+    return bool(wanted == actual)
+
+
+def _same_field(name: str, table: dict[str, Any], wanted: Any) -> bool:
+    plain, holds, _ = (name, same, "") if name in table else _ending_of(name)
+    if plain not in table:
+        raise UnknownWord(f"{name!r} in an expectation; there are {', '.join(table) or 'no fields'}")
+    return holds(table[plain], wanted)
 
 
 def _contains(actual: Any, wanted: Any) -> bool:
@@ -250,44 +241,18 @@ def _at_least(actual: Any, wanted: Any) -> bool:
 
 
 _ENDINGS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("_contains", _contains, "contains"),
-    ("_set", _is_there, "is set:"),
-    ("_at_most", _at_most, "at most"),
-    ("_max", _at_most, "at most"),
-    ("_at_least", _at_least, "at least"),
-    ("_min", _at_least, "at least"),
-    ("_not", lambda actual, wanted: not same(wanted, actual), "anything but"),
+    ("_contains", _contains, "with "),
+    ("_set", _is_there, "set: "),
+    ("_at_most", _at_most, "at most "),
+    ("_max", _at_most, "at most "),
+    ("_at_least", _at_least, "at least "),
+    ("_min", _at_least, "at least "),
+    ("_not", lambda actual, wanted: not same(actual, wanted), "other than "),
 )
 
 
-def ending_of(name: str) -> tuple[str, Callable[[Any, Any], bool], str]:
+def _ending_of(name: str) -> tuple[str, Callable[[Any, Any], bool], str]:
     """Name of the observation that an expectation is about, how they are compared, and that in words."""
-    for ending, holds, words in _ENDINGS:
-        if name.endswith(ending):
-            return name.removesuffix(ending), holds, words
     if name.startswith("has_"):
-        return name.removeprefix("has_"), _is_there, "is there:"
-    return name, same, "equals"
-
-
-def same(wanted: Any, actual: Any) -> bool:
-    """Whether an observation is what was wanted: figures to the places given, tables as far as they are written."""
-    if isinstance(wanted, dict) and isinstance(actual, dict):
-        return all(_same_field(name, value, actual) for name, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(actual, (list, tuple)):
-        return len(wanted) == len(actual) and all(map(same, wanted, actual))
-    if isinstance(wanted, bool) or isinstance(actual, bool) or wanted is None or actual is None:
-        return wanted is actual
-    if isinstance(wanted, (int, float)) and isinstance(actual, (int, float)):
-        places = -Decimal(str(wanted)).as_tuple().exponent  # type: ignore[operator]
-        return abs(wanted - actual) <= (0.5 * 10.0**-places + 1e-12 if places >= 3 else 1e-6)
-    return bool(wanted == actual)
-
-
-def _same_field(name: str, wanted: Any, table: dict[str, Any]) -> bool:
-    if name in table:
-        return same(wanted, table[name])
-    plain, holds, _ = ending_of(name)
-    if plain != name and plain in table:
-        return holds(table[plain], wanted)
-    raise UnknownWord(f"{name!r} in an expectation; there are {', '.join(table) or 'no fields'}")
+        return name.removeprefix("has_"), _is_there, "there: "
+    return next(((name.removesuffix(end), *how) for end, *how in _ENDINGS if name.endswith(end)), (name, same, ""))  # type: ignore[return-value]

@@ -21,16 +21,11 @@ from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area, nothing, only, reads
 from .case import UnknownWord, known, there
-from .guarded import check_taken, guard_over
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
 
-_LETTERS = {"S": {"ok": True}, "F": {"ok": False}, "s": {"ok": True, "slow": True}, "I": {"ok": False, "ignored": True}}
-_OUTCOME_FIELDS = """ok scope http_status error_class error error_type exception status severity
-    duration_s duration_ms duration elapsed_s latency_s slow ignored"""
-
-
+LETTERS = {"S": True, "F": False}
 _BY_ORDER = {
     "closed": "close",
     **dict.fromkeys(("forced_open", "isolated"), "force_open"),
@@ -45,15 +40,6 @@ def _order(kind: str) -> Callable[..., None]:
     return lambda self, scope=None: self.world.command(f"breaker.{kind}", key=self._scope(scope))
 
 
-def _counted(*verdicts: str) -> Callable[[Breakers], int]:
-    """Calls through the circuit that came out so, ever."""
-    return lambda self: sum(
-        one["verdict"] in verdicts or not verdicts
-        for one in self.world.outcomes()
-        if one["scope"] == self._only_scope()
-    )
-
-
 async def _works(**_: Any) -> str:
     return "answer"
 
@@ -64,61 +50,55 @@ class Breakers(Area):
     def prepare(self) -> None:
         """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
         self.recursive = self.case.peer in _SEED_5
-        self.policy: BreakerPolicy = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
+        self.policies["policy"] = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
         self.ignored: list[str] = []
         self.leases: defaultdict[str, list[str]] = defaultdict(list)
         self.unclaimed: set[str] = set()
         self.admissions: list[bool] = []
         self.probes = 0
-        self.scopes: list[str] = []
         self.query: str | None = None
         self.answer: ToolResult | None = None
-        named = dict.fromkeys(event["scope"] for event in self.case.given if "scope" in event)
-        self.only_name = next(iter(named)) if len(named) == 1 else None
+        named = list(dict.fromkeys(event["scope"] for event in self.case.given if "scope" in event))
+        self.only_name = named[0] if len(named) == 1 else None
+        self.scopes: list[str] = []
 
-    def conclude_config(self) -> None:
-        """One policy for every circuit of the case."""
-        if chosen := self.given_fields["policy"]:
-            thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & chosen.keys()
-            silent = {"consecutive_failures": None, "rate_threshold": None} if thresholds else {}
-            self.given_fields["policy"] = {**silent, "close_after": 1, "backoff": 1.0, **chosen}
-        super().conclude_config()
-        kinds = ("tool", "recursive", "read_only", "mutating")
-        self.rules = structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
+    @property
+    def policy(self) -> BreakerPolicy:
+        """That of every circuit of the case."""
+        return self.policies["policy"]  # type: ignore[no-any-return]
 
     # --- config -------------------------------------------------------------------------------------------------------
 
     KNOBS = {
         "policy": {
             "consecutive_failures": "consecutive_failures failure_threshold fail_max",
-            "rate_threshold": "rate_threshold failure_rate failure_ratio failure_rate_threshold",
-            "rate_min_calls": "rate_min_calls min_calls min_throughput minimum_calls",
-            "rate_window_calls": "rate_window_calls window_calls sliding_window_calls",
-            "window_s": "window_s sampling_s sampling_duration_s",
-            "open_s": """recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s open_s cooldown_s break_s
-                break_duration_s""",
-            "close_after": "close_after_successes success_threshold close_after",
-            "lease_s": "half_open_max_wait_s probe_timeout_s lease_s",
+            "rate_threshold": "rate_threshold failure_rate failure_ratio",
+            "rate_min_calls": "rate_min_calls min_calls min_throughput",
+            "rate_window_calls": "rate_window_calls window_calls",
+            "window_s": "window_s",
+            "open_s": "recovery_timeout_s reset_timeout_s open_cooldown_s open_wait_s cooldown_s",
+            "close_after": "close_after_successes success_threshold",
+            "lease_s": "half_open_max_wait_s lease_s",
             "slow_call_ms": "slow_call_s",
-            "slow_rate_threshold": "slow_rate slow_rate_threshold slow_call_rate",
-            "backoff": "backoff backoff_factor",
-            "backoff_cap": "backoff_cap",
+            "slow_rate_threshold": "slow_rate",
         }
     }
-
-    def config_policy(self, value: str) -> None:
-        """A shipped policy by its name."""
-        self.recursive = value in {"recursive", "model_tier"}
-        self.policy = known("recursive" if self.recursive else value, structs.asdict(BreakerRules()), "policy")
-
     CONFIG = {
-        # Errors that say nothing: informational failures.
-        "ignore ignored excluded exclude ignore_exceptions": lambda self, value: self.ignored.extend(value),
-        "preset class tool_class": config_policy,
+        "ignore": lambda self, value: self.ignored.extend(value),  # errors that say nothing: informational failures
         # Probes at once, which also are the results that decide: here so many successes close, one after the other.
         "half_open_permits": lambda self, value: self.given_fields["policy"].setdefault("close_after", value),
         "half_open_max_probes": only("half_open_max_probes", (1,), "one probe is granted at a time"),
     }
+
+    def read_settings(self) -> None:
+        """One policy for every circuit of the case."""
+        super().read_settings()
+        if chosen := self.given_fields["policy"]:
+            thresholds = {"consecutive_failures", "rate_threshold", "slow_rate_threshold"} & chosen.keys()
+            silent = {"consecutive_failures": None, "rate_threshold": None} if thresholds else {}
+            self.set_fields("policy", **{**silent, "close_after": 1, "backoff": 1.0, **chosen})
+        kinds = ("tool", "recursive", "read_only", "mutating")
+        self.rules = structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -133,12 +113,12 @@ class Breakers(Area):
                 return
         self.calls.call(self._as_call(scope, event), call_id=call_id)
 
-    event_outcome = reads(_OUTCOME_FIELDS)(pass_call)
+    event_outcome = reads("ok scope http_status error_class error exception duration_s")(pass_call)
 
     def event_outcome_sequence(self, pattern: str, scope: str | None = None) -> None:
         """Results by letters, S and F."""
         for letter in pattern:
-            self.pass_call({"scope": scope, **known(letter, _LETTERS, "letter")})
+            self.pass_call({"scope": scope, "ok": known(letter, LETTERS, "letter")})
 
     def event_metrics(self, throughput: int, failure_rate: float, scope: str | None = None) -> None:
         """So many calls, that share of them failed; the failures first."""
@@ -159,18 +139,13 @@ class Breakers(Area):
         elif kind == "tier":
             made = {"tool": "recurse", "recursion_depth": 1}
             self.world.tier = name
-        status = event.get("http_status")
-        error_class = event.get("exception") or event.get("error_class") or event.get("error_type")
-        made |= {"ok": bool(event.get("ok")), "http_status": status}
+        status, error_class = event.get("http_status"), event.get("exception") or event.get("error_class")
+        made |= {"ok": bool(event.get("ok")), "http_status": status, "duration_s": event.get("duration_s", 0)}
         if not made["ok"]:
-            judged = event.get("severity") or (None if error_class or status else "server_error")
-            made |= {"error": event.get("error") or "it failed", "status": event.get("status"), "severity": judged}
-            made["error_class"] = error_class
-        if error_class in self.ignored or event.get("error") in self.ignored or event.get("ignored"):
+            made |= {"error": event.get("error") or "it failed", "error_class": error_class}
+            made["severity"] = None if error_class or status else "server_error"
+        if error_class in self.ignored or event.get("error") in self.ignored:
             made["expected_failure"] = True
-        slow = (self.policy.slow_call_ms or 0) / 1000 if event.get("slow") else event.get("duration_ms", 0) / 1000
-        named = (event[name] for name in ("duration_s", "duration", "elapsed_s", "latency_s") if name in event)
-        made["duration_s"] = next(named, slow)
         return {name: value for name, value in made.items() if value is not None}
 
     def op_admit(self, scope: str | None = None) -> None:
@@ -211,36 +186,33 @@ class Breakers(Area):
         if self.leases[scope]:
             self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=self._claim(scope))
 
-    def op_fallback(self, scope: str | None = None, query: str | None = None, args: Any = None) -> None:
+    def op_fallback(self, query: str | None = None, scope: str | None = None) -> None:
         """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
         made = self._as_call(self._scope(scope), {"ok": True})
         self.query = query
-        args = dict(args or {} if query is None else {"query": query})
-        guard = guard_over(self.world)
+        args = {} if query is None else {"query": query}
+        guard = self.world.guard()
         guard.register(made["tool"], service=made.get("service"))
         options = {"recursion_depth": made.get("recursion_depth"), "model_tier": self.world.tier}
         session = self.world.session
         self.answer = asyncio.run(guard.call(made["tool"], _works, args, session_id=session, **options))
-        check_taken(guard)
 
     OPS = {
-        "allow acquire try request": op_admit,
-        # The state follows from the time, whoever looks.
-        "check_recovery schedule_recovery_test tick poll": nothing("scope"),
-        "force_open isolate open trip": _order("force_open"),
-        "reset close": _order("close"),
-        "disable": _order("disable"),
-        "observe metrics_only shadow": _order("observe"),
-        "cancel release_permission release_permit": op_release,
-        "call_with_fallback": op_fallback,
+        "check_recovery": nothing("scope"),  # the state follows from the time, whoever looks
+        "force_open": _order("force_open"),
+        "reset": _order("close"),
+        "observe metrics_only": _order("observe"),
+        "release_permit": op_release,
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def see_success_count(self) -> int:
         """In a case about metrics, the calls that worked in all; else successful probes in a row."""
-        metrics = "metric" in self.case.capability or {"failure_count", "open_count"} & self.expected.keys()
-        return self.see_total_successes() if metrics else self.see_success_counter()
+        if not ("metric" in self.case.capability or {"failure_count", "open_count"} & self.expected.keys()):
+            return self._record().successes
+        scope = self._only_scope()
+        return sum(one["scope"] == scope and one["verdict"] == "success" for one in self.world.outcomes())
 
     def see_last_failure_time(self) -> int | None:
         """When a call through it last failed, milliseconds; the latest failure that it remembers."""
@@ -254,43 +226,30 @@ class Breakers(Area):
             return float(told[-1]["failure_rate"])
         return fold.failure_rate(self._record())[0]
 
-    def see_metrics(self) -> dict[str, Any]:
-        """Figures of the circuit."""
-        names = "total_calls total_failures total_successes failure_count last_failure_time failure_rate open_count"
-        found = {name: getattr(self, f"see_{name}")() for name in [*names.split(), "measured"]}
-        state = self._state_word(self._only_scope(), self.expected["metrics"].get("state"))
-        return {**found, "success_count": self.see_total_successes(), "state": state}
-
     def see_scopes(self) -> dict[str, dict[str, Any]]:
         """Each circuit by its name."""
-        named = {name: self._scope(name) for name in self.expected["scopes"]}
-        asked = {name: self.expected["scopes"][name].get("state") for name in named}
         return {
-            name: {"state": self._state_word(scope, asked[name]), "allow": self._allows(scope)}
-            for name, scope in named.items()
+            name: {"state": self._state_word(self._scope(name), asked.get("state")), "allow": self._allows(scope)}
+            for name, asked in self.expected["scopes"].items()
+            for scope in [self._scope(name)]
         }
 
     def see_fallback(self) -> dict[str, Any]:
         """What the caller got in place of a result; the question is the one that it has asked the guard."""
         answer = there(self.answer, "an answer that nobody asked for")
-        refused, error = answer.refused, answer.error
-        reason, _, suggestion = (error.message if error else "").partition("; ")
+        reason, _, suggestion = (answer.error.message if answer.error else "").partition("; ")
         return {
-            "is_fallback": refused,
-            "original_query": self.query if refused else None,
+            "is_fallback": answer.refused,
+            "original_query": self.query if answer.refused else None,
             "suggestion": suggestion,
-            "suggestions": [suggestion] if suggestion else [],
-            "message": error.message if error else "",
             "reason": reason,
-            "code": error.code if error else None,
+            "code": answer.error.code if answer.error else None,
             "status": str(answer.status),
-            "retriable": error.retriable if error else None,
-            "breaker_state": str(error.breaker_state) if error else None,
         }
 
     VIEWS = {
         "state": lambda self: self._state_word(self._only_scope(), self.expected.get("state")),
-        "allow allowed": lambda self: self._allows(self._only_scope()),
+        "allow": lambda self: self._allows(self._only_scope()),
         "next_call_status": lambda self: "success" if self.see_allow() else "circuit_open",
         "trips": lambda self: self._record().opened_total > 0,
         "would_have_opened": lambda self: bool(
@@ -298,35 +257,25 @@ class Breakers(Area):
         ),
         "open_count": lambda self: self._record().opened_total,
         "admitted": lambda self: sum(self.admissions),
-        "rejected denied refused": lambda self: self.admissions.count(False),
+        "rejected": lambda self: self.admissions.count(False),
         # Failures, and successful probes, in a row.
-        "failure_count consecutive_failures consecutive fail_counter": lambda self: len(self._record().consecutive),
-        "success_counter successes": lambda self: self._record().successes,
-        "measured throughput calls buffered_calls": lambda self: fold.failure_rate(self._record())[1],
-        "total_failures": _counted("failure"),
-        "total_successes": _counted("success"),
-        "total_calls": _counted(),
-        "metrics_reset": lambda self: self.see_measured() == 0 and self.see_failure_count() == 0,
-        "trigger reason": lambda self: self._record().trigger or None,
-        "open_remaining_s": lambda self: max(0.0, (self._record().open_until - self.world.now_ms) / 1000),
-        "transitions": lambda self: [[one["from"], one["to"]] for one in self.world.decisions("breaker.changed")],
+        "failure_count": lambda self: len(self._record().consecutive),
+        "success_counter": lambda self: self._record().successes,
+        "metrics_reset": lambda self: fold.failure_rate(self._record())[1] == 0 == self.see_failure_count(),
+        "trigger": lambda self: self._record().trigger or None,
     }
 
     # --- the circuit --------------------------------------------------------------------------------------------------
 
     def _scope(self, name: str | None) -> str:
-        name = name or self.only_name
-        if name is None:
-            scope = "tier:default" if self.recursive else "tool:guarded"
-        elif name.startswith(("tool:", "service:", "tier:")):
-            scope = name
-        elif name.startswith("mcp:"):
-            scope = f"service:{name[4:]}"
-        else:
-            scope = f"tier:{name}" if self.recursive else f"tool:{name}"
-        if scope not in self.scopes:
-            self.scopes.append(scope)
-        return scope
+        name = name or self.only_name or ("default" if self.recursive else "guarded")
+        if name.startswith("mcp:"):
+            name = f"service:{name[4:]}"
+        elif not name.startswith(("tool:", "service:", "tier:")):
+            name = f"tier:{name}" if self.recursive else f"tool:{name}"
+        if name not in self.scopes:
+            self.scopes.append(name)
+        return name
 
     def _only_scope(self) -> str:
         if len(self.scopes) > 1:
@@ -354,7 +303,7 @@ class Breakers(Area):
 
     def _allows(self, scope: str) -> bool:
         """Whether a guard that comes by now would let a call through the circuit, or ask for the probe."""
-        circuit = guard_over(self.world).view.circuit(self.world.workspace, scope, self.world.now_ms)
+        circuit = self.world.guard().view.circuit(self.world.workspace, scope, self.world.now_ms)
         return circuit is None or (circuit.state is BreakerState.HALF_OPEN and not circuit.holder)
 
     def _ask(self, scope: str) -> str | None:

@@ -18,14 +18,14 @@ from trustfold.projections.calls.tool_class import class_by_args, class_by_name
 from trustfold.schemas.vocabulary import ToolClass
 
 from .case import UnknownWord, known, refuse_fields, times
+from .endings import contract_of
 from .world import World
 
 CALL_FIELDS = frozenset(
-    """ev tool args ok error error_type error_class severity http_status status result times vary call_id
-    session workspace user plugin service model duration_s duration_ms cost_usd from_cache cached annotations
-    expected_failure code deadline_s recursion_depth scenario read_only denied attempts thought run""".split()
+    """ev tool args ok error error_type error_class severity http_status result times vary call_id session plugin
+    service model duration_s thought run""".split()
 )
-_SIMPLE_FIELDS = {
+_FIELDS = {
     "user_message": {"text"},
     "model_text": {"text", "times", "chunk", "vary"},
     "thought": {"text", "times"},
@@ -34,29 +34,15 @@ _SIMPLE_FIELDS = {
     "advance_clock": {"seconds", "minutes", "hours"},
     "nudge_injected": {"text", "role", "type", "times"},
     "stream_retry": set(),
-    "session_start": {"session", "settings"},
-    "session_end": {"session", "reason"},
     "model_active": {"model", "available"},
-    "permission": {"tool", "args", "granted", "call_id", "times"},
-}
-EVENTS = _SIMPLE_FIELDS | dict.fromkeys(("tool_call", "tool_started", "tool_finished"), CALL_FIELDS)
+} | dict.fromkeys(("tool_call", "tool_started", "tool_finished"), CALL_FIELDS)
 """Kinds of events that `Calls` translates, and their fields."""
-
-ERROR_CLASSES = {
-    **dict.fromkeys(("transport", "connection", "network", "rate_limit", "rate_limited", "unavailable"), "transient"),
-    **dict.fromkeys(("output_validation", "validation", "response_validation"), "validation"),
-    **dict.fromkeys(("application", "tool_error", "client", "caller", "bad_request"), "invalid_input"),
-    **dict.fromkeys(("server", "internal"), "server_error"),
-    **dict.fromkeys(("auth", "forbidden", "unauthorized"), "permission"),
-}  # fmt: skip
-"""Classes of errors by which a peer names what is one of our severities."""
 
 _RECORDS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "user_message": ("user.message", {}, {}),
     "thought": ("model.text", {"text": "text"}, {"thought": True}),
     "turn_start": ("turn.started", {"turn_index": "turn"}, {}),
     "turn_end": ("turn.ended", {"turn_index": "turn", "stalled": "stalled"}, {}),
-    "session_end": ("session.ended", {"reason": "reason"}, {}),
 }
 """Events that are one record: its type, its fields by the case's, and those that it always has."""
 
@@ -65,22 +51,15 @@ _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 CALLS_APART = timedelta(milliseconds=1)
 """Calls follow each other in time; only those that one burst begins together do not."""
 
-_REFUSALS = frozenset({"blocked", "denied", "refused", "rejected", "vetoed"})
-_STATUS = {"ok": "success", "failed": "error", "failure": "error", "canceled": "cancelled", "aborted": "cancelled"}
-
 
 def nth_word(number: int) -> str:
     """A word that is another one for each number, and no number: `b`, `c`, … `ba`."""
-    letters = ""
-    while True:
-        number, rest = divmod(number, 26)
-        letters = chr(ord("a") + rest) + letters
-        if not number:
-            return letters
+    number, rest = divmod(number, 26)
+    return (nth_word(number) if number else "") + chr(ord("a") + rest)
 
 
-def varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The `number`-th repetition of an event: the part named by `vary` differs, without growing steadily.
+def _varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...]) -> dict[str, Any]:
+    """The `number`-th repetition of an event: the parts named by `vary` differ, without growing steadily.
 
     `volatile` are the volatile arguments where the case names some, else the volatile parts of the result.
     """
@@ -93,16 +72,14 @@ def varied(event: dict[str, Any], number: int, volatile_args: tuple[str, ...] = 
                 made["args"] = _other_args(args, number)
             case "result" if isinstance(result, dict):
                 made["result"] = {**result, "part": word}
-            case "result":
-                made["result"] = f"{event.get('result', 'result')} {word}"
+            case "result" | "text":
+                made[part] = f"{event.get(part, 'result' if part == 'result' else '')} {word}"
             case "error":
                 made["error"] = f"{event.get('error') or 'error'} ({word})"
             case "volatile" if volatile_args:
                 made["args"] = args | {name: _other_value(args.get(name, 0), number) for name in volatile_args}
             case "volatile":
                 made["result"] = _volatile(result, number)
-            case "text":
-                made["text"] = f"{event.get('text', '')} {word}"
             case "thought":
                 pass  # what the model thinks before a call is no part of the call
             case _:
@@ -157,82 +134,75 @@ class Calls:
         """Translate for a world; the whole of `given` tells which starts have finishes of their own."""
         self.world = world
         self.made = 0
-        self.texts: list[str] = []
         self.after_call: Callable[[], None] = lambda: None
         self.unknown_acts = False
         self.volatile_args: tuple[str, ...] = ()
         self.streams = False
+        self._texts: list[str] = []
         self._open: list[tuple[str, dict[str, Any]]] = []
         self._paired = _starts_with_finishes(given)
-        self._streamed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
-        self._replayed: list[tuple[str, dict[str, Any], tuple[bytes, ...]]] = []
+        self._streamed: list[tuple[str, tuple[bytes, ...]]] = []
+        self._replayed: list[tuple[str, tuple[bytes, ...]]] = []
         self._others = 0
         self._last_result: dict[str, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
         """Translate one event of `given`, with its repetitions."""
         kind = event["ev"]
-        refuse_fields(event, known(kind, EVENTS, "event") | {"ev"}, f"event {kind!r}")
-        if self.texts and not (kind == "model_text" and event.get("chunk", self.streams)):
+        refuse_fields(event, known(kind, _FIELDS, "event") | {"ev"}, f"event {kind!r}")
+        fragment = kind == "model_text" and event.get("chunk", self.streams)
+        if not fragment:
             self.say_streamed()
         for number in times(event):
-            self._one(kind, varied(event, number, self.volatile_args), event)
+            made = _varied(event, number, self.volatile_args)
+            if kind not in {"tool_started", "stream_retry"}:
+                self._streamed, self._replayed = [], []
+            if kind in _RECORDS:
+                record, fields, more = _RECORDS[kind]
+                self.world.event(record, **more, **{ours: made.get(theirs) for ours, theirs in fields.items()})
+            elif fragment:
+                self._texts.append(str(made.get("text", "")))
+            elif kind == "model_text":
+                self.world.event("model.text", text=str(made.get("text", "")))
+            elif kind == "tool_started":
+                self._bare_start(made, paired=id(event) in self._paired)
+            elif kind == "tool_call":
+                self.call(made)
+            elif kind == "tool_finished":
+                self._finish(made)
+            elif kind == "advance_clock":
+                self.world.pass_time(sum(size * made.get(unit, 0) for unit, size in _SECONDS.items()))
+            elif kind == "stream_retry":
+                self._replayed, self._streamed = self._streamed, []
+            elif kind == "model_active":
+                self._activate(made)
+            # Our own nudges are outputs: no platform publishes one as an event of its agent.
 
     def say_streamed(self) -> None:
         """A streamed message is complete: its fragments are one message."""
-        text, self.texts = "".join(self.texts), []
+        text, self._texts = "".join(self._texts), []
         if text:
             self.world.event("model.text", text=text)
 
-    def _one(self, kind: str, event: dict[str, Any], original: dict[str, Any]) -> None:
-        if kind not in {"tool_started", "stream_retry"}:
-            self._streamed, self._replayed = [], []
-        if kind in _RECORDS:
-            record, fields, more = _RECORDS[kind]
-            self.world.event(record, **more, **{ours: event.get(theirs) for ours, theirs in fields.items()})
-        elif kind == "tool_started":
-            self._bare_start(event, paired=id(original) in self._paired)
-        elif kind == "tool_call":
-            self.call(event)
-        elif kind != "nudge_injected":  # our own nudges are outputs: no platform publishes one as an event of its agent
-            getattr(self, f"_{kind}")(event)
-
-    def _stream_retry(self, _event: dict[str, Any]) -> None:
-        self._replayed, self._streamed = self._streamed, []
-
-    def _model_text(self, event: dict[str, Any]) -> None:
-        if event.get("chunk", self.streams):
-            self.texts.append(str(event.get("text", "")))
-        else:
-            self.world.event("model.text", text=str(event.get("text", "")))
-
-    def _advance_clock(self, event: dict[str, Any]) -> None:
-        self.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items()))
-
-    def _session_start(self, event: dict[str, Any]) -> None:
-        self.world.session = str(event.get("session", self.world.session))
-        self.world.event("session.started", settings=event.get("settings"))
-
-    def _model_active(self, event: dict[str, Any]) -> None:
+    def _activate(self, event: dict[str, Any]) -> None:
         self.world.model = str(event["model"])
         if "available" in event:
             self.world.event("models.available", models=list(event["available"]))
 
-    def _permission(self, event: dict[str, Any]) -> None:
-        granted, call_id = bool(event.get("granted", True)), str(event.get("call_id", f"p{self.made + 1}"))
-        if "args" in event and not granted:
-            call_id, _ = self._start(event, call_id=call_id)
-        else:
-            self.made += 1
-        self.world.event("permission.resolved", call_id=call_id, tool_name=event["tool"], granted=granted)
-
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, event: dict[str, Any], *, call_id: str | None = None) -> str:
-        """A whole call; returns its id."""
-        call_id = self._start(event, call_id=call_id)[0]
-        self._end(call_id, event)
-        return call_id
+    def call(self, event: dict[str, Any], *, call_id: str | None = None) -> None:
+        """A whole call."""
+        self._end(self._start(event, call_id=call_id)[0], event)
+
+    def decline(self, event: dict[str, Any]) -> None:
+        """A user refuses a call, which may have been announced with its arguments."""
+        call_id = f"p{self.made + 1}"
+        if "args" in event:
+            self._start(event, call_id=call_id)
+        else:
+            self.made += 1
+        self.world.event("permission.resolved", call_id=call_id, tool_name=event["tool"], granted=False)
 
     def unlike_others(self) -> None:
         """A call that is no part of any pattern."""
@@ -242,8 +212,8 @@ class Calls:
 
     def again(self, event: dict[str, Any]) -> None:
         """The call of a tool with these arguments, coming out as it did last; a new one as the tool's last call did."""
-        known = self._last_result.get(_signature(event)) or self._last_result.get(str(event["tool"]), {})
-        self.call({"ok": True, **known, **event, "ev": "tool_call"})
+        last = self._last_result.get(_signature(event)) or self._last_result.get(str(event["tool"]), {})
+        self.call({"ok": True, **last, **event})
 
     def _start(self, event: dict[str, Any], *, call_id: str | None = None) -> tuple[str, bytes]:
         world = self.world
@@ -251,29 +221,22 @@ class Calls:
         self.made += 1
         call_id = call_id or str(event.get("call_id") or f"c{self.made}")
         world.session = str(event.get("run", event.get("session", world.session)))
-        world.workspace = str(event.get("workspace", world.workspace))
-        world.user = event.get("user", world.user)
         world.model = event.get("model", world.model)
-        annotations = event.get("annotations")
-        if annotations is None and "read_only" in event:
-            annotations = {"readOnlyHint": bool(event["read_only"])}
-        if annotations is None and self.unknown_acts and _class_of(event) is ToolClass.UNKNOWN:
-            annotations = {"readOnlyHint": False}
-        deadline = event.get("deadline_s")
+        acts = self.unknown_acts and _class_of(event) is ToolClass.UNKNOWN
         record = world.event(
             "tool_call.started",
             call_id=call_id,
             tool_name=str(event["tool"]),
             args=event.get("args") or {},
             plugin_name=event.get("plugin"),
-            annotations=annotations,
-            deadline_ms=None if deadline is None else round(1000 * deadline),
-            **{name: event.get(name) for name in ("service", "scenario", "recursion_depth")},
+            annotations={"readOnlyHint": False} if acts else None,
+            service=event.get("service"),
+            recursion_depth=event.get("recursion_depth"),
         )
         return call_id, record
 
     def _end(self, call_id: str, event: dict[str, Any]) -> bytes:
-        status, error, result = ending(event)
+        status, error, result = contract_of(event, f"answer to {_signature(event)}")
         if status != "cancelled":
             self._last_result[_signature(event)] = self._last_result[str(event["tool"])] = event
         record = self.world.event(
@@ -283,9 +246,8 @@ class Calls:
             status=status,
             error=error,
             result=result,
-            duration_ms=round(event.get("duration_ms", 1000 * event.get("duration_s", 0))) or None,
-            from_cache=event.get("from_cache", event.get("cached")),
-            **{name: event.get(name) for name in ("cost_usd", "attempts", "expected_failure", "service")},
+            duration_ms=round(1000 * event.get("duration_s", 0)) or None,
+            **{name: event.get(name) for name in ("cost_usd", "expected_failure", "service")},
         )
         self.after_call()
         return record
@@ -293,19 +255,18 @@ class Calls:
     def _bare_start(self, event: dict[str, Any], *, paired: bool) -> None:
         signature = _signature(event)
         if self._replayed and self._replayed[0][0] == signature:
-            _, known, records = self._replayed.pop(0)
+            _, records = self._replayed.pop(0)
             for record in records:  # the transport delivers again what it has delivered before
                 self.world.repeat(record)
-            self._streamed.append((signature, known, records))
+            self._streamed.append((signature, records))
             return
         call_id, started = self._start(event)
         if paired:
             self._open.append((call_id, event))
-            return
-        finished = self._end(call_id, {**event, "ok": True})
-        self._streamed.append((signature, event, (started, finished)))
+        else:
+            self._streamed.append((signature, (started, self._end(call_id, {**event, "ok": True}))))
 
-    def _tool_finished(self, event: dict[str, Any]) -> None:
+    def _finish(self, event: dict[str, Any]) -> None:
         for place, (call_id, start) in enumerate(self._open):
             if _belong(start, event):
                 del self._open[place]
@@ -321,28 +282,6 @@ def _class_of(event: dict[str, Any]) -> ToolClass:
         return command_line.read(shell_command(args)).tool_class
     named = class_by_name(tool)
     return class_by_args(args) if named is ToolClass.UNKNOWN else named
-
-
-def ending(event: dict[str, Any]) -> tuple[str, dict[str, Any] | None, Any]:
-    """Status, error and result of a call, as our contract has them."""
-    result, told, error_class = event.get("result"), event.get("error"), event.get("error_class")
-    refused = isinstance(result, dict) and (
-        str(result.get("status", "")).lower() in _REFUSALS or "deniedReason" in result
-    )
-    if refused or event.get("denied"):
-        return "cancelled", None, None
-    ok = event.get("ok", not told and (event.get("http_status") or 0) < 400)
-    error: dict[str, Any] = {}
-    if not ok or told is not None or error_class:
-        parts = told if isinstance(told, dict) else {"message": told, "type": error_class}
-        error = {name: event.get(name) for name in ("http_status", "code")}
-        error |= {"message": parts.get("message"), "type": event.get("error_type") or parts.get("type")}
-        error["severity"] = event.get("severity") or ERROR_CLASSES.get(str(error_class))
-        error = {name: value for name, value in error.items() if value is not None}
-    status = event.get("status") or ("success" if ok else "timeout" if error_class == "timeout" else "error")
-    if told is None and not error_class and ok and result is None and status == "success":
-        result = f"answer to {_signature(event)}"
-    return _STATUS.get(str(status), str(status)), error or None, result
 
 
 def _signature(event: dict[str, Any]) -> str:

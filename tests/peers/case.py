@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 _Value = TypeVar("_Value")
 
-FIELDS = frozenset("""id peer source_file capability given config expect ours basis adopt checked why""".split())
+FIELDS = frozenset("id peer source_file capability given config expect ours basis adopt checked why".split())
 FORMAT = "abstract behavioural cases, v1"
 
 
@@ -22,10 +22,7 @@ class UnknownWord(Exception):
 
 
 def refuse_fields(event: dict[str, Any], known: Iterable[str], what: str) -> None:
-    """Refuse an event or a part of one that says more than is read.
-
-    Raises UnknownWord: naming the first field that is not known.
-    """
+    """Refuse a table that says more than is read. Raises UnknownWord: names the first field that is not known."""
     unknown = sorted(event.keys() - set(known))
     if unknown:
         raise UnknownWord(f"field {unknown[0]!r} of {what}")
@@ -50,6 +47,11 @@ def there(value: _Value | None, what: str) -> _Value:
     return value
 
 
+def by_word(table: Mapping[str, _Value]) -> dict[str, _Value]:
+    """A table with a row for each word, from rows for all words of one thing."""
+    return {word: value for words, value in table.items() for word in words.split()}
+
+
 class Case(NamedTuple):
     """One case.
 
@@ -63,14 +65,13 @@ class Case(NamedTuple):
         unwanted: the peer's defect, where nothing says what comes in its place: it must not come out.
     """
 
-    id: str
     capability: str
     given: list[dict[str, Any]]
     config: dict[str, Any]
     wanted: dict[str, Any]
     peer: str
-    own: bool = False
-    unwanted: dict[str, Any] | None = None
+    own: bool
+    unwanted: dict[str, Any] | None
 
     @property
     def area(self) -> str:
@@ -92,28 +93,15 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
 def read_case(document: dict[str, Any]) -> Case:
     """One case. Raises UnknownWord: it has a field or a verdict the format does not know."""
     refuse_fields(document, FIELDS, "the case")
-    wanted, own = _wanted(document)
+    adopt, expect = document.get("adopt", "yes"), dict(document.get("expect") or {})
+    ours = {name: value for name, value in (document.get("ours") or {}).items() if name not in {"note", "why"}}
+    wanted = known(adopt, {"yes": {**expect, **ours}, "adapt": ours or expect, "no": ours}, "adopt")
     return Case(
-        id=str(document["id"]),
         capability=str(document["capability"]),
         given=list(document.get("given") or []),
         config=dict(document.get("config") or {}),
         wanted=wanted,
         peer=str(document.get("peer") or ""),
-        own=own,
-        unwanted=dict(document.get("expect") or {}) if document.get("adopt") == "no" and not wanted else None,
+        own=adopt == "no" or (adopt == "adapt" and bool(ours)),
+        unwanted=expect if adopt == "no" and not wanted else None,
     )
-
-
-def _wanted(document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """What must come of it here: `expect`, unless `ours` says otherwise; and whether that is in our own words."""
-    adopt = document.get("adopt", "yes")
-    expect = dict(document.get("expect") or {})
-    ours = {name: value for name, value in (document.get("ours") or {}).items() if name not in {"note", "why"}}
-    if adopt == "yes":
-        return {**expect, **ours}, False
-    if adopt == "adapt":
-        return ours or expect, bool(ours)
-    if adopt == "no":
-        return ours, True
-    raise UnknownWord(f"adopt {adopt!r}")

@@ -8,18 +8,12 @@ from typing import Any
 from trustfold.projections import confidence as ours
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
-from .area import Area, puts, reads
+from .area import Area, puts
 
 
 class Confidence(Area):
     """Cases of `confidence` and `synthesis`."""
 
-    KNOBS = {
-        "confidence": {
-            "low": "low low_threshold low_confidence_threshold",
-            "consensus": "floor consensus_floor consensus_threshold",
-        }
-    }
     CONFIG = {"strategy": puts("strategy", SynthesisStrategy)}  # how results are combined
 
     def prepare(self) -> None:
@@ -33,12 +27,6 @@ class Confidence(Area):
         """One recursive result."""
         self.results.append(ours.Result(content, float(confidence), float(cost_usd)))
 
-    @reads(ours.WEIGHTS, "signals")
-    def op_combine(self, event: dict[str, Any]) -> None:
-        """All signals together."""
-        signals = event.get("signals") or {name: event[name] for name in ours.WEIGHTS if name in event}
-        self._estimate(lambda: ours.combine(signals).value)
-
     def op_tool_success(self, results: list[Any]) -> None:
         """How calls went: true or false, or what says so."""
         went = [_went_well(one) for one in results]
@@ -51,12 +39,10 @@ class Confidence(Area):
             self.refused = True
 
     OPS = {
-        "tool_results": op_tool_success,
         "self_consistency": lambda self, samples: self._estimate(lambda: ours.self_consistency(samples)),
-        "coherence trace_coherence": lambda self, trace=(), steps=(): self._estimate(
-            lambda: ours.trace_coherence(trace or steps)
-        ),
-        "sources source_reliability": lambda self, sources: self._estimate(lambda: ours.source_reliability(sources)),
+        "coherence": lambda self, trace=(): self._estimate(lambda: ours.trace_coherence(trace)),
+        "sources": lambda self, sources: self._estimate(lambda: ours.source_reliability(sources)),
+        "combine": lambda self, signals: self._estimate(lambda: ours.combine(signals).value),
     }
 
     def _made(self) -> ours.Synthesis:
@@ -73,12 +59,11 @@ class Confidence(Area):
             self.value if self.value is not None else None if self.refused else self._made().confidence
         ),
         "content": lambda self: self._made().content,  # the answer
-        "low_confidence flagged": lambda self: self._made().low_confidence,  # whether it is to be reviewed
-        "cost_usd total_cost_usd": lambda self: self._made().cost_usd,  # what it cost
+        "low_confidence": lambda self: self._made().low_confidence,  # whether it is to be reviewed
+        "cost_usd": lambda self: self._made().cost_usd,
         "alternatives": lambda self: list(self._made().alternatives),  # other answers
         "consensus": lambda self: self._made().consensus,  # whether the confident ones agree
         "strategy": lambda self: str(self._made().strategy),  # how it came about
-        "rejected refused raises invalid config_error": see_error,
     }
 
 

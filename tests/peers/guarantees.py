@@ -14,7 +14,6 @@ from trustfold.guard.session import GuardSession
 
 from .area import Area, nothing, reads
 from .case import refuse_fields
-from .guarded import check_taken, guard_over
 
 
 class Guarantees(Area):
@@ -22,18 +21,16 @@ class Guarantees(Area):
 
     def prepare(self) -> None:
         """Every session is an execution here, from its start."""
-        self.change("guarantees", sessions="all")
+        self.set_fields("guarantees", sessions="all")
         self.runs = 0
         self.asked: list[Check] = []
-        self.is_answered = False
 
     # The fold and the guard hold executions to the same limits.
     KNOBS = {
         "guarantees": {
             "max_cost_usd": "max_cost_usd",
-            "max_duration_seconds": "max_duration_s max_duration_seconds",
-            "max_recursive_calls": "max_calls max_recursive_calls",
-            "warn_at": "warn_at",
+            "max_duration_seconds": "max_duration_s",
+            "max_recursive_calls": "max_calls",
         }
     }
 
@@ -41,16 +38,14 @@ class Guarantees(Area):
 
     def play(self) -> None:
         """The execution begins before anything else happens."""
-        self.guard = guard_over(self.world)
+        self.guard = self.world.guard()
         self._begin()
         super().play()
-        if not self.is_answered:
-            self._ask()
-        check_taken(self.guard)
 
-    def before(self, _event: dict[str, Any]) -> None:
-        """What was asked before says nothing about the operation after this event."""
-        self.is_answered = False
+    def conclude(self) -> None:
+        """What was asked before says nothing about the operation after the last event."""
+        if not self.case.given or self.case.given[-1].get("name") != "check":
+            self.op_check()
 
     def _begin(self) -> None:
         self.runs += 1
@@ -63,37 +58,31 @@ class Guarantees(Area):
         """Somebody asks about the next operation, at a cost; a person may have confirmed that it may go beyond."""
         if override:
             self.session.allow_once(*LIMITS, confirmed_by="somebody")
-        self._ask(estimate or usd)
-
-    def _ask(self, cost_usd: float = 0.0) -> None:
-        self.asked.append(self.session.check_limits(cost_usd=cost_usd, recursive=True))
-        self.is_answered = True
+        self.asked.append(self.session.check_limits(cost_usd=estimate or usd, recursive=True))
 
     def op_reset(self) -> None:
         """The execution is over, and another begins."""
         self.session.end()
         self._begin()
 
-    @reads("confirmed_by", *(words for words in KNOBS["guarantees"].values()))
+    def op_cost(self, usd: float) -> None:
+        """An operation is made that nobody has asked about, and costs so much."""
+        self.calls.call({"tool": "spend", "cost_usd": usd, "ok": True})
+        self.session.spend(cost_usd=usd)
+
+    def op_call(self) -> None:
+        """A recursive call is made that nobody has asked about."""
+        self.calls.call({"tool": "recurse", "recursion_depth": 1, "ok": True})
+        self.session.spend(recursive=True)
+
+    @reads(*KNOBS["guarantees"].values())
     def op_override(self, event: dict[str, Any]) -> None:
         """A person allows more from here on."""
-        limits = {
-            field: event[word] for field in LIMITS for word in self.KNOBS["guarantees"][field].split() if word in event
-        }
-        self.session.override_guarantees(confirmed_by=str(event.get("confirmed_by", "somebody")), **limits)
-
-    def _spend(self, call: dict[str, Any], **spent: Any) -> None:
-        """An operation is made that nobody has asked about."""
-        self.calls.call({"ok": True, **call})
-        self.session.spend(**spent)
+        limits = {field: event[word] for field, word in self.KNOBS["guarantees"].items() if word in event}
+        self.session.override_guarantees(confirmed_by="somebody", **limits)
 
     OPS = {
-        "cost spend record_cost": lambda self, usd: self._spend({"tool": "spend", "cost_usd": usd}, cost_usd=usd),
-        "call recursive_call record_call": lambda self: self._spend(
-            {"tool": "recurse", "recursion_depth": 1}, recursive=True
-        ),
         "plan": nothing("partial"),  # the plan speaks of what there is so far as it finds it
-        "new_execution": op_reset,
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
@@ -127,10 +116,10 @@ class Guarantees(Area):
         }
 
     VIEWS = {
-        "allowed allow can_proceed": lambda self: self.asked[-1].allowed,  # whether the next operation may be made
+        "allowed": lambda self: self.asked[-1].allowed,  # whether the next operation may be made
         "overridden": lambda self: any(one.overridden for one in self.asked),  # whether a confirmed override was used
-        "violations violations_logged": lambda self: len(self.world.decisions("guarantee.violated")),
-        "warnings": lambda self: len(self.world.decisions("guarantee.warned")),  # how many warnings
+        "violations": lambda self: len(self.world.decisions("guarantee.violated")),
+        "warnings": lambda self: len(self.world.decisions("guarantee.warned")),
     }
 
 

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Collection
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import msgspec
@@ -27,17 +27,15 @@ from trustfold.schemas.vocabulary import Pattern
 from . import loop_rules
 from .area import nothing, puts, reads
 from .calls import nth_word
-from .case import UnknownWord, known, refuse_fields, there, times
-from .guarded import check_taken, guard_over
+from .case import UnknownWord, by_word, known, refuse_fields, there, times
 from .loop_rules import Thresholds
 from .world import SEVERITIES, World
 
 _REPETITIVE, _CYCLE, _RETRY = "repetitive_calls", "alternating_loop", "error_retry_loop"
 _TEXT, _READS = "text_loop", "read_only_loop"
 
-DETECTORS: dict[str, frozenset[str]] = {
-    name: frozenset(patterns.split())
-    for names, patterns in {
+_DETECTORS = by_word(
+    {
         "generic_repeat known_poll_no_progress": _REPETITIVE,
         "global_circuit_breaker": f"{_REPETITIVE} {_CYCLE} {_RETRY} unknown_tool",
         "ping_pong": _CYCLE,
@@ -55,9 +53,8 @@ DETECTORS: dict[str, frozenset[str]] = {
         "tool_call_loop": f"{_REPETITIVE} {_CYCLE}",
         "compaction_loop compaction_loop_persisted post_compaction_loop": _REPETITIVE,
         "monologue": "monologue",
-    }.items()
-    for name in names.split()
-}
+    }
+)
 """What peers call their detectors → our patterns."""
 
 _ENDINGS = ("_warning", "_warn", "_notice", "_block", "_halt", "_halted", "_critical", "_stop", "_detected")
@@ -108,12 +105,12 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
         world.outputs += world.topology.append(output)
 
 
-def patterns_of(name: str) -> frozenset[str]:
+def _patterns_of(name: str) -> frozenset[str]:
     """Patterns behind a name, a peer's or ours. Raises UnknownWord: nobody calls one of ours that."""
     plain = name.lower()
     for word in (plain, *(plain.removesuffix(ending) for ending in _ENDINGS)):
-        if word in DETECTORS:
-            return DETECTORS[word]
+        if word in _DETECTORS:
+            return frozenset(_DETECTORS[word].split())
         if word in loop_rules.DETECTORS:
             return frozenset({word})
         if word in _ANY_LOOP:
@@ -121,32 +118,36 @@ def patterns_of(name: str) -> frozenset[str]:
     raise UnknownWord(f"detector {name!r}")
 
 
-def made_hostile(value: Any) -> Any:
+def _made_hostile(value: Any) -> Any:
     """A value with every text that speaks of a hostile value replaced by it."""
     if isinstance(value, dict):
-        return {name: made_hostile(inner) for name, inner in value.items()}
+        return {name: _made_hostile(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [made_hostile(inner) for inner in value]
+        return [_made_hostile(inner) for inner in value]
     return next((hostile for words, hostile in _SPEAKS_OF if isinstance(value, str) and words.search(value)), value)
 
 
-def is_hostile(value: Any) -> bool:
+def _is_hostile(value: Any) -> bool:
     """Whether a value speaks of any."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(is_hostile, parts)) or (made_hostile(value) is not value and isinstance(value, str))
+    return any(map(_is_hostile, parts)) or (isinstance(value, str) and _made_hostile(value) is not value)
 
 
 class Behaviour(Thresholds):
     """Cases of `pattern`, `prerequisite`, `loop`, `chanting` and `nudge`."""
 
     def prepare(self) -> None:
-        """Nothing is seen yet. A peer's guard after a compaction is armed by the compaction."""
+        """Nothing is seen yet. A peer's guard after a compaction is armed by the compaction.
+
+        What a compaction arms has its size from the first setting, whatever that is called.
+        """
         super().prepare()
-        config = self.case.config
+        alarms = [word for word in self.settings if hasattr(Thresholds, f"config_{word}") and not _is_window(word)]
         compacted = any(event.get("name") == "compaction" for event in self.case.given)
-        self.guards_compaction = compacted and not config.keys() & loop_rules.WORDS.keys() - loop_rules.WINDOWS.keys()
+        self.guards_compaction = compacted and not alarms
         if self.guards_compaction:
-            self.thresholds.ladder((_REPETITIVE,), *[next(iter(config.values()), _COMPACTION_GUARD)] * 3)
+            self.ladder((_REPETITIVE,), *[next(iter(self.settings.values()), _COMPACTION_GUARD)] * 3)
+            self.settings = {word: value for word, value in self.settings.items() if not _is_window(word)}
         self.guarded_calls = 0
         self.refused = ""
         self.by_call: list[int] = []
@@ -155,7 +156,7 @@ class Behaviour(Thresholds):
         self.turn_from = 0
         self.episodes = 0
         self.quiet = True
-        self.answers: list[tuple[int, frozenset[str]]] = []
+        self.answer: tuple[int, frozenset[str]] | None = None
         self.platforms: set[str] = set()
         self.crashed = False
         self.seconds_are_calls = False
@@ -166,32 +167,24 @@ class Behaviour(Thresholds):
 
     KNOBS = {
         "nudges": {
-            "level": "level nudge_level",
-            "enabled": "enabled nudge_enabled nudges_enabled",
-            "cooldown_calls": "cooldown_calls",
-            "effective_within_calls": "effective_window_calls effective_within_calls",
-            "texts": "templates texts",
+            "level": "level",
+            "enabled": "nudge_enabled nudges_enabled",
+            "effective_within_calls": "effective_window_calls",
         }
     }
-
-    def settings(self) -> dict[str, Any]:
-        """What a compaction arms has its size from the first setting, whatever that is called."""
-        left_out = loop_rules.WINDOWS if self.guards_compaction else ()
-        return {name: value for name, value in self.case.config.items() if name not in left_out}
-
-    def refuse_config(self, error: ValueError) -> None:
-        """A case may be about that."""
-        self.refused = str(error)
+    CONFIG = {"bucket": puts("steps", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value))}
 
     def config_cooldown_s(self, value: float) -> None:
         """As many calls as seconds; at least one, as every pattern comes with a call."""
         self.seconds_are_calls = True
         self.given_fields["nudges"]["cooldown_calls"] = max(1, round(value))
 
-    CONFIG = {
-        "cooldown_seconds": config_cooldown_s,
-        "bucket": puts("steps", lambda value: Ladder(minor=value, moderate=2 * value, severe=3 * value)),
-    }
+    def read_settings(self) -> None:
+        """That the rules refuse them may be what a case is about."""
+        try:
+            super().read_settings()
+        except ValueError as error:
+            self.refused = str(error)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -202,14 +195,13 @@ class Behaviour(Thresholds):
                 raise UnknownWord(f"a config that our rules refuse: {self.refused}")
             return
         self.calls.after_call = self._look
-        self.calls.unknown_acts = self.thresholds.of_the_plugin
-        self.calls.volatile_args = self.thresholds.volatile_args
+        self.calls.unknown_acts = self.of_the_plugin
+        self.calls.volatile_args = self.volatile_args
         self.calls.streams = self.case.area == "chanting"
         if self.guards_compaction:
             self._set_detection(on=False)
         try:
             super().play()
-            self._count_episodes()
         except UnknownWord:
             raise
         except Exception:
@@ -219,7 +211,7 @@ class Behaviour(Thresholds):
 
     def one(self, event: dict[str, Any]) -> None:
         """Calls with values that no JSON holds are made through a guard."""
-        if "tool" in event and is_hostile({name: event.get(name) for name in ("args", "result")}):
+        if "tool" in event and _is_hostile({name: event.get(name) for name in ("args", "result")}):
             refuse_fields(event, _GUARDED_FIELDS, "a call with hostile values")
             for _ in times(event):
                 self._call_guarded(event)
@@ -227,24 +219,17 @@ class Behaviour(Thresholds):
             super().one(event)
 
     def _call_guarded(self, event: dict[str, Any]) -> None:
-        args, result, ok = (
-            made_hostile(event.get("args") or {}),
-            made_hostile(event.get("result")),
-            event.get("ok", True),
-        )
-        guard, self.world.session = (
-            guard_over(self.world),
-            str(event.get("run", event.get("session", self.world.session))),
-        )
+        args, result = _made_hostile(event.get("args") or {}), _made_hostile(event.get("result"))
+        ok, session = event.get("ok", True), str(event.get("run", event.get("session", self.world.session)))
 
         async def tool(**_: Any) -> Any:
             if not ok:
                 raise RuntimeError(event.get("error") or "it failed")
             return result
 
+        self.world.session = session
         made = args if isinstance(args, dict) and all(isinstance(name, str) for name in args) else {"value": args}
-        answer = asyncio.run(guard.call(str(event["tool"]), tool, made, session_id=self.world.session))
-        check_taken(guard)
+        answer = asyncio.run(self.world.guard().call(str(event["tool"]), tool, made, session_id=session))
         if ok and (not answer.ok or answer.output is not result):
             raise RuntimeError(f"the guard has turned {result!r} into {answer.output!r} ({answer.error})")
         self._look()
@@ -257,6 +242,10 @@ class Behaviour(Thresholds):
             self.announced.append(told[-1]["severity"] if told else None)
         if event.get("ev") in {"turn_end", "turn_start"}:
             self.turn_from = len(self.world.outputs)
+
+    def conclude(self) -> None:
+        """The last message, too."""
+        self._count_episodes()
 
     def _look(self) -> None:
         self.by_call.append(self._seen_now())
@@ -280,22 +269,20 @@ class Behaviour(Thresholds):
         severity: str = "minor",
         tool: str = "tool",
         count: int = 1,
-        policy_id: str = "",
-        prerequisite_tool: str = "",
         key: str = "",
     ) -> None:
         """A pattern has been detected, at some severity; with a call, as every pattern comes with one."""
         pattern = known(type, {str(one): one for one in Pattern}, "pattern")
         self.calls.unlike_others()
-        more = {"repetitions": count, "tools": [tool], "required_tool": prerequisite_tool}
-        sight(self.world, self.rules, pattern, SEVERITIES.index(severity), key or policy_id or tool, **more)
+        step = SEVERITIES.index(severity)
+        sight(self.world, self.rules, pattern, step, key or tool, repetitions=count, tools=[tool])
 
     def event_loop_warning(self, count: int, tool: str = "tool", key: str = "") -> None:
         """A loop has reached a count; the severity follows from it."""
         before = len(self._detected())
         severity = (self.steps or self.rules.behaviour.repetitive_calls).step(count)
         if severity:
-            self.event_pattern("repetitive_calls", str(SEVERITIES[severity]), tool, count, key=key)
+            self.event_pattern("repetitive_calls", str(SEVERITIES[severity]), tool, count, key)
         if len(self._detected()) > before:
             self.emitted.append(count)
 
@@ -312,7 +299,7 @@ class Behaviour(Thresholds):
     def op_evaluate(self, event: dict[str, Any]) -> None:
         """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
         if "tool" in event:
-            self.calls.again({name: value for name, value in event.items() if name not in {"name", "times"}})
+            self.calls.again(event)
 
     @reads("tool args run")
     def op_admit(self, event: dict[str, Any]) -> None:
@@ -322,16 +309,15 @@ class Behaviour(Thresholds):
         """
         self.world.session = str(event.get("run", self.world.session))
         alarms = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
-        given = self.case.given[: next(place for place, one in enumerate(self.case.given) if one is event)]
-        trial = type(self)(self.case._replace(given=[one for one in given if one.get("name") != "admit"]))
+        before = takewhile(lambda one: one is not event, self.case.given)
+        trial = type(self)(self.case._replace(given=[one for one in before if one.get("name") != "admit"]))
         trial.play()
         step = trial.world.session_state().steps.number
         trial.op_evaluate(event)
-        gone_on = {
-            (one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step
-        } & alarms.keys()
-        worst = max((alarms[one] for one in gone_on), default=0)
-        self.answers.append((worst, frozenset(one[0] for one in gone_on if alarms[one] == worst)))
+        gone_on = [(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step]
+        known = [(alarms[one], one[0]) for one in gone_on if one in alarms]
+        worst = max((severity for severity, _ in known), default=0)
+        self.answer = worst, frozenset(pattern for severity, pattern in known if severity == worst)
 
     def _set_detection(self, *, on: bool) -> None:
         self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
@@ -340,7 +326,7 @@ class Behaviour(Thresholds):
         """The model's context is cut. A peer may guard what follows: its guard is armed here, with nothing seen."""
         if self.guards_compaction:
             self._set_detection(on=True)
-            self.calls.take({"ev": "user_message", "text": ""})
+            self.calls.take({"ev": "user_message"})
             self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
     def op_same_signature(self, tool: str, a: dict[str, Any], b: dict[str, Any]) -> None:
@@ -356,16 +342,11 @@ class Behaviour(Thresholds):
             self.calls.unlike_others()
 
     OPS = {
-        "disable_session disable_for_session": lambda self: self._set_detection(on=False),
-        # The defaults of a platform are asked for.
-        "defaults": lambda self, platform: self.platforms.add(platform),
+        "disable_session": lambda self: self._set_detection(on=False),
+        "defaults": lambda self, platform: self.platforms.add(platform),  # those of a platform are asked for
         "planned_calls": nothing("tool args times"),  # nobody publishes calls that were only planned
         # The peer forgets its alarm and lets the run go on; what is told from here on is new.
-        "clear_detection clear": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
-        "reset": lambda self: self.calls.take({"ev": "user_message", "text": ""}),
-        "set_level": lambda self, level=None, value=None: self.set_level(
-            Level.SESSION, {"nudge_level": level or value}
-        ),
+        "clear_detection": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
     }
 
     # --- what has come of it ------------------------------------------------------------------------------------------
@@ -380,62 +361,42 @@ class Behaviour(Thresholds):
         found = [[one["pattern"], one["severity"], one["repetitions"]] for one in self._detected()]
         expected = _once_per_severity(wanted)
         for name, *_ in expected:
-            patterns_of(name)
+            _patterns_of(name)
         asked = {name for name, *_ in expected} or loop_rules.DETECTORS - {"prerequisite_violated"}
         told = [one for one in found if one[0] in asked]
-        if _by_name(told) == _by_name(expected):
-            return ""
         # For those who tell one open pattern whose severity rises: the same pattern as it stands at the end.
         now = [
             [one.pattern, SEVERITIES[one.severity], one.count] for one in self.world.active() if one.pattern in asked
         ]
-        if self.case.own and expected and _by_name(now) == _by_name(expected):
-            return ""
-        return f"patterns are {told!r}, not {expected!r}"
-
-    def _policy_of(self, fingerprint: str) -> str:
-        names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
-        return names.get(fingerprint, fingerprint)
+        accepted = (told, now) if self.case.own and expected else (told,)
+        fits = any(_by_name(one) == _by_name(expected) for one in accepted)
+        return "" if fits else f"patterns are {told!r}, not {expected!r}"
 
     def check_loops(self, wanted: int | list[str]) -> str:
         """Alarms by number (loops at the same time are one), or by the peer's names."""
         if isinstance(wanted, int):
             return "" if self.episodes == wanted else f"loops are {self.episodes}, not {wanted}: {self._names()}"
         found = set(self._names())
-        expected = [patterns_of(name) for name in wanted]
-        missed = [name for name, patterns in zip(wanted, expected, strict=True) if not patterns & found]
-        beyond = found - frozenset().union(*expected)
-        return f"loops are {sorted(found)}, not {wanted}" if missed or beyond else ""
+        expected = [_patterns_of(name) for name in wanted]
+        fits = all(patterns & found for patterns in expected) and found <= frozenset().union(*expected)
+        return "" if fits else f"loops are {sorted(found)}, not {wanted}"
 
     def _differs(self, what: str, wanted: str | None, names: Collection[str]) -> str:
         """Where none of the patterns goes by the peer's name, or there are some and none is wanted."""
-        fits = not names if wanted is None else bool(patterns_of(wanted) & set(names))
+        fits = not names if wanted is None else bool(_patterns_of(wanted) & set(names))
         return "" if fits else f"{what} is {sorted(names)}, not {wanted!r}"
 
-    def check_detector(self, wanted: str | None) -> str:
-        """What goes on now, by the peer's name."""
-        return self._differs("detector", wanted, {active.pattern for active in self.world.active()})
-
-    def check_code(self, wanted: str | None) -> str:
-        """The detector behind the last answer, by the peer's name; without one, behind what goes on now."""
-        return self._differs("code", wanted, self._answer()[1]) if self.answers else self.check_detector(wanted)
-
-    def check_notice(self, wanted: str | None) -> str:
-        """What has been told, by the peer's name."""
-        return self._differs("notice", wanted, self._names())
-
-    def check_abort(self, wanted: str | None) -> str:
-        """Why the run is ended: the loops that have become severe, by the peer's name."""
-        severe = {one["pattern"] for one in self._detected() if one["severity"] == "severe"}
-        return self._differs("abort", wanted, severe if self.thresholds.hard_stop else ())
+    CHECKS = {  # by the peer's names
+        "detector": lambda self, wanted: self._differs("detector", wanted, self._now()),  # what goes on now
+        "code": lambda self, wanted: self._differs("code", wanted, self.answer[1] if self.answer else self._now()),
+        "notice": lambda self, wanted: self._differs("notice", wanted, self._names()),  # what has been told
+        "abort": lambda self, wanted: self._differs("abort", wanted, self._severe()),  # why the run is ended
+    }
 
     def see_action(self) -> str:
         """Answer to the last `admit`; a peer that stops nobody only tells."""
-        severity = self._answer()[0]
-        return _ACTIONS[severity if self.thresholds.hard_stop else min(severity, 2)]
-
-    def _answer(self) -> tuple[int, frozenset[str]]:
-        return there(self.answers[-1] if self.answers else None, "an answer that nobody asked for")
+        severity, _ = there(self.answer, "an answer that nobody asked for")
+        return _ACTIONS[severity if self.hard_stop else min(severity, 2)]
 
     def see_hard_stop(self) -> dict[str, bool]:
         """Whether a severe loop ends the run: it asks for a pause, which goes on where nobody is there to end it."""
@@ -465,8 +426,7 @@ class Behaviour(Thresholds):
         worst = max(self.world.active(), key=lambda active: (active.severity, active.count), default=None)
         if worst is None:
             return None
-        cycles = worst.pattern == _CYCLE
-        return worst.count * (self.see_period() or 1) if cycles else worst.count - self.thresholds.counts_before
+        return worst.count * (self.see_period() or 1) if worst.pattern == _CYCLE else worst.count - self.counts_before
 
     def see_period(self) -> int | None:
         """Calls in one lap of the cycle that is going on."""
@@ -475,16 +435,14 @@ class Behaviour(Thresholds):
 
     def see_evidence(self) -> list[str]:
         """Signs that are no alarm by themselves: calls of one tool in a turn, whatever the arguments, are counted."""
-        least = self.thresholds.same_name
-        counted = self.world.session_state().tools.values()
-        return ["same_name_streak"] if least is not None and max(counted, default=0) >= least else []
+        counted = max(self.world.session_state().tools.values(), default=0)
+        return ["same_name_streak"] if self.same_name is not None and counted >= self.same_name else []
 
-    def _nudges(self, field: str) -> list[Any]:
-        return [one[field] for one in self.world.decisions("nudge.issued")]
-
-    def _helped(self) -> list[bool]:
-        """Of each nudge that was judged, whether it worked."""
-        return [one["effective"] for one in self.world.decisions("nudge.judged")]
+    def see_policy_patterns(self) -> list[list[str]]:
+        """Prerequisites that were not met, by policy and severity."""
+        names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
+        told = self._detected("prerequisite_violated")
+        return [[names.get(one["fingerprint"], one["fingerprint"]), one["severity"]] for one in told]
 
     VIEWS = {
         "laps": lambda self: max((one["repetitions"] for one in self._detected(_CYCLE)[-1:]), default=None),
@@ -492,42 +450,29 @@ class Behaviour(Thresholds):
         "verdicts": lambda self: [
             _VERDICTS[severity] if severity > known else "ok" for known, severity in pairwise((0, *self.by_call))
         ],
-        "policy_patterns": lambda self: [
-            [self._policy_of(one["fingerprint"]), one["severity"]] for one in self._detected("prerequisite_violated")
-        ],
         "loops_after_clear": lambda self: len(self._detected(since=self.cleared_at)),
-        "stuck": lambda self: self._seen_now() >= self.thresholds.stuck_from,  # whether the session is in a loop now
-        "halted": lambda self: (
-            self.thresholds.hard_stop and any(one["severity"] == "severe" for one in self._detected())
-        ),
+        "stuck": lambda self: self._seen_now() >= self.stuck_from,  # whether the session is in a loop now
+        "halted": lambda self: bool(self._severe()),
         "nudge": lambda self: bool(self._nudges("message")) and not self.see_stuck(),
         "nudges_total": lambda self: len(self._nudges("message")),  # how often the model has been told
         "nudges": lambda self: self._nudges("nudge_type"),  # how it was told
+        "text": lambda self: next(reversed(self._nudges("message")), None),
         "level": lambda self: _LEVELS[self._seen_now()],  # the peer's word for the severity of what goes on now
+        "severity": lambda self: SEVERITIES[self._seen_now()],
         "strike": lambda self: max(
             Counter((one["pattern"], one["fingerprint"]) for one in self._detected()).values(), default=0
         ),
         "crash": lambda self: self.crashed,  # whether anything raised, in the guard or in a fold
         "allow": lambda self: [not severity for severity in self.by_call],
-        "first_at_call": lambda self: next(
-            (at for at, seen in enumerate(self.by_call, 1) if seen), None
-        ),  # call at which the first alarm came
+        "first_at_call": lambda self: next((at for at, seen in enumerate(self.by_call, 1) if seen), None),
         "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
-        "announce_severity_by_turn": lambda self: self.announced,  # what was said about announcements in each turn
+        "announce_severity_by_turn": lambda self: self.announced,
         "same": lambda self: self.same,  # whether the two calls are one
-        "warned": lambda self: bool(self._detected()),  # whether anything has been told at all
-        "severity": lambda self: SEVERITIES[self._seen_now()],  # severity of the worst that goes on
-        "text message": lambda self: next(reversed(self._nudges("message")), None),
-        "texts": lambda self: self._nudges("message"),
-        "severities": lambda self: self._nudges("severity"),
-        "lanes": lambda self: self._nudges("lane"),
         "effective": lambda self: sum(self._helped()) if self._nudges("message") else None,
         "acknowledged": lambda self: sum(self._helped()),
         "ineffective": lambda self: self._helped().count(False),
         # Share that worked; null before any was judged.
-        "effectiveness nudge_effectiveness": lambda self: (
-            sum(judged) / len(judged) if (judged := self._helped()) else None
-        ),
+        "effectiveness": lambda self: sum(judged) / len(judged) if (judged := self._helped()) else None,
         "emitted_at": lambda self: self.emitted,  # counts at which something was told
     }
 
@@ -540,6 +485,24 @@ class Behaviour(Thresholds):
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(one["pattern"] for one in self._detected()))
+
+    def _now(self) -> set[str]:
+        return {active.pattern for active in self.world.active()}
+
+    def _severe(self) -> set[str]:
+        """Loops that end the run."""
+        return {one["pattern"] for one in self._detected() if one["severity"] == "severe" and self.hard_stop}
+
+    def _nudges(self, field: str) -> list[Any]:
+        return [one[field] for one in self.world.decisions("nudge.issued")]
+
+    def _helped(self) -> list[bool]:
+        """Of each nudge that was judged, whether it worked."""
+        return [one["effective"] for one in self.world.decisions("nudge.judged")]
+
+
+def _is_window(word: str) -> bool:
+    return word in by_word(Thresholds.WINDOWS)
 
 
 def _by_name(patterns: list[list[Any]]) -> list[list[Any]]:

@@ -16,8 +16,6 @@ class Models(Thresholds):
 
     asked: tuple[str, str] | None = None
 
-    # --- config -------------------------------------------------------------------------------------------------------
-
     def config_min_attempts(self, value: int) -> None:
         """How much must be known of the other model: the bounds of its rate say so by themselves."""
         if not isinstance(value, int) or value < 0:
@@ -25,14 +23,12 @@ class Models(Thresholds):
 
     KNOBS = {
         "models": {
-            "strategy": "strategy model_switch_strategy",
+            "strategy": "strategy",
             "min_failures": "failure_threshold",
             "min_difference": "min_success_rate_diff",
             "preferred_models": "preferred_models",
         }
     }
-
-    # --- operations ---------------------------------------------------------------------------------------------------
 
     def op_profile(self, model: str, key: str) -> None:
         """Somebody asks what is known of a model on a key."""
@@ -52,8 +48,6 @@ class Models(Thresholds):
             for _ in range(self.rules.nudges.effective_within_calls):
                 self.calls.unlike_others()
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_profile(self) -> dict[str, Any] | None:
         """What is known of a model on a key, as published."""
         wanted = self.expected.get("profile") or {}
@@ -63,21 +57,15 @@ class Models(Thresholds):
 
     def see_suggestion(self) -> dict[str, Any] | None:
         """The switch that is suggested."""
-        told = self.world.decisions("model_switch.suggested")
-        if not told:
-            return None
-        return {"from": told[-1]["current_model"], "to": told[-1]["suggested_model"], "key": told[-1]["failure_key"]}
+        told = self.world.decisions("model_switch.suggested")[-1:]
+        return {"from": told[0]["current_model"], "to": told[0]["suggested_model"]} if told else None
 
     VIEWS = {
         "success_rate": lambda self: (self.see_profile() or {"success_rate": None})["success_rate"],
-        "attempts": lambda self: (self.see_profile() or {"attempts": 0})["attempts"],
         "stall_rate": lambda self: self._behaviour().get("stall_rate") or 0.0,
-        "suggestions suggestions_total": lambda self: len(self.world.decisions("model_switch.suggested")),
+        "stalled_turns": lambda self: self._behaviour().get("stalled_turns") or 0,
         "switched": lambda self: bool(self.world.decisions("model_switch.suggested", strategy="auto")),
-        "stalled_turns": lambda self: self._behaviour().get("stalled_turns") or 0,  # stalled turns
-        "most_common_pattern": lambda self: self._behaviour().get("most_common_pattern"),
         "nudge_effectiveness": lambda self: self._behaviour().get("nudge_effectiveness"),
-        "pattern_counts": lambda self: self._behaviour().get("pattern_counts") or {},  # its patterns
     }
 
     def _behaviour(self) -> dict[str, Any]:

@@ -22,8 +22,6 @@ from .case import UnknownWord, known, there
 _LEVELS = {**{str(level): level for level in Level}, "env": Level.ENVIRONMENT, "project": Level.WORKSPACE}
 _LEVELS["global"] = Level.USER
 _SAVED = {Level.USER: "user:u1", Level.WORKSPACE: "workspace:w1"}
-OTHER_NAMES = {"nudges_enabled": "nudge_enabled"}
-"""Settings as peers name them → our names."""
 
 _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
@@ -33,19 +31,15 @@ _LADDERS = {
 }
 """Thresholds of the older plugin's file → our ladders."""
 
-POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity_thresholds enabled"
+_POLICY_FIELDS = "policy_id prerequisite_tool gated_tools lookback_turns severity_thresholds enabled"
 
 
 def setting_named(name: str) -> str:
     """Our name of a setting. Raises UnknownWord: there is none of this name."""
-    ours = OTHER_NAMES.get(name, name)
+    ours = {"nudges_enabled": "nudge_enabled"}.get(name, name)
     if ours not in SettingsOverrides.__struct_fields__:
         raise UnknownWord(f"setting {name!r}")
     return ours
-
-
-def _level(name: str) -> Level:
-    return known(name, _LEVELS, "level")
 
 
 def policy(told: Any) -> dict[str, Any]:
@@ -67,20 +61,18 @@ class Levels(Area):
         self.loaded = Rules()
         self.restored: dict[str, Any] | None = None
 
-    def set_level(self, level: Level, changes: dict[str, Any]) -> None:
-        """Let a level set these beside what it sets already; null inherits."""
-        self.overrides[level] = changed(self.overrides.get(level), changes)
-        self.tell_level(level)
-
-    def tell_level(self, level: Level) -> None:
-        """Publish what a level sets, as it is now."""
-        overrides = msgspec.to_builtins(self.overrides.get(level, SettingsOverrides()))
+    def set_level(self, level: Level, changes: dict[str, Any] | None) -> None:
+        """Let a level set these beside what it sets already, null inherits; or nothing any more."""
+        held = self.overrides.get(level)
+        self.overrides[level] = SettingsOverrides() if changes is None else changed(held, changes)
+        overrides = msgspec.to_builtins(self.overrides[level])
+        source = self.world.topology.source
         self.world.user = "u1"
         if level is Level.SESSION:
             self.world.event("session.settings_changed", settings=overrides)
         elif level is Level.ENVIRONMENT:
-            self.world.topology.source.environment = self.overrides.get(level)
-            self.world.topology.source.rebase(self.world.topology.source.base)
+            source.environment = self.overrides[level]
+            source.rebase(source.base)
         else:
             scope = _SAVED[level]
             record = {"id": f"{len(self.world.outputs)} {level}", "type": "settings.changed", "scope": scope}
@@ -97,7 +89,7 @@ class Levels(Area):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    @reads("id", POLICY_FIELDS)
+    @reads("id", _POLICY_FIELDS)
     def op_register_policy(self, event: dict[str, Any]) -> None:
         """A program sets a prerequisite, for its workspace."""
         told = {name: value for name, value in event.items() if name not in {"ev", "name"}}
@@ -116,7 +108,7 @@ class Levels(Area):
                 file.write_text("{}")
             self.files = RuleFiles(*files)
             self.files.load()
-            for file, content in zip(files, ({} if data is None else data, listed), strict=True):
+            for file, content in zip(files, (data or {}, listed), strict=True):
                 file.write_text(json.dumps(content))
             loaded = self.files.reload()
         if loaded is not None:
@@ -127,16 +119,12 @@ class Levels(Area):
     def op_snapshot_restore(self, settings: dict[str, Any]) -> None:
         """A session with these settings is kept, and taken up again by another process from what was kept."""
         self.set_level(Level.SESSION, {setting_named(name): value for name, value in settings.items()})
-        world = self.world
-        kept = {
-            (name, key): snapshot
-            for name, processor in world.topology.processors.items()
-            for key, snapshot in processor.snapshot()
-        }
-        positions = dict(world.topology.next_offsets)
-        base = world.topology.source.base
-        world.topology = LocalTopology(base, load=lambda stage, key: kept.get((stage, key)), next_offsets=positions)
-        overrides = msgspec.json.decode(world.session_state().overrides or "{}", type=SettingsOverrides)
+        old = self.world.topology
+        kept = {(name, key): snapshot for name, stage in old.processors.items() for key, snapshot in stage.snapshot()}
+        self.world.topology = LocalTopology(
+            old.source.base, load=lambda stage, key: kept.get((stage, key)), next_offsets=dict(old.next_offsets)
+        )
+        overrides = msgspec.json.decode(self.world.session_state().overrides or "{}", type=SettingsOverrides)
         self.restored = dict.fromkeys(SettingsOverrides.__struct_fields__) | set_by(overrides)
 
     # --- what has come of it ------------------------------------------------------------------------------------------
@@ -148,7 +136,7 @@ class Levels(Area):
 
     VIEWS = {
         "active": lambda self: sorted(name for name, one in self.rules_in_force().policies.items() if one.enabled),
-        "warnings errors": lambda self: int(self.files is not None and self.files.fault is not None),
+        "warnings": lambda self: int(self.files is not None and self.files.fault is not None),
     }
 
 
@@ -158,36 +146,19 @@ class Settings(Levels):
     def prepare(self) -> None:
         """Nothing is asked about yet."""
         super().prepare()
-        self.named: list[str] = []
-        self.looked_up: tuple[str, ...] = ()
+        self.named = ""
+        self.looked_up = ""
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def op_set(self, level: str, key: str, value: Any) -> None:
         """A level sets a value; null inherits."""
-        self.named.append(setting_named(key))
-        self.set_level(_level(level), {self.named[-1]: value})
+        self.named = setting_named(key)
+        self.set_level(known(level, _LEVELS, "level"), {self.named: value})
 
     def op_clear(self, level: str, key: str = "") -> None:
         """A level sets nothing any more, or not this."""
-        if key:
-            self.set_level(_level(level), {setting_named(key): None})
-        else:
-            self.overrides.pop(_level(level), None)
-            self.tell_level(_level(level))
-
-    def op_save(self, level: str, key: str = "") -> None:
-        """A level takes over what the session has set: the settings named, or all of them."""
-        session = set_by(self.overrides.get(Level.SESSION))
-        named = [setting_named(key)] if key else SETTINGS
-        self.set_level(_level(level), {name: session[name] for name in named if name in session})
-
-    def op_env(self, value: Any, variable: str = "", key: str = "") -> None:
-        """A variable of the environment is set."""
-        variable = (variable or key).lower()
-        name = next((name for name in (*SETTINGS, *OTHER_NAMES) if variable.endswith(name)), None)
-        told = {"true": True, "false": False}.get(str(value).lower(), value)
-        self.op_set("environment", there(name, f"variable {variable!r}"), told)
+        self.set_level(known(level, _LEVELS, "level"), {setting_named(key): None} if key else None)
 
     def op_persist_state(self, key: str, state: str) -> None:
         """A key gets into a state, the way it would: by failures, and by an operator's reset."""
@@ -195,24 +166,22 @@ class Settings(Levels):
             self.world.command("trust.reset", key=key)
         else:
             severity = known(state, {"escalated": "server_error", "blocked": "security"}, "state to keep")
-            failed = {"tool": key, "ok": False, "error": "it failed", "severity": severity}
-            self.calls.take({"ev": "tool_call", "times": 3, **failed})
+            for _ in range(3):
+                self.calls.call({"tool": key, "ok": False, "error": "it failed", "severity": severity})
 
     def op_load_config(self, data: dict[str, Any] | None = None, policies: Any = None) -> None:
         """The files change to this; the last value of the rules is what the case is about."""
         super().op_load_config(data, policies)
-        self.looked_up = _only_path(data)
-
-    OPS = {"unset": op_clear, "set_env": op_env}
+        while isinstance(data, dict) and data:
+            self.looked_up, data = str(list(data)[-1]), list(data.values())[-1]
 
     # --- what has come of it ------------------------------------------------------------------------------------------
 
     def see_effective(self) -> list[Any]:
         """Value of the setting in question, and the level that says so."""
         asked = self.expected.get("effective_key")
-        name = setting_named(asked) if asked else self.named[-1] if self.named else ""
         rows = {row.name: row for row in table(self.world.topology.source.base, self.levels())}
-        found = known(name, rows, "setting")
+        found = known(setting_named(asked) if asked else self.named, rows, "setting")
         return [found.value, str(found.level)]
 
     def check_effective_key(self, wanted: str) -> str:
@@ -221,20 +190,12 @@ class Settings(Levels):
 
     def see_value(self) -> Any:
         """What the setting is that the file was about."""
-        if not self.looked_up:
-            raise UnknownWord("a value of no file")
-        field = self.looked_up[-1]
-        if field in _LADDERS:
-            return getattr(self.loaded.behaviour, _LADDERS[field]).minor
-        return known(field, msgspec.to_builtins(self.loaded.trust.default_rule), "value")
+        if self.looked_up in _LADDERS:
+            return getattr(self.loaded.behaviour, _LADDERS[self.looked_up]).minor
+        return known(
+            there(self.looked_up or None, "a value of no file"),
+            msgspec.to_builtins(self.loaded.trust.default_rule),
+            "value",
+        )
 
     VIEWS = {"stored": lambda self: [told["key"] for told in self.world.told("trust")]}
-
-
-def _only_path(data: Any) -> tuple[str, ...]:
-    """Where the last value stands in a document."""
-    path: tuple[str, ...] = ()
-    while isinstance(data, dict) and data:
-        name = list(data)[-1]
-        path, data = (*path, str(name)), data[name]
-    return path

@@ -1,21 +1,31 @@
-"""The subject: the topology that both engines run, fed with records in wire format, in event time.
+"""The subject: the topology that both engines run, fed with records in wire format, in event time; a guard over it.
 
-Nothing here decides anything. Records go in, outputs come out, and the state of the folds can be looked at.
+Nothing here decides anything. Records go in, outputs come out, and the state of the folds can be looked at. A guard
+publishes into the same folds, follows what they publish, and lives in their time: what it says about a call is what a
+case is compared with.
 """
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
+from trustfold.guard import ToolGuard
+from trustfold.guard.backends.base import Decisions
+from trustfold.guard.publisher import is_event
+from trustfold.guard.settings import GuardSettings
+from trustfold.guard.state_cache import StateView
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
 from trustfold.rules.rules import Rules
+from trustfold.schemas.codec import encode
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState
 
@@ -34,13 +44,14 @@ class World:
 
     Attributes:
         outputs: everything decided so far, in order.
+        refused: the first record of a guard that was not taken; a guard's calls never raise.
         session: whose events are written.
     """
 
-    def __init__(self, rules: Rules | None = None) -> None:
+    def __init__(self, rules: Rules) -> None:
         """Start with nothing seen."""
-        self.rules = rules or Rules()
-        self.topology = LocalTopology(self.rules)
+        self.rules = rules
+        self.topology = LocalTopology(rules)
         self.now = START
         self.session = "s1"
         self.workspace = "w1"
@@ -48,9 +59,10 @@ class World:
         self.model: str | None = None
         self.tier: str | None = None
         self.outputs: list[Output] = []
+        self.refused: Refused | None = None
         self._ids = 0
 
-    # --- in ---------------------------------------------------------------------------------------------------------
+    # --- in -----------------------------------------------------------------------------------------------------------
 
     def event(self, kind: str, *, topic: str = "events", **fields: Any) -> bytes:
         """Write and fold one record; returns it."""
@@ -60,11 +72,10 @@ class World:
             "id": str(UUID(int=self._ids)),
             "type": kind,
             "time": self.now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "workspace_id": self.workspace,
         }
         if topic == "events":
             body |= {"session_id": self.session, "user_id": self.user, "model": self.model, "model_tier": self.tier}
-        if topic != "settings":
-            body["workspace_id"] = self.workspace
         body.update(fields)
         record = orjson.dumps({name: value for name, value in body.items() if value is not None})
         self.repeat(record, topic=topic)
@@ -84,12 +95,12 @@ class World:
         self._take(self.topology.tick(self.now_ms))
 
     def _take(self, outputs: list[Output]) -> None:
-        letters = [output for output in outputs if output.topic == "dead-letters"]
-        if letters:
-            raise Refused(f"trustfold refused a record: {orjson.loads(letters[0].value or b'{}').get('message')}")
+        for output in outputs:
+            if output.topic == "dead-letters":
+                raise Refused(f"trustfold refused a record: {orjson.loads(output.value or b'{}').get('message')}")
         self.outputs += outputs
 
-    # --- out --------------------------------------------------------------------------------------------------------
+    # --- out ----------------------------------------------------------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
@@ -103,29 +114,17 @@ class World:
 
     def outcomes(self) -> list[dict[str, Any]]:
         """Outcomes of calls as the session stage told them, once per scope."""
-        return [
-            orjson.loads(output.value)
-            for output in self.outputs
-            if output.topic == "outcomes" and output.type == "call.outcome" and output.value
-        ]
+        return self.decisions("call.outcome")
 
-    def outcome(self) -> dict[str, Any]:
-        """The last of them; empty where there is none."""
-        return next(reversed(self.outcomes()), {})
-
-    def published(self) -> dict[str, dict[str, Any]]:
-        """What stands on the compacted `state` topic, by key."""
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """What stands of one kind on the compacted `state` topic."""
         standing: dict[str, dict[str, Any]] = {}
         for output in self.outputs:
             if output.topic == "state":
                 standing.pop(output.key, None)
                 if output.value is not None:
                     standing[output.key] = orjson.loads(output.value)
-        return standing
-
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        """What stands there of one kind."""
-        return [one for one in self.published().values() if one.get("kind") == kind]
+        return [one for one in standing.values() if one.get("kind") == kind]
 
     def session_state(self) -> SessionState:
         """State of the session, empty if it was never heard of."""
@@ -141,18 +140,104 @@ class World:
         found = self.topology.processors["tool"].state(f"{self.workspace}{US}{scope}")
         return found if isinstance(found, ToolState) else None
 
+    def tool_states(self) -> dict[str, ToolState]:
+        """States of the scopes of all calls, by scope."""
+        scopes = dict.fromkeys(one["scope"] for one in self.outcomes())
+        return {scope: state for scope in scopes if (state := self.tool_state(scope)) is not None}
+
     def trust_records(self) -> dict[str, TrustRecord]:
         """Trust records of everything heard of, by key; the failure keys, tools and services alike."""
         found: dict[str, TrustRecord] = {}
-        for scope in dict.fromkeys(one["scope"] for one in self.outcomes()):
-            state = self.tool_state(scope)
-            if state is not None:
-                found |= state.fine
-                if state.trust is not None:
-                    found.setdefault(state.trust.key, state.trust)
+        for state in self.tool_states().values():
+            found |= state.fine
+            if state.trust is not None:
+                found.setdefault(state.trust.key, state.trust)
         return found
 
-    def scope_state(self, scope: str) -> TrustState:
+    def scope_trust(self, scope: str) -> TrustState:
         """Trust in a tool or a service as a whole."""
         state = self.tool_state(scope)
         return TrustState.TRUSTED if state is None or state.trust is None else state.trust.state
+
+    # --- a guard ------------------------------------------------------------------------------------------------------
+
+    def guard(self, *, store: Any = None, jitter: float = 1.0, **settings: Any) -> ToolGuard:
+        """A guard in this world; a delay before a retry is `jitter` times its bound."""
+        shared = {"workspace_id": self.workspace, "user_id": self.user, "send_args": True, "send_errors": True}
+        return ToolGuard(
+            _WorldBackend(self),
+            GuardSettings(**shared, **settings),
+            store=store,
+            clock=WorldClock(self),
+            draw=lambda low, high: low + jitter * (high - low),
+        )
+
+
+class WorldClock:
+    """The time of a world; who waits lets it pass."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._world.now_ms
+
+    def monotonic_ms(self) -> float:
+        """The same clock."""
+        return self._world.now.timestamp() * 1000
+
+    async def sleep(self, ms: float) -> None:
+        """Let so much time pass."""
+        self._world.pass_time(ms / 1000)
+        await asyncio.sleep(0)
+
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+        """Wait for a future; the world's time is let pass by the case alone."""
+        await asyncio.wait({future}, timeout=ms / 1000)
+        return future.done()
+
+
+class _WorldBackend:
+    """Feeds a world with what a guard publishes, and shows the guard what stands on the `state` topic."""
+
+    connected = True
+
+    def __init__(self, world: World) -> None:
+        self.decisions = Decisions()
+        self._world = world
+        self._view = StateView()
+        self._read = 0
+
+    @property
+    def view(self) -> StateView:
+        """The state as of now, whoever has caused it."""
+        outputs = self._world.outputs
+        for output in outputs[self._read :]:
+            if output.topic == "state":
+                self._view.apply(output.key, output.value)
+        self._read = len(outputs)
+        return self._view
+
+    def publish(self, record: msgspec.Struct) -> None:
+        """Fold it at once."""
+        try:
+            self._world.repeat(encode(record), topic="events" if is_event(record) else "commands")
+        except Refused as refused:
+            self._world.refused = refused
+
+    async def start(self, wait_s: float) -> None:
+        """Nothing to connect to."""
+
+    async def changed(self, timeout_ms: float) -> None:
+        """The view moves as events are published."""
+        del timeout_ms
+        await asyncio.sleep(0)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Everything is folded."""
+        del timeout_s
+        return True
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
