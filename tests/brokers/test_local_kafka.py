@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,16 +12,10 @@ import local_kafka
 import local_kafka_jars as jars
 import pytest
 from local_kafka_probe import PORTS, answers, free_port, is_free
+from waiting import wait_until
 
 SCRIPTS = Path(local_kafka.__file__).parent
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    """Wait until the condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
+WATCH = [sys.executable, SCRIPTS / "local_kafka_watch.py"]
 
 
 def alive(pid: int) -> bool:
@@ -75,19 +68,8 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., tuple["subprocess.Popen[by
     started: list[subprocess.Popen[bytes]] = []
 
     def start(program: str, grace: float = 20, remove: str = "-") -> tuple["subprocess.Popen[bytes]", int]:
-        watcher = subprocess.Popen(
-            [
-                sys.executable,
-                SCRIPTS / "local_kafka_watch.py",
-                str(grace),
-                remove,
-                sys.executable,
-                "-c",
-                program,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        command = [*WATCH, str(grace), remove, sys.executable, "-c", program]
+        watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         started.append(watcher)
         return watcher, int(watcher.stdout.readline())
 
@@ -136,26 +118,19 @@ def test_killing_the_watcher_kills_the_program(watched) -> None:
     """Even a kill -9 of the watcher leaves no broker behind."""
     watcher, pid = watched(DEAF)
     watcher.kill()
-    until(lambda: not alive(pid), "the program dies with its watcher")
+    wait_until(lambda: not alive(pid), timeout=30, what="the program dies with its watcher")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_killing_the_parent_ends_the_program(tmp_path: Path) -> None:
     """A kill -9 of the tests leaves no broker, even while a forked child of theirs holds the pipe open."""
-    parent = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            PARENT,
-            *[sys.executable, SCRIPTS / "local_kafka_watch.py", "20", "-", sys.executable, "-c", POLITE],
-        ],
-        stdout=subprocess.PIPE,
-    )
+    watched = [*WATCH, "20", "-", sys.executable, "-c", POLITE]
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *watched], stdout=subprocess.PIPE)
     pids = [int(parent.stdout.readline()) for _ in range(2)]
     try:
         parent.kill()
         parent.wait()
-        until(lambda: sum(map(alive, pids)) == 1, "of the forked child and the program, the program ends")
+        wait_until(lambda: sum(map(alive, pids)) == 1, timeout=30, what="the program ends, the forked child goes on")
     finally:
         for pid in pids:
             if alive(pid):

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from guard_kit import Gated, HttpError, Stub, as_function, fail_calls
+from guard_kit import Gated, HttpError, Stub, fail_calls
 from story import TO_OPEN
 from trustfold.guard import CallNotPermitted, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests
@@ -23,7 +23,7 @@ async def test_TR_08_failures_in_a_row_open_the_circuit(guard: ToolGuard, clock:
     assert guard.check("mutate").code == "circuit_open"
     stub = Stub("would work")
     began = time.thread_time()  # of the processor, for the machine may be busy
-    result = await guard.call("mutate", as_function(stub), {}, session_id="s1")
+    result = await guard.call("mutate", stub.run, {}, session_id="s1")
     assert (time.thread_time() - began) * 1000 <= 10
     assert clock.waits == []
     assert (result.status, result.attempts, stub.count) == (ResultStatus.CIRCUIT_OPEN, 0, 0)
@@ -42,18 +42,16 @@ async def test_TR_09_two_probes_close_the_circuit(guard: ToolGuard, clock: Movab
     probe = Gated()
     running = asyncio.create_task(guard.call("send", probe.run, {"n": 1}, session_id="s1"))
     await probe.entered.wait()
-    beside = await guard.call("send", as_function(Stub()), {"n": 2}, session_id="s2")
+    beside = await guard.call("send", Stub().run, {"n": 2}, session_id="s2")
     assert beside.status is ResultStatus.CIRCUIT_OPEN  # one probe at a time
     assert beside.error.breaker_state is BreakerState.HALF_OPEN
     probe.may_go.set()
     assert (await running).ok
     assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open"]
 
-    assert (await guard.call("send", as_function(Stub()), {"n": 3}, session_id="s2")).ok
+    assert (await guard.call("send", Stub().run, {"n": 3}, session_id="s2")).ok
     assert [one["to"] for one in decided(guard, "breaker.changed")] == ["open", "half_open", "closed"]
-    together = await asyncio.gather(
-        *(guard.call("send", as_function(Stub()), {"n": 10 + n}, session_id="s1") for n in range(5))
-    )
+    together = await asyncio.gather(*(guard.call("send", Stub().run, {"n": 10 + n}, session_id="s1") for n in range(5)))
     assert all(one.ok for one in together)
 
 
@@ -61,14 +59,14 @@ async def test_TR_10_a_failed_probe_opens_it_again(guard: ToolGuard, clock: Mova
     """Breaker: one failing probe opens it anew, from now, for longer; tools beside it are not touched."""
     await fail_calls(guard, 3)
     clock.move(31)
-    probe = await guard.call("send", as_function(Stub(HttpError(500))), {}, session_id="s1")
+    probe = await guard.call("send", Stub(HttpError(500)).run, {}, session_id="s1")
     assert probe.attempts == 1
     assert guard.check("send").code == "circuit_open"
     clock.move(31)
     assert guard.check("send").code == "circuit_open"  # the period has doubled
     clock.move(30)
     assert guard.check("send").code != "circuit_open"  # half-open: it may be probed
-    other = await guard.call("lookup", as_function(Stub("fine")), {}, session_id="s1")
+    other = await guard.call("lookup", Stub("fine").run, {}, session_id="s1")
     assert other.output == "fine"
 
 
@@ -76,11 +74,11 @@ async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: Mova
     """Circuit and retries: retries while it is closed, none once it is open, one attempt in a probe: no storm."""
     guard.register("get", read_only=False, idempotent=True)
     stub = Stub(HttpError(503))
-    results = [await guard.call("get", as_function(stub), {"n": n}, session_id="s1") for n in range(50)]
+    results = [await guard.call("get", stub.run, {"n": n}, session_id="s1") for n in range(50)]
     assert [one.attempts for one in results] == [4, 4, 4] + [0] * 47
     assert stub.count == 12
     clock.move(31)
-    probe = await guard.call("get", as_function(stub), {"n": 99}, session_id="s1")
+    probe = await guard.call("get", stub.run, {"n": 99}, session_id="s1")
     assert (probe.attempts, stub.count) == (1, 13)
 
     # A circuit that opens while a call waits for its retry ends that call.

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from guard_kit import Gated, HttpError, Stub, as_function, code_of, fail_calls
+from guard_kit import Gated, HttpError, Stub, code_of, fail_calls
 from trustfold.guard import DedupePolicy, ToolGuard
 from trustfold.guard.metrics import CALLS, HITS, MAX_TOOLS, OTHER, RETRIES, TRANSITIONS
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests, published
@@ -33,7 +33,7 @@ async def test_TR_01_a_malformed_envelope_is_refused(guard: ToolGuard) -> None:
     stub = Stub()
     without_name = {name: value for name, value in envelope().items() if name != "toolName"}
     for bad in (without_name, envelope(contractVersion="1.0"), envelope(payload={"params": [1]}), b"{", {}):
-        result = await guard.execute(bad, as_function(stub))
+        result = await guard.execute(bad, stub.run)
         assert result.status is ResultStatus.ERROR
         assert (result.error.code, result.error.terminal, result.error.retriable) == ("validation_error", True, False)
         assert result.attempts == 0
@@ -41,7 +41,7 @@ async def test_TR_01_a_malformed_envelope_is_refused(guard: ToolGuard) -> None:
     assert await guard.store.size() == 0
     assert published(guard) == []
 
-    assert (await guard.execute(envelope(), as_function(stub))).ok
+    assert (await guard.execute(envelope(), stub.run)).ok
     assert stub.calls == [{"to": "bob"}]
 
 
@@ -74,19 +74,19 @@ async def test_TR_03_a_duplicate_after_completion_gets_the_cached_result(guard: 
     """Idempotency: the same key in the same session is answered from the first call; the result is unchanged."""
     stub = Stub({"id": 7, "items": [1, 2]})
     call = {"session_id": "s1", "idempotency_key": "k"}
-    first = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    first = await guard.call("send", stub.run, {"to": "bob"}, **call)
     before = json.dumps(first.output, sort_keys=True)
     clock.move(60)
-    second = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    second = await guard.call("send", stub.run, {"to": "bob"}, **call)
     assert (second.from_cache, second.attempts) == (True, 0)
     assert (second.cache.matched_on, second.cache.age_ms) == ("completed", 60_000)
     assert json.dumps(second.output, sort_keys=True) == before
     second.output["items"].clear()
-    third = await guard.call("send", as_function(stub), {"to": "bob"}, **call)
+    third = await guard.call("send", stub.run, {"to": "bob"}, **call)
     assert json.dumps(third.output, sort_keys=True) == before
     assert stub.count == 1
 
-    await guard.call("send", as_function(stub), {"to": "bob"}, session_id="other", idempotency_key="k")
+    await guard.call("send", stub.run, {"to": "bob"}, session_id="other", idempotency_key="k")
     assert stub.count == 2  # another session's key is another key
 
 
@@ -95,8 +95,8 @@ async def test_TR_04_the_same_key_with_other_params_is_a_conflict(policy: str) -
     """Idempotency: never answered from the other call; rejected or run by itself, as the policy says, and counted."""
     guard = guard_for_tests(dedupe=DedupePolicy(conflict=policy))
     stub = Stub("one", "two")
-    first = await guard.call("send", as_function(stub), {"to": "bob"}, session_id="s1", idempotency_key="k")
-    other = await guard.call("send", as_function(stub), {"to": "eve"}, session_id="s1", idempotency_key="k")
+    first = await guard.call("send", stub.run, {"to": "bob"}, session_id="s1", idempotency_key="k")
+    other = await guard.call("send", stub.run, {"to": "eve"}, session_id="s1", idempotency_key="k")
     assert not other.from_cache
     assert guard.metrics.value(HITS, "send", "conflict") == 1
     if policy == "reject":
@@ -104,28 +104,28 @@ async def test_TR_04_the_same_key_with_other_params_is_a_conflict(policy: str) -
     else:
         assert (other.output, stub.count) == ("two", 2)
 
-    again = await guard.call("send", as_function(stub), {"to": "bob"}, session_id="s1", idempotency_key="k")
+    again = await guard.call("send", stub.run, {"to": "bob"}, session_id="s1", idempotency_key="k")
     assert (again.output, again.from_cache) == (first.output, True)
 
 
 async def test_TR_05_a_transport_error_is_tried_again(guard: ToolGuard, clock: MovableClock) -> None:
     """Retry: one timeout, then success: two attempts of a budget of four, full jitter; a stable tool needs one."""
     stub = Stub(TimeoutError("no answer"), "ok")
-    result = await guard.call("lookup", as_function(stub), {}, session_id="s1")
+    result = await guard.call("lookup", stub.run, {}, session_id="s1")
     assert (result.status, result.attempts, stub.count) == (ResultStatus.SUCCESS, 2, 2)
     assert [(one.attempt, one.delay_ms, one.reason_code) for one in result.retried_by] == [(1, 200.0, "timeout")]
     assert clock.waits == [200.0]
     assert guard.settings.retry.max_attempts == 4
 
     failing = Stub(TimeoutError("no answer"))
-    await guard.call("lookup", as_function(failing), {"page": 2}, session_id="s1")
+    await guard.call("lookup", failing.run, {"page": 2}, session_id="s1")
     assert clock.waits[1:] == [200.0, 400.0, 800.0]  # the bounds: this guard draws the whole of each
     jittery = guard_for_tests(jitter=0.25)
     jittery.register("lookup", read_only=True)
-    jittered = await jittery.call("lookup", as_function(Stub(TimeoutError())), {}, session_id="s1")
+    jittered = await jittery.call("lookup", Stub(TimeoutError()).run, {}, session_id="s1")
     assert [one.delay_ms for one in jittered.retried_by] == [50.0, 100.0, 200.0]
 
-    stable = await guard.call("lookup", as_function(Stub("ok")), {"page": 3}, session_id="s1")
+    stable = await guard.call("lookup", Stub("ok").run, {"page": 3}, session_id="s1")
     assert (stable.attempts, stable.retried_by) == (1, ())
 
 
@@ -133,7 +133,7 @@ async def test_TR_06_a_terminal_error_is_not_tried_again(guard: ToolGuard, clock
     """Retry: a 400 has one attempt and is terminal; every other answered 4xx goes the same way."""
     for status in (400, 401, 403, 404, 409, 413, 422):
         stub = Stub(HttpError(status))
-        result = await guard.call("lookup", as_function(stub), {"status": status}, session_id="s1")
+        result = await guard.call("lookup", stub.run, {"status": status}, session_id="s1")
         assert (result.status, result.attempts, stub.count) == (ResultStatus.ERROR, 1, 1)
         assert (result.error.code, result.error.terminal, result.error.retriable) == (str(status), True, False)
         with pytest.raises(HttpError):
@@ -144,7 +144,7 @@ async def test_TR_06_a_terminal_error_is_not_tried_again(guard: ToolGuard, clock
 async def test_TR_07_an_exhausted_budget_ends_the_call(guard: ToolGuard, clock: MovableClock) -> None:
     """Retry: endless 503s end in retry_exhausted after the budget; the circuit counts the call; waits are bounded."""
     stub = Stub(HttpError(503))
-    result = await guard.call("lookup", as_function(stub), {}, session_id="s1")
+    result = await guard.call("lookup", stub.run, {}, session_id="s1")
     assert (result.status, result.attempts, stub.count) == (ResultStatus.RETRY_EXHAUSTED, 4, 4)
     (outcome,) = decided(guard, "call.outcome")
     assert (outcome["verdict"], outcome["severity"]) == ("failure", "server_error")
@@ -152,7 +152,7 @@ async def test_TR_07_an_exhausted_budget_ends_the_call(guard: ToolGuard, clock: 
     assert (finish["status"], finish["attempts"]) == ("retry_exhausted", 4)
 
     slow = await guard.call(
-        "lookup", as_function(Stub(HttpError(503))), {"page": 2}, session_id="s1", max_attempts=100, max_elapsed_ms=5000
+        "lookup", Stub(HttpError(503)).run, {"page": 2}, session_id="s1", max_attempts=100, max_elapsed_ms=5000
     )
     assert slow.status is ResultStatus.RETRY_EXHAUSTED
     assert slow.duration_ms <= 5000
@@ -172,22 +172,22 @@ async def test_TR_12_hooks_run_once_per_attempt(guard: ToolGuard) -> None:
     def broken(_: Any) -> None:
         raise RuntimeError("hook")
 
-    await guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1")
+    await guard.call("lookup", Stub(TimeoutError(), "ok").run, {}, session_id="s1")
     assert seen == [("before", "lookup", 1), ("after", "timeout", 1), ("before", "lookup", 2), ("after", "success", 2)]
 
     seen.clear()
     await fail_calls(guard, 3)
     seen.clear()
-    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    await guard.call("send", Stub().run, {}, session_id="s1")
     assert seen == [("before", "send", 0), ("after", "circuit_open", 0)]
 
     seen.clear()
     for _ in range(2):
-        await guard.call("note", as_function(Stub()), {}, session_id="s1", idempotency_key="k")
+        await guard.call("note", Stub().run, {}, session_id="s1", idempotency_key="k")
     assert seen == [("before", "note", 1), ("after", "success", 1), ("before", "note", 0), ("after", "cached", 0)]
 
     guard.hooks.idempotency_key(lambda call: "from-the-hook" if call.name == "pay" else None)
-    paid = [await guard.call("pay", as_function(Stub()), {}, session_id="s1") for _ in range(2)]
+    paid = [await guard.call("pay", Stub().run, {}, session_id="s1") for _ in range(2)]
     assert [one.from_cache for one in paid] == [False, True]
 
 
@@ -196,11 +196,11 @@ async def test_TR_13_everything_is_counted_and_logged(
 ) -> None:
     """Observability: success, retry, failure and open move their counters and are logged; labels stay bounded."""
     caplog.set_level(logging.DEBUG, "trustfold.guard")
-    await guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1")
+    await guard.call("lookup", Stub(TimeoutError(), "ok").run, {}, session_id="s1")
     await fail_calls(guard, 3)
-    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    await guard.call("send", Stub().run, {}, session_id="s1")
     clock.move(31)
-    await guard.call("send", as_function(Stub()), {}, session_id="s1")
+    await guard.call("send", Stub().run, {}, session_id="s1")
     value = guard.metrics.value
     assert value(CALLS, "lookup", "success", "called") == 1
     assert value(RETRIES, "lookup", "timeout") == 1
@@ -218,7 +218,7 @@ async def test_TR_13_everything_is_counted_and_logged(
     assert {"requestId", "toolName", "sessionKey", "elapsedMs", "fromCache", "state", "attempt"} <= end.keys()
 
     for number in range(MAX_TOOLS + 50):
-        await guard.call(f"invented_{number}", as_function(Stub()), {}, session_id="s1")
+        await guard.call(f"invented_{number}", Stub().run, {}, session_id="s1")
     tools = {labels["tool"] for family, _, labels, _ in guard.metrics.samples() if family is CALLS}
     assert len(tools) <= MAX_TOOLS + 1
     assert OTHER in tools
@@ -234,9 +234,9 @@ async def test_TR_14_the_kill_switch_goes_straight_to_the_tool(monkeypatch: pyte
     args = {"to": object()}
     hooked: list[Any] = []
     guard.hooks.before_tool_call(hooked.append)
-    failed = await guard.call("send", as_function(stub), args, session_id="s1", idempotency_key="k")
+    failed = await guard.call("send", stub.run, args, session_id="s1", idempotency_key="k")
     assert failed.exception is error
-    worked = await guard.call("send", as_function(stub), args, session_id="s1", idempotency_key="k")
+    worked = await guard.call("send", stub.run, args, session_id="s1", idempotency_key="k")
     assert worked.output is stub.script[1]
     assert stub.calls == [args, args]
     assert stub.calls[0]["to"] is args["to"]
@@ -258,7 +258,7 @@ async def test_TR_14_the_kill_switch_goes_straight_to_the_tool(monkeypatch: pyte
 
     monkeypatch.delenv("TRUSTFOLD_ENABLED")
     back = guard_for_tests()
-    assert (await back.call("send", as_function(Stub()), {}, session_id="s1")).ok
+    assert (await back.call("send", Stub().run, {}, session_id="s1")).ok
     assert published(back)
 
 
@@ -269,7 +269,7 @@ async def test_TR_15_secrets_stay_in_the_process(guard: ToolGuard, caplog: pytes
     stub = Stub(HttpError(500, f"login with {password} failed"), {"token": token})
     args = {"password": password, "headers": {"Authorization": f"Bearer {token}"}, "url": f"https://x.test/?t={token}"}
     for name in ("http_request", "http_request", "lookup"):
-        await guard.call(name, as_function(stub), args, session_id="s1")
+        await guard.call(name, stub.run, args, session_id="s1")
     assert stub.calls[0] == args
     everything = caplog.text + repr(guard.memory.published) + repr(guard.memory.outputs) + guard.metrics.text()
     assert token not in everything
@@ -280,7 +280,7 @@ def test_prometheus_can_collect_the_counters(guard: ToolGuard) -> None:
     """The eight families of metrics, under our prefix, in the shape of prometheus-client."""
     from prometheus_client import CollectorRegistry, generate_latest
 
-    asyncio.run(guard.call("lookup", as_function(Stub(TimeoutError(), "ok")), {}, session_id="s1"))
+    asyncio.run(guard.call("lookup", Stub(TimeoutError(), "ok").run, {}, session_id="s1"))
     registry = CollectorRegistry()
     registry.register(guard.metrics)
     text = generate_latest(registry).decode()

@@ -35,7 +35,7 @@ class Stub:
         self.script = list(script) or ["ok"]
         self.calls: list[dict[str, Any]] = []
 
-    async def __call__(self, **args: Any) -> Any:
+    async def run(self, **args: Any) -> Any:
         """One call."""
         self.calls.append(args)
         step = self.script[min(len(self.calls), len(self.script)) - 1]
@@ -78,19 +78,10 @@ class Gated:
         return self.result
 
 
-def as_function(stub: Stub) -> Any:
-    """A coroutine function over a stub."""
-
-    async def call(**args: Any) -> Any:
-        return await stub(**args)
-
-    return call
-
-
 async def fail_calls(guard: ToolGuard, times: int, tool: str = "send") -> None:
     """A tool that fails so often."""
     for _ in range(times):
-        await guard.call(tool, as_function(Stub(HttpError(500))), {}, session_id="s1", dedupe_mode="disabled")
+        await guard.call(tool, Stub(HttpError(500)).run, {}, session_id="s1", dedupe_mode="disabled")
 
 
 def approve(guard: ToolGuard, key: str = "a", order: str = "order-1", **more: Any) -> None:

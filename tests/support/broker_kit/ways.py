@@ -1,7 +1,9 @@
 """The four ways to a broker, in the order in which they are tried: the first that works here is taken."""
 
 import contextlib
+import ctypes
 import dataclasses
+import importlib.metadata
 import os
 import socket
 import time
@@ -15,8 +17,6 @@ from local_kafka import KafkaUnavailable, LocalKafka
 from local_kafka_jars import pinned_version
 from local_kafka_node import SETTINGS
 from local_kafka_probe import answers
-
-from .mock import start_mock
 
 GIVEN_VARIABLE = "TRUSTFOLD_TEST_BROKER"
 REQUIRE_VARIABLE = "TRUSTFOLD_REQUIRE_BROKER"
@@ -124,9 +124,16 @@ def local(say: Say) -> Broker:
 
 
 def mock(_say: Say) -> Broker:
-    """A mock cluster of librdkafka in this process: Kafka's protocol with nothing behind it."""
+    """A mock cluster of librdkafka in this process: Kafka's protocol with nothing behind it.
+
+    Driven by ctypes, because confluent-kafka's own setting (`test.mock.num.brokers`) cannot tell the address. What it
+    lacks next to a real broker: a log that survives it, compaction, transactions that isolate, creation of topics over
+    the wire, groups that behave under failure.
+    """
     try:
-        bootstrap, close = start_mock()
+        with contextlib.ExitStack() as stack:
+            bootstrap = _start_mock(stack)
+            close = stack.pop_all().close
     except (ImportError, StopIteration, OSError, AttributeError, RuntimeError) as error:
         raise Unavailable(f"no librdkafka with a mock cluster ({error!r}): pip install -U confluent-kafka") from error
     told = f"librdkafka's mock at {bootstrap}: keeps nothing, tests marked durable_broker are skipped"
@@ -191,3 +198,27 @@ def _ask_docker(where: str) -> None:
             raise Unavailable(f"Docker is not running at {where} ({error.strerror or error})") from error
     if b" 200 " not in reply:
         raise Unavailable(f"what listens on {where} does not answer as Docker does")
+
+
+def _start_mock(stack: contextlib.ExitStack) -> str:
+    """Start a cluster of one broker, which ends with `stack`; gives its address (rdkafka.h, rdkafka_mock.h)."""
+    files = importlib.metadata.files("confluent-kafka") or []
+    # auditwheel and delocate add a hash: librdkafka-1a2b3c.so.1, librdkafka.1.dylib
+    found = next(one for one in files if one.name.startswith("librdkafka") and {".so", ".dylib"} & set(one.suffixes))
+    library = ctypes.CDLL(str(found.locate()))
+    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
+        getattr(library, name).restype = ctypes.c_void_p
+    library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+    message = ctypes.create_string_buffer(512)
+    size, settings = ctypes.c_size_t(len(message)), ctypes.c_void_p(library.rd_kafka_conf_new())
+    producer = 0  # rd_kafka_type_t; the mock needs a client to live in, of any type
+    client = ctypes.c_void_p(library.rd_kafka_new(producer, settings, message, size))
+    if not client:
+        raise RuntimeError(f"librdkafka gives no client: {message.value.decode(errors='replace')}")
+    stack.callback(library.rd_kafka_destroy, client)
+    cluster = ctypes.c_void_p(library.rd_kafka_mock_cluster_new(client, 1))
+    if not cluster:
+        raise RuntimeError("librdkafka gives no mock cluster")
+    stack.callback(library.rd_kafka_mock_cluster_destroy, cluster)
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0)  # as with the local broker
+    return library.rd_kafka_mock_cluster_bootstraps(cluster).decode()  # type: ignore[no-any-return]
