@@ -62,7 +62,6 @@ class Result(NamedTuple):
     deviation: str = ""
 
     def line(self) -> str:
-        """For a person."""
         if self.passed:
             return f"ok    {self.id}"
         if self.deviation:

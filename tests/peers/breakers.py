@@ -67,8 +67,6 @@ class Breakers(Area):
         """That of every circuit of the case."""
         return self.policies["policy"]  # type: ignore[no-any-return]
 
-    # --- config -------------------------------------------------------------------------------------------------------
-
     KNOBS = {
         "policy": {
             "consecutive_failures": "consecutive_failures failure_threshold fail_max",
@@ -100,8 +98,6 @@ class Breakers(Area):
         kinds = ("tool", "recursive", "read_only", "mutating")
         self.rules = structs.replace(self.rules, breakers=BreakerRules(**dict.fromkeys(kinds, self.policy)))
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
     def pass_call(self, event: dict[str, Any]) -> None:
         """Result of a call through a breaker: like a guard, after asking for the probe where it needs one."""
         scope, call_id = self._scope(event.get("scope")), None
@@ -116,7 +112,6 @@ class Breakers(Area):
     event_outcome = reads("ok scope http_status error_class error exception duration_s")(pass_call)
 
     def event_outcome_sequence(self, pattern: str, scope: str | None = None) -> None:
-        """Results by letters, S and F."""
         for letter in pattern:
             self.pass_call({"scope": scope, "ok": known(letter, LETTERS, "letter")})
 
@@ -149,7 +144,6 @@ class Breakers(Area):
         return {name: value for name, value in made.items() if value is not None}
 
     def op_admit(self, scope: str | None = None) -> None:
-        """Somebody asks to make a call."""
         scope = self._scope(scope)
         if scope in self.unclaimed and self._record(scope).state is BreakerState.HALF_OPEN:
             self.unclaimed.remove(scope)
@@ -205,8 +199,6 @@ class Breakers(Area):
         "release_permit": op_release,
     }
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_success_count(self) -> int:
         """In a case about metrics, the calls that worked in all; else successful probes in a row."""
         if not ("metric" in self.case.capability or {"failure_count", "open_count"} & self.expected.keys()):
@@ -227,7 +219,6 @@ class Breakers(Area):
         return fold.failure_rate(self._record())[0]
 
     def see_scopes(self) -> dict[str, dict[str, Any]]:
-        """Each circuit by its name."""
         return {
             name: {"state": self._state_word(self._scope(name), asked.get("state")), "allow": self._allows(scope)}
             for name, asked in self.expected["scopes"].items()
@@ -264,8 +255,6 @@ class Breakers(Area):
         "metrics_reset": lambda self: fold.failure_rate(self._record())[1] == 0 == self.see_failure_count(),
         "trigger": lambda self: self._record().trigger or None,
     }
-
-    # --- the circuit --------------------------------------------------------------------------------------------------
 
     def _scope(self, name: str | None) -> str:
         name = name or self.only_name or ("default" if self.recursive else "guarded")

@@ -17,14 +17,12 @@ class Confidence(Area):
     CONFIG = {"strategy": puts("strategy", SynthesisStrategy)}  # how results are combined
 
     def prepare(self) -> None:
-        """Nothing is asked."""
         self.results: list[ours.Result] = []
         self.strategy: SynthesisStrategy | None = None
         self.value: float | None = None
         self.refused = False
 
     def event_result(self, content: str, confidence: float, cost_usd: float = 0.0) -> None:
-        """One recursive result."""
         self.results.append(ours.Result(content, float(confidence), float(cost_usd)))
 
     def op_tool_success(self, results: list[Any]) -> None:
@@ -50,7 +48,6 @@ class Confidence(Area):
         return ours.synthesize(self.results, *named, rules=self.rules.confidence)
 
     def see_error(self) -> bool:
-        """Whether it is refused."""
         self._estimate(lambda: self._made().confidence)
         return self.refused
 

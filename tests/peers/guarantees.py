@@ -34,8 +34,6 @@ class Guarantees(Area):
         }
     }
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
     def play(self) -> None:
         """The execution begins before anything else happens."""
         self.guard = self.world.guard()
@@ -85,10 +83,7 @@ class Guarantees(Area):
         "plan": nothing("partial"),  # the plan speaks of what there is so far as it finds it
     }
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def check_violation(self, wanted: str | None) -> str:
-        """The first limit that forbids it."""
         found = next((str(one.kind) for one in self.asked[-1].violations if not one.overridden), None)
         return "" if found == (wanted and _kind(wanted)) else f"violation is {found!r}, not {wanted!r}"
 
@@ -103,7 +98,6 @@ class Guarantees(Area):
         return "" if alike else f"log is {found!r}, not {wanted!r}"
 
     def see_plan(self) -> dict[str, Any]:
-        """How to end well."""
         told = self.world.decisions("guarantee.violated")
         plan = told[-1]["plan"] if told else {"recommendations": []}
         return {

@@ -71,7 +71,6 @@ class _WatchedStore(InMemoryDedupeStore):
         self.held: dict[str, DedupeRecord] = {}
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """As ever."""
         claim = await super().claim(record, lease_ms)
         self.claimed.append(record.key)
         if claim.mine:
@@ -146,7 +145,6 @@ class Idempotency(Area):
                 self.guard.register(str(event.get("tool", "tool")), read_only=False, dedupe=True, **self.nature)
 
     def prepare(self) -> None:
-        """Nobody has asked yet."""
         self.policies["dedupe"] = DedupePolicy()
         self.nature: dict[str, Any] = {}
         self.asked: list[_Asking] = []
@@ -168,8 +166,6 @@ class Idempotency(Area):
         "volatile": lambda self, value: self.nature.update(volatile_params=tuple(value)),
     }
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
     def play(self) -> None:
         """On an event loop of its own, which stands still between two events."""
         with asyncio.Runner() as self.runner:
@@ -190,7 +186,6 @@ class Idempotency(Area):
 
     @reads(_ASKED)
     def op_begin(self, event: dict[str, Any]) -> None:
-        """A caller asks for a call."""
         self.runner.run(self._ask(event))
 
     @reads(_ENDED)
@@ -231,7 +226,6 @@ class Idempotency(Area):
     def op_key(
         self, tool: str = "tool", params: dict[str, Any] | None = None, args: Any = None, session: str = "s1"
     ) -> None:
-        """Which key a call has that brings none."""
         call = Call(self.guard.tools.get(tool), params or args or {}, session, "w1")
         call.namespace, call.actor_id = "tools", "agent"
         self.keys.append(computed_key(call, self.guard.privacy))
@@ -283,15 +277,12 @@ class Idempotency(Area):
             self.running.remove(mine[-1])
         return mine[-1] if mine else None
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def _number(self, name: str, number: int, wanted: Any) -> str:
         if not 0 <= number < len(self.words):
             return f"nobody asked a {name} time"
         return _differs(name, wanted, self.words[number])
 
     def check_outcomes(self, wanted: list[Any]) -> str:
-        """What has come of each asking, in order."""
         if len(wanted) != len(self.words):
             return f"{len(self.words)} asked, not {len(wanted)}"
         pairs = enumerate(zip(wanted, self.words, strict=True), 1)

@@ -110,7 +110,6 @@ class Thresholds(Levels):
     """
 
     def prepare(self) -> None:
-        """Start with nothing set."""
         super().prepare()
         self.ladders: dict[str, Ladder] = {}
         self.scaled: set[str] = set()
@@ -126,7 +125,6 @@ class Thresholds(Levels):
         self.counts_before = int(any(one.get("name") == "evaluate" and "tool" in one for one in self.case.given))
 
     def read_settings(self) -> None:
-        """The thresholds are rules."""
         super().read_settings()
         self.rules = self._with_thresholds(self.rules)
 
@@ -161,8 +159,6 @@ class Thresholds(Levels):
         low = step.get("minor") or (known.minor if known else step.get("severe") or 1)
         high = step.get("severe") or (known.severe if known else low)
         self.ladders[name] = Ladder(minor=min(low, high), moderate=max(low, high), severe=max(low, high))
-
-    # --- thresholds by their peers' names -----------------------------------------------------------------------------
 
     def config_window(self, value: int) -> None:
         """How many calls the peer looks back."""

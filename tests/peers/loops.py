@@ -163,8 +163,6 @@ class Behaviour(Thresholds):
         self.steps: Ladder | None = None
         self.emitted: list[int] = []
 
-    # --- config -------------------------------------------------------------------------------------------------------
-
     KNOBS = {
         "nudges": {
             "level": "level",
@@ -185,8 +183,6 @@ class Behaviour(Thresholds):
             super().read_settings()
         except ValueError as error:
             self.refused = str(error)
-
-    # --- what happens -------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Watch every call; where a case asks whether anything raises, what raises is caught."""
@@ -244,7 +240,6 @@ class Behaviour(Thresholds):
             self.turn_from = len(self.world.outputs)
 
     def conclude(self) -> None:
-        """The last message, too."""
         self._count_episodes()
 
     def _look(self) -> None:
@@ -293,8 +288,6 @@ class Behaviour(Thresholds):
         for _ in range(int(event.get("seconds", 0)) if self.seconds_are_calls else 0):
             self.calls.unlike_others()
 
-    # --- operations ---------------------------------------------------------------------------------------------------
-
     @reads("tool args run")
     def op_evaluate(self, event: dict[str, Any]) -> None:
         """Somebody asks about a call that is about to be made: it is made, and comes out as it did last."""
@@ -330,7 +323,6 @@ class Behaviour(Thresholds):
             self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
     def op_same_signature(self, tool: str, a: dict[str, Any], b: dict[str, Any]) -> None:
-        """Whether two sets of arguments are the same call."""
         self.same = call_fingerprint(tool, canonical(a)) == call_fingerprint(tool, canonical(b))
 
     def op_mark_last_nudge_effective(self) -> None:
@@ -349,10 +341,7 @@ class Behaviour(Thresholds):
         "clear_detection": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
     }
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def check_config_error(self, wanted: bool) -> str:
-        """Whether the rules refuse the config."""
         told = f"the rules refuse it: {self.refused}" if self.refused else "the rules take it"
         return "" if bool(self.refused) is wanted else told
 
@@ -415,7 +404,6 @@ class Behaviour(Thresholds):
         return {name: paused if name in _UNATTENDED else inbox.paused for name in asked}
 
     def see_same_signature(self) -> bool:
-        """Whether the calls of the case count as one call."""
         calls = {done.call for done in self.world.session_state().steps.window}
         if not calls:
             raise UnknownWord("the signature of no call")
@@ -439,7 +427,6 @@ class Behaviour(Thresholds):
         return ["same_name_streak"] if self.same_name is not None and counted >= self.same_name else []
 
     def see_policy_patterns(self) -> list[list[str]]:
-        """Prerequisites that were not met, by policy and severity."""
         names = {f"{policy_fingerprint(name):016x}": name for name in self.rules_in_force().policies}
         told = self._detected("prerequisite_violated")
         return [[names.get(one["fingerprint"], one["fingerprint"]), one["severity"]] for one in told]
@@ -475,8 +462,6 @@ class Behaviour(Thresholds):
         "effectiveness": lambda self: sum(judged) / len(judged) if (judged := self._helped()) else None,
         "emitted_at": lambda self: self.emitted,  # counts at which something was told
     }
-
-    # --- detections ---------------------------------------------------------------------------------------------------
 
     def _detected(self, pattern: str | None = None, since: int = 0) -> list[dict[str, Any]]:
         told = self.world.decisions("pattern.detected")

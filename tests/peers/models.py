@@ -31,7 +31,6 @@ class Models(Thresholds):
     }
 
     def op_profile(self, model: str, key: str) -> None:
-        """Somebody asks what is known of a model on a key."""
         self.asked = (model, key)
 
     def op_behaviour(self, turns: int = 0, stalled: int = 0, nudges: int = 0, effective: int = 0) -> None:
@@ -56,7 +55,6 @@ class Models(Thresholds):
         return {"failures": 0, "attempts": 0, "success_rate": None, **found[0]} if found else None
 
     def see_suggestion(self) -> dict[str, Any] | None:
-        """The switch that is suggested."""
         told = self.world.decisions("model_switch.suggested")[-1:]
         return {"from": told[0]["current_model"], "to": told[0]["suggested_model"]} if told else None
 

@@ -27,7 +27,6 @@ class Quality(Area):
     }
 
     def prepare(self) -> None:
-        """The tool as registered."""
         self.score: float | None = None
         self.about: tuple[str, ...] = ()
         self.ranked: float | None = None
@@ -36,7 +35,6 @@ class Quality(Area):
         self.tool = next((str(event["tool"]) for event in self.case.given if "tool" in event), "t")
 
     def read_settings(self) -> None:
-        """Register every tool of the case."""
         super().read_settings()
         fields = {} if self.score is None else {"score": self.score}
         tools = {str(event["tool"]) for event in self.case.given if "tool" in event} | {self.tool}
@@ -47,11 +45,8 @@ class Quality(Area):
         """Scores are followed from event to event."""
         self.scores.append(self.see_quality())
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
     @reads(CALL_FIELDS)
     def event_tool_succeeded(self, event: dict[str, Any]) -> None:
-        """Calls work."""
         told = {name: value for name, value in event.items() if name != "name"}
         self.calls.take({"tool": self.tool, "args": {}, "ok": True, **told, "ev": "tool_call"})
 
@@ -94,10 +89,7 @@ class Quality(Area):
         fits = _Fits({name: float(fit) for name, fit, _ in candidates})
         self.resilient = asyncio.run(guard.call_resilient(scenario, None, similarity=fits, **options))
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_quality(self) -> float:
-        """Score now."""
         state = self.world.tool_state(f"tool:{self.tool}")
         if state is None or state.quality is None:
             return self.rules.quality.tools[self.tool].score
@@ -139,7 +131,6 @@ class _Fits:
         self.fits, self.others = fits, others
 
     def scores(self, _text: str, others: list[str]) -> list[float]:
-        """What was given."""
         return [self.fits.get(other, self.others) for other in others]
 
 

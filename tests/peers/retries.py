@@ -37,7 +37,6 @@ class Retries(Breakers):
         self.guard = self.world.guard(jitter=jitter, retry=self.policies["retry"])
 
     def prepare(self) -> None:
-        """The shipped policy; nothing has been called."""
         super().prepare()
         self.policies["retry"] = RetryPolicy()
         self.idempotent = True
@@ -61,8 +60,6 @@ class Retries(Breakers):
         "jitter": only("jitter", (True, False, "full", "none"), "delays have full jitter"),
         "idempotent": puts("idempotent"),
     }
-
-    # --- what happens -------------------------------------------------------------------------------------------------
 
     def before(self, event: dict[str, Any]) -> None:
         """Outcomes that follow each other belong to one call."""
@@ -90,7 +87,6 @@ class Retries(Breakers):
 
     @reads(OUTCOME_FIELDS)
     def op_classify(self, event: dict[str, Any]) -> None:
-        """Somebody asks about a failure."""
         self.failure = of_exception(failure_of(_part(event, OUTCOME_FIELDS)), now_ms=self.world.now_ms)
 
     def _end_attempt(self, event: dict[str, Any]) -> None:
@@ -136,8 +132,6 @@ class Retries(Breakers):
             "deadline_ms": 1000 * event["deadline_s"] if "deadline_s" in event else None,
         }
         self.result = asyncio.run(self.guard.call(tool, attempt, dict(event.get("args") or {}), **options))
-
-    # --- what has come of it ------------------------------------------------------------------------------------------
 
     def _last(self) -> ToolResult:
         return there(self.result, "a call that nobody has made")

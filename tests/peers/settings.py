@@ -54,7 +54,6 @@ class Levels(Area):
     """Settings of environment, session, workspace and user, and of the files."""
 
     def prepare(self) -> None:
-        """Nothing is set, and there is no file."""
         self.overrides: dict[Level, SettingsOverrides] = {}
         self.registered: list[dict[str, Any]] = []
         self.files: RuleFiles | None = None
@@ -86,8 +85,6 @@ class Levels(Area):
     def levels(self) -> Any:
         """What each level sets, as the session has it."""
         return self.world.topology.source.levels(self.world.workspace, "u1", self.world.session_state().overrides)
-
-    # --- operations ---------------------------------------------------------------------------------------------------
 
     @reads("id", _POLICY_FIELDS)
     def op_register_policy(self, event: dict[str, Any]) -> None:
@@ -127,10 +124,7 @@ class Levels(Area):
         overrides = msgspec.json.decode(self.world.session_state().overrides or "{}", type=SettingsOverrides)
         self.restored = dict.fromkeys(SettingsOverrides.__struct_fields__) | set_by(overrides)
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_restored(self) -> dict[str, Any] | None:
-        """Settings of the session that was taken up again."""
         restored = there(self.restored, "a session that nobody has restored")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
@@ -144,12 +138,9 @@ class Settings(Levels):
     """Cases of `settings`, `persist` and `config`."""
 
     def prepare(self) -> None:
-        """Nothing is asked about yet."""
         super().prepare()
         self.named = ""
         self.looked_up = ""
-
-    # --- operations ---------------------------------------------------------------------------------------------------
 
     def op_set(self, level: str, key: str, value: Any) -> None:
         """A level sets a value; null inherits."""
@@ -175,8 +166,6 @@ class Settings(Levels):
         while isinstance(data, dict) and data:
             self.looked_up, data = str(list(data)[-1]), list(data.values())[-1]
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_effective(self) -> list[Any]:
         """Value of the setting in question, and the level that says so."""
         asked = self.expected.get("effective_key")
@@ -185,7 +174,6 @@ class Settings(Levels):
         return [found.value, str(found.level)]
 
     def check_effective_key(self, wanted: str) -> str:
-        """Which setting is meant."""
         return "" if setting_named(wanted) in SETTINGS else f"there is no setting {wanted!r}"
 
     def see_value(self) -> Any:

@@ -45,7 +45,6 @@ class Trust(Area):
     """Cases of `trust`, `failure_key` and `severity`."""
 
     def prepare(self) -> None:
-        """Start from the shipped rules."""
         self.default: dict[str, Any] = {}
         self.resolved: EscalationRule | None = None
         self.parsed: tuple[str | None, str | None] = None, None
@@ -54,7 +53,6 @@ class Trust(Area):
         self.weights: list[float] = []
 
     def read_settings(self) -> None:
-        """The default rule, under the layers."""
         super().read_settings()
         duration = self.default.get("escalation_duration_seconds")
         if duration is not None and "cooldown_seconds" not in self.default:
@@ -75,8 +73,6 @@ class Trust(Area):
         },
         "default": lambda self, value: self.default.update(_patch_of(value)),
     }
-
-    # --- operations ---------------------------------------------------------------------------------------------------
 
     def op_check_permission(self, tool: str, args: Any = None, inner: str = "allow", session: str = "") -> None:
         """What the guard makes of the answer of a platform's own plugin, `inner`.
@@ -135,10 +131,7 @@ class Trust(Area):
         ),
     }
 
-    # --- what has come of it ------------------------------------------------------------------------------------------
-
     def see_counters(self) -> dict[str, dict[str, float]]:
-        """Counters of each key asked for."""
         rule, now = self.rules.trust.rules_for("").key, self.world.now_ms
         return {
             key: {
@@ -176,7 +169,6 @@ class Trust(Area):
         return "" if fits else f"metadata is {told!r}, not {wanted!r}"
 
     def check_flags(self, wanted: list[str]) -> str:
-        """Privilege wrappers in front of the command word of the last call."""
         call = next((one for one in reversed(self.case.given) if "tool" in one), {"tool": ""})
         line = shell_command(call.get("args") or {}) if is_shell(call["tool"]) else ""
         privileged = any(command.privileged for command in simple_commands(line))
@@ -241,8 +233,6 @@ class Trust(Area):
         },
     }
 
-    # --- keys ---------------------------------------------------------------------------------------------------------
-
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
             return [str(event["key"])]
@@ -257,11 +247,9 @@ class Trust(Area):
         return str(trial._outcome("fine_key"))
 
     def _outcome(self, field: str) -> Any:
-        """Of the last call."""
         return next(reversed(self.world.outcomes()), {}).get(field)
 
     def _keys(self) -> list[str]:
-        """Failure keys of the calls."""
         return list(dict.fromkeys(one["fine_key"] for one in self.world.outcomes()))
 
     def _records(self) -> dict[str, TrustRecord]:

@@ -49,7 +49,6 @@ class World:
     """
 
     def __init__(self, rules: Rules) -> None:
-        """Start with nothing seen."""
         self.rules = rules
         self.topology = LocalTopology(rules)
         self.now = START
@@ -82,11 +81,9 @@ class World:
         return record
 
     def repeat(self, record: bytes, *, topic: str = "events", key: bytes | None = None) -> None:
-        """Fold a record as it stands."""
         self._take(self.topology.feed(topic, (record,), key=key))
 
     def command(self, kind: str, **fields: Any) -> None:
-        """An operator gives an order."""
         self.event(kind, topic="commands", **fields)
 
     def pass_time(self, seconds: float) -> None:
@@ -104,7 +101,6 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        """The time, in milliseconds."""
         return round(self.now.timestamp() * 1000)
 
     def decisions(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
@@ -180,15 +176,12 @@ class WorldClock:
         self._world = world
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return self._world.now_ms
 
     def monotonic_ms(self) -> float:
-        """The same clock."""
         return self._world.now.timestamp() * 1000
 
     async def sleep(self, ms: float) -> None:
-        """Let so much time pass."""
         self._world.pass_time(ms / 1000)
         await asyncio.sleep(0)
 
@@ -220,7 +213,6 @@ class _WorldBackend:
         return self._view
 
     def publish(self, record: msgspec.Struct) -> None:
-        """Fold it at once."""
         try:
             self._world.repeat(encode(record), topic="events" if is_event(record) else "commands")
         except Refused as refused:
@@ -235,7 +227,6 @@ class _WorldBackend:
         await asyncio.sleep(0)
 
     async def flush(self, timeout_s: float) -> bool:
-        """Everything is folded."""
         del timeout_s
         return True
 
