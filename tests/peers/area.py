@@ -14,7 +14,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -67,6 +67,7 @@ class Area:
         rules: what they come to.
         policies: what they come to beside the rules, by name.
         given_fields: fields that they set, by the part of the rules or the policy that has them.
+        answers: what each operation has answered, by its name, in order.
         expected: what is being looked at.
     """
 
@@ -86,6 +87,7 @@ class Area:
         self.rules = Rules()
         self.policies: dict[str, Any] = {}
         self.given_fields: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        self.answers: defaultdict[str, list[Any]] = defaultdict(list)
         self.expected = case.wanted
         self.prepare()
         self.read_settings()
@@ -149,11 +151,22 @@ class Area:
         refuse_fields(event, {"ev", "name", "times", *fields}, what)
         for _ in range(1) if "times" in fields else times(event):
             if whole is None:
-                method(**{field: event[field] for field in event.keys() & fields})
+                answer = method(**{field: event[field] for field in event.keys() & fields})
             else:
-                method(event)
+                answer = method(event)
+            self.answers[name].append(answer)
 
     op_evaluate = nothing()
+
+    def answer(self, operation: str) -> Any:
+        """The last answer to an operation. Raises UnknownWord: nobody asked."""
+        if not self.answers[operation]:
+            raise UnknownWord(f"the answer to {operation!r}, which nobody asked for")
+        return self.answers[operation][-1]
+
+    def trial(self, **changes: Any) -> Self:
+        """The same case but for these fields, in a world of its own, where nothing has happened yet."""
+        return type(self)(self.case._replace(**changes))
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 from msgspec import structs
-from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from trustfold.schemas.vocabulary import BreakerState
 
 from .area import Area, nothing, only, reads
-from .case import UnknownWord, known, there
+from .case import UnknownWord, known
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
@@ -54,10 +53,7 @@ class Breakers(Area):
         self.ignored: list[str] = []
         self.leases: defaultdict[str, list[str]] = defaultdict(list)
         self.unclaimed: set[str] = set()
-        self.admissions: list[bool] = []
         self.probes = 0
-        self.query: str | None = None
-        self.answer: ToolResult | None = None
         named = list(dict.fromkeys(event["scope"] for event in self.case.given if "scope" in event))
         self.only_name = named[0] if len(named) == 1 else None
         self.scopes: list[str] = []
@@ -143,16 +139,16 @@ class Breakers(Area):
             made["expected_failure"] = True
         return {name: value for name, value in made.items() if value is not None}
 
-    def op_admit(self, scope: str | None = None) -> None:
+    def op_admit(self, scope: str | None = None) -> bool:
+        """Whether somebody who asks may make a call."""
         scope = self._scope(scope)
         if scope in self.unclaimed and self._record(scope).state is BreakerState.HALF_OPEN:
             self.unclaimed.remove(scope)
-            self.admissions.append(True)
-            return
+            return True
         call_id = self._ask(scope)
-        self.admissions.append(call_id is not None)
         if call_id is not None and self._record(scope).state is not BreakerState.CLOSED:
             self.leases[scope].append(call_id)
+        return call_id is not None
 
     def op_set_state(self, state: str, scope: str | None = None) -> None:
         """The circuit is brought into a state; half-open, its probe is under way, and is the first caller's."""
@@ -180,16 +176,23 @@ class Breakers(Area):
         if self.leases[scope]:
             self.calls.call({**self._as_call(scope, {"ok": True}), "status": "cancelled"}, call_id=self._claim(scope))
 
-    def op_fallback(self, query: str | None = None, scope: str | None = None) -> None:
+    def op_fallback(self, query: str | None = None, scope: str | None = None) -> dict[str, Any]:
         """Somebody makes a call, whatever its circuit says, and gets what the guard answers."""
         made = self._as_call(self._scope(scope), {"ok": True})
-        self.query = query
         args = {} if query is None else {"query": query}
         guard = self.world.guard()
         guard.register(made["tool"], service=made.get("service"))
         options = {"recursion_depth": made.get("recursion_depth"), "model_tier": self.world.tier}
-        session = self.world.session
-        self.answer = asyncio.run(guard.call(made["tool"], _works, args, session_id=session, **options))
+        answer = asyncio.run(guard.call(made["tool"], _works, args, session_id=self.world.session, **options))
+        reason, _, suggestion = (answer.error.message if answer.error else "").partition("; ")
+        return {
+            "is_fallback": answer.refused,
+            "original_query": query if answer.refused else None,
+            "suggestion": suggestion,
+            "reason": reason,
+            "code": answer.error.code if answer.error else None,
+            "status": str(answer.status),
+        }
 
     OPS = {
         "check_recovery": nothing("scope"),  # the state follows from the time, whoever looks
@@ -225,30 +228,18 @@ class Breakers(Area):
             for scope in [self._scope(name)]
         }
 
-    def see_fallback(self) -> dict[str, Any]:
-        """What the caller got in place of a result; the question is the one that it has asked the guard."""
-        answer = there(self.answer, "an answer that nobody asked for")
-        reason, _, suggestion = (answer.error.message if answer.error else "").partition("; ")
-        return {
-            "is_fallback": answer.refused,
-            "original_query": self.query if answer.refused else None,
-            "suggestion": suggestion,
-            "reason": reason,
-            "code": answer.error.code if answer.error else None,
-            "status": str(answer.status),
-        }
-
     VIEWS = {
         "state": lambda self: self._state_word(self._only_scope(), self.expected.get("state")),
         "allow": lambda self: self._allows(self._only_scope()),
         "next_call_status": lambda self: "success" if self.see_allow() else "circuit_open",
+        "fallback": lambda self: self.answer("fallback"),
         "trips": lambda self: self._record().opened_total > 0,
         "would_have_opened": lambda self: bool(
             self.world.decisions("breaker.changed", breaker_key=self._only_scope(), to="open", mode="observe")
         ),
         "open_count": lambda self: self._record().opened_total,
-        "admitted": lambda self: sum(self.admissions),
-        "rejected": lambda self: self.admissions.count(False),
+        "admitted": lambda self: sum(self.answers["admit"]),
+        "rejected": lambda self: self.answers["admit"].count(False),
         # Failures, and successful probes, in a row.
         "failure_count": lambda self: len(self._record().consecutive),
         "success_counter": lambda self: self._record().successes,

@@ -151,7 +151,6 @@ class Idempotency(Area):
         self.running: list[_Asking] = []
         self.executions = 0
         self.words: list[str] = []
-        self.keys: list[str] = []
         self.record: DedupeRecord | None = None
 
     KNOBS = {"dedupe": {"lease_ms": "lease_s"}}
@@ -225,10 +224,10 @@ class Idempotency(Area):
 
     def op_key(
         self, tool: str = "tool", params: dict[str, Any] | None = None, args: Any = None, session: str = "s1"
-    ) -> None:
+    ) -> str:
         call = Call(self.guard.tools.get(tool), params or args or {}, session, "w1")
         call.namespace, call.actor_id = "tools", "agent"
-        self.keys.append(computed_key(call, self.guard.privacy))
+        return computed_key(call, self.guard.privacy)
 
     OPS = {
         "concurrent": reads(_ASKED, _ENDED, {"callers"})(
@@ -295,9 +294,9 @@ class Idempotency(Area):
 
     def see_same_key(self) -> bool:
         """Whether all calls have the same key."""
-        if len(self.keys) < 2:
+        if len(self.answers["key"]) < 2:
             raise UnknownWord("the same key of fewer than two calls")
-        return len(set(self.keys)) == 1
+        return len(set(self.answers["key"])) == 1
 
     def _answer(self) -> ToolResult | None:
         return self.asked[-1].result if self.asked else None

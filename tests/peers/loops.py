@@ -27,7 +27,7 @@ from trustfold.schemas.vocabulary import Pattern
 from . import loop_rules
 from .area import nothing, puts, reads
 from .calls import nth_word
-from .case import UnknownWord, by_word, known, refuse_fields, there, times
+from .case import UnknownWord, by_word, known, refuse_fields, times
 from .loop_rules import Thresholds
 from .world import SEVERITIES, World
 
@@ -156,8 +156,6 @@ class Behaviour(Thresholds):
         self.turn_from = 0
         self.episodes = 0
         self.quiet = True
-        self.answer: tuple[int, frozenset[str]] | None = None
-        self.platforms: set[str] = set()
         self.crashed = False
         self.seconds_are_calls = False
         self.steps: Ladder | None = None
@@ -295,7 +293,7 @@ class Behaviour(Thresholds):
             self.calls.again(event)
 
     @reads("tool args run")
-    def op_admit(self, event: dict[str, Any]) -> None:
+    def op_admit(self, event: dict[str, Any]) -> tuple[int, frozenset[str]]:
         """A call is about to be made: the answer is about the loops that it would go on with.
 
         Which these are is seen in a world of its own: the same has happened there, and the call ends as it did last.
@@ -303,14 +301,14 @@ class Behaviour(Thresholds):
         self.world.session = str(event.get("run", self.world.session))
         alarms = {(one.pattern, one.fingerprint): one.severity for one in self.world.active()}
         before = takewhile(lambda one: one is not event, self.case.given)
-        trial = type(self)(self.case._replace(given=[one for one in before if one.get("name") != "admit"]))
+        trial = self.trial(given=[one for one in before if one.get("name") != "admit"])
         trial.play()
         step = trial.world.session_state().steps.number
         trial.op_evaluate(event)
         gone_on = [(one.pattern, one.fingerprint) for one in trial.world.active() if one.last_step > step]
         known = [(alarms[one], one[0]) for one in gone_on if one in alarms]
         worst = max((severity for severity, _ in known), default=0)
-        self.answer = worst, frozenset(pattern for severity, pattern in known if severity == worst)
+        return worst, frozenset(pattern for severity, pattern in known if severity == worst)
 
     def _set_detection(self, *, on: bool) -> None:
         self.set_level(Level.SESSION, {"pattern_detection_enabled": None if on else False})
@@ -322,8 +320,8 @@ class Behaviour(Thresholds):
             self.calls.take({"ev": "user_message"})
             self.guarded_calls = self.rules.behaviour.repetitive_calls.severe
 
-    def op_same_signature(self, tool: str, a: dict[str, Any], b: dict[str, Any]) -> None:
-        self.same = call_fingerprint(tool, canonical(a)) == call_fingerprint(tool, canonical(b))
+    def op_same_signature(self, tool: str, a: dict[str, Any], b: dict[str, Any]) -> bool:
+        return call_fingerprint(tool, canonical(a)) == call_fingerprint(tool, canonical(b))
 
     def op_mark_last_nudge_effective(self) -> None:
         """Somebody says that the last nudge helped: the model does other things, as trustfold sees for itself."""
@@ -335,7 +333,7 @@ class Behaviour(Thresholds):
 
     OPS = {
         "disable_session": lambda self: self._set_detection(on=False),
-        "defaults": lambda self, platform: self.platforms.add(platform),  # those of a platform are asked for
+        "defaults": lambda _self, platform: platform,  # those of a platform are asked for
         "planned_calls": nothing("tool args times"),  # nobody publishes calls that were only planned
         # The peer forgets its alarm and lets the run go on; what is told from here on is new.
         "clear_detection": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
@@ -377,24 +375,26 @@ class Behaviour(Thresholds):
 
     CHECKS = {  # by the peer's names
         "detector": lambda self, wanted: self._differs("detector", wanted, self._now()),  # what goes on now
-        "code": lambda self, wanted: self._differs("code", wanted, self.answer[1] if self.answer else self._now()),
+        "code": lambda self, wanted: self._differs(
+            "code", wanted, self.answer("admit")[1] if self.answers["admit"] else self._now()
+        ),
         "notice": lambda self, wanted: self._differs("notice", wanted, self._names()),  # what has been told
         "abort": lambda self, wanted: self._differs("abort", wanted, self._severe()),  # why the run is ended
     }
 
     def see_action(self) -> str:
         """Answer to the last `admit`; a peer that stops nobody only tells."""
-        severity, _ = there(self.answer, "an answer that nobody asked for")
+        severity, _ = self.answer("admit")
         return _ACTIONS[severity if self.hard_stop else min(severity, 2)]
 
     def see_hard_stop(self) -> dict[str, bool]:
         """Whether a severe loop ends the run: it asks for a pause, which goes on where nobody is there to end it."""
         asked = {str(name) for name in self.expected["hard_stop"]}
-        unknown = sorted((asked | self.platforms) - _ATTENDED - _UNATTENDED)
+        unknown = sorted(asked.union(self.answers["defaults"]) - _ATTENDED - _UNATTENDED)
         if unknown:
             raise UnknownWord(f"platform {unknown[0]!r}")
         inbox = NudgeInbox()
-        trial = type(self)(self.case._replace(config={}, given=[]))
+        trial = self.trial(config={}, given=[])
         steps = trial.rules.behaviour.repetitive_calls
         trial.calls.take({"ev": "tool_started", "tool": "t", "args": {"a": 1}, "times": steps.severe})
         for told in trial.world.decisions("nudge.issued"):
@@ -454,7 +454,7 @@ class Behaviour(Thresholds):
         "first_at_call": lambda self: next((at for at, seen in enumerate(self.by_call, 1) if seen), None),
         "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
         "announce_severity_by_turn": lambda self: self.announced,
-        "same": lambda self: self.same,  # whether the two calls are one
+        "same": lambda self: self.answer("same_signature"),  # whether the two calls are one
         "effective": lambda self: sum(self._helped()) if self._nudges("message") else None,
         "acknowledged": lambda self: sum(self._helped()),
         "ineffective": lambda self: self._helped().count(False),

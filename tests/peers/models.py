@@ -14,8 +14,6 @@ from .loops import sight
 class Models(Thresholds):
     """Cases of `model`."""
 
-    asked: tuple[str, str] | None = None
-
     def config_min_attempts(self, value: int) -> None:
         """How much must be known of the other model: the bounds of its rate say so by themselves."""
         if not isinstance(value, int) or value < 0:
@@ -30,8 +28,7 @@ class Models(Thresholds):
         }
     }
 
-    def op_profile(self, model: str, key: str) -> None:
-        self.asked = (model, key)
+    OPS = {"profile": lambda _self, model, key: (model, key)}  # somebody asks what is known of a model on a key
 
     def op_behaviour(self, turns: int = 0, stalled: int = 0, nudges: int = 0, effective: int = 0) -> None:
         """A model has had so many turns, of which some were stalled; or so many nudges, of which some helped."""
@@ -50,7 +47,7 @@ class Models(Thresholds):
     def see_profile(self) -> dict[str, Any] | None:
         """What is known of a model on a key, as published."""
         wanted = self.expected.get("profile") or {}
-        asked = self.asked or (wanted.get("model"), wanted.get("key"))
+        asked = next(reversed(self.answers["profile"]), (wanted.get("model"), wanted.get("key")))
         found = [one for one in self.world.told("model") if (one.get("model"), one.get("key")) == asked]
         return {"failures": 0, "attempts": 0, "success_rate": None, **found[0]} if found else None
 

@@ -13,7 +13,6 @@ from trustfold.schemas.public_state import public_state
 
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
-from .case import there
 
 _PUBLISHED = {"type": "state.updated", "schema_version": "1.0", "id": "as the case says"}
 
@@ -29,9 +28,7 @@ class Quality(Area):
     def prepare(self) -> None:
         self.score: float | None = None
         self.about: tuple[str, ...] = ()
-        self.ranked: float | None = None
         self.scores: list[float] = []
-        self.resilient: ResilientResult | None = None
         self.tool = next((str(event["tool"]) for event in self.case.given if "tool" in event), "t")
 
     def read_settings(self) -> None:
@@ -63,7 +60,7 @@ class Quality(Area):
         similarity: float = 1.0,
         quality: float | None = None,
         similar_failures: Sequence[float] | None = None,
-    ) -> None:
+    ) -> float:
         """Rank for a scenario of a given similarity: as published, or with this score and these failures."""
         now, told = self.world.now, self.world.told("quality")
         alike = {self.tool: float(similarity)}
@@ -75,11 +72,11 @@ class Quality(Area):
             told = [{**_PUBLISHED, **made, "time": now.isoformat()}]
         fits = _Fits(alike, others=float(similarity))
         states, tools = [public_state(one) for one in told], [Candidate(self.tool, self.tool)]
-        self.ranked = rank_tools(scenario, tools, states, now, self.rules.quality, fits)[0].rank
+        return rank_tools(scenario, tools, states, now, self.rules.quality, fits)[0].rank
 
     def op_resilient_call(
         self, candidates: list[list[Any]], max_attempts: int | None = None, scenario: str = "scenario"
-    ) -> None:
+    ) -> ResilientResult:
         """A guard calls candidates (name, fit, whether it works) until one does what it is asked."""
         guard = self.world.guard()
         for name, _, works in candidates:
@@ -87,7 +84,7 @@ class Quality(Area):
         options = {} if max_attempts is None else {"max_attempts": max_attempts}
         options |= {"rules": self.rules.quality, "session_id": self.world.session}
         fits = _Fits({name: float(fit) for name, fit, _ in candidates})
-        self.resilient = asyncio.run(guard.call_resilient(scenario, None, similarity=fits, **options))
+        return asyncio.run(guard.call_resilient(scenario, None, similarity=fits, **options))
 
     def see_quality(self) -> float:
         state = self.world.tool_state(f"tool:{self.tool}")
@@ -107,11 +104,11 @@ class Quality(Area):
         return [[tool, costs.get(cost, str(cost))] for tool, cost in lost.items()]
 
     def _made(self) -> ResilientResult:
-        return there(self.resilient, "a resilient call that nobody has made")
+        return self.answer("resilient_call")  # type: ignore[no-any-return]
 
     VIEWS = {
-        "score": lambda self: self.see_quality() if self.ranked is None else self.ranked,
-        "rank": lambda self: self.ranked,
+        "score": lambda self: next(reversed(self.answers["rank"]), self.see_quality()),
+        "rank": lambda self: self.answer("rank"),
         "quality_rises": lambda self: self.see_quality() > min(self.scores, default=1.0),
         # Tags that say what it does not serve for.
         "tags_added": lambda self: list(next(reversed(self.world.told("quality")), {}).get("tags", ())),

@@ -44,8 +44,6 @@ class Retries(Breakers):
         self.call: dict[str, Any] = {}
         self.result: ToolResult | None = None
         self.executions = 0
-        self.failure: CallFailure | None = None
-        self.upper_ms: list[float] = []
 
     KNOBS = {
         "retry": {
@@ -86,8 +84,8 @@ class Retries(Breakers):
         self._call_tool([outcome_of(one) for one in script], event)
 
     @reads(OUTCOME_FIELDS)
-    def op_classify(self, event: dict[str, Any]) -> None:
-        self.failure = of_exception(failure_of(_part(event, OUTCOME_FIELDS)), now_ms=self.world.now_ms)
+    def op_classify(self, event: dict[str, Any]) -> CallFailure:
+        return of_exception(failure_of(_part(event, OUTCOME_FIELDS)), now_ms=self.world.now_ms)
 
     def _end_attempt(self, event: dict[str, Any]) -> None:
         self.waiting.append(outcome_of(_part(event, OUTCOME_FIELDS)))
@@ -97,9 +95,7 @@ class Retries(Breakers):
         # The circuit of the tool is in this state before the call; half-open, its probe is free.
         "breaker": lambda self, state, scope=None: self.bring(state, scope),
         # Largest delay before a retry, counted from 0.
-        "delay_upper_bound": lambda self, attempt: self.upper_ms.append(
-            delay_ms(self.policies["retry"], attempt, lambda _low, high: high)
-        ),
+        "delay_upper_bound": lambda self, attempt: delay_ms(self.policies["retry"], attempt, lambda _low, high: high),
     }
     EVENTS = {
         # How an attempt ends; the runs of one call follow each other.
@@ -152,7 +148,7 @@ class Retries(Breakers):
 
     def _retriable(self) -> bool | None:
         """Whether the failure was worth another attempt."""
-        failed = self.failure or self._last().error
+        failed = self.answers["classify"][-1] if self.answers["classify"] else self._last().error
         return None if failed is None else failed.retriable
 
     CHECKS = {
@@ -169,7 +165,7 @@ class Retries(Breakers):
         "delay_bounds_ms": lambda self: [
             list(pair) for pair in zip(self._shortest(), self._delays(), strict=True)
         ],  # lowest and highest that may come out
-        "upper_ms": lambda self: self.upper_ms,  # results of all `delay_upper_bound`, in order
+        "upper_ms": lambda self: self.answers["delay_upper_bound"],
         "retriable": _retriable,
         "terminal": lambda self: None if (worth := self._retriable()) is None else not worth,
         "error_code": lambda self: getattr(self._last().error, "code", None),

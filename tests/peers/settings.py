@@ -58,7 +58,6 @@ class Levels(Area):
         self.registered: list[dict[str, Any]] = []
         self.files: RuleFiles | None = None
         self.loaded = Rules()
-        self.restored: dict[str, Any] | None = None
 
     def set_level(self, level: Level, changes: dict[str, Any] | None) -> None:
         """Let a level set these beside what it sets already, null inherits; or nothing any more."""
@@ -113,7 +112,7 @@ class Levels(Area):
             held = {**self.rules.policies, **loaded.policies}
             self.world.topology.source.rebase(structs.replace(self.rules if data is None else loaded, policies=held))
 
-    def op_snapshot_restore(self, settings: dict[str, Any]) -> None:
+    def op_snapshot_restore(self, settings: dict[str, Any]) -> dict[str, Any]:
         """A session with these settings is kept, and taken up again by another process from what was kept."""
         self.set_level(Level.SESSION, {setting_named(name): value for name, value in settings.items()})
         old = self.world.topology
@@ -122,10 +121,10 @@ class Levels(Area):
             old.source.base, load=lambda stage, key: kept.get((stage, key)), next_offsets=dict(old.next_offsets)
         )
         overrides = msgspec.json.decode(self.world.session_state().overrides or "{}", type=SettingsOverrides)
-        self.restored = dict.fromkeys(SettingsOverrides.__struct_fields__) | set_by(overrides)
+        return dict.fromkeys(SettingsOverrides.__struct_fields__) | set_by(overrides)
 
     def see_restored(self) -> dict[str, Any] | None:
-        restored = there(self.restored, "a session that nobody has restored")
+        restored = self.answer("snapshot_restore")
         return {name: restored[setting_named(name)] for name in (*self.expected["restored"], *SETTINGS)}
 
     VIEWS = {

@@ -15,7 +15,7 @@ from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustR
 from trustfold.schemas.vocabulary import Severity, TrustState
 
 from .area import Area, reads, same
-from .case import UnknownWord, known, refuse_fields, there
+from .case import UnknownWord, known, refuse_fields
 
 _FIELDS = {name: name for name in EscalationPatch.__struct_fields__} | {
     "min_calls": "rate_min_calls",
@@ -46,11 +46,6 @@ class Trust(Area):
 
     def prepare(self) -> None:
         self.default: dict[str, Any] = {}
-        self.resolved: EscalationRule | None = None
-        self.parsed: tuple[str | None, str | None] = None, None
-        self.permission: tuple[str, dict[str, Any]] | None = None
-        self.info: dict[str, Any] | None = None
-        self.weights: list[float] = []
 
     def read_settings(self) -> None:
         super().read_settings()
@@ -74,7 +69,7 @@ class Trust(Area):
         "default": lambda self, value: self.default.update(_patch_of(value)),
     }
 
-    def op_check_permission(self, tool: str, args: Any = None, inner: str = "allow", session: str = "") -> None:
+    def op_check_permission(self, tool: str, args: Any = None, inner: str = "allow", session: str = "") -> Any:
         """What the guard makes of the answer of a platform's own plugin, `inner`.
 
         A plugin that would allow the call asks where it is told to; the others stay with what they say.
@@ -97,24 +92,24 @@ class Trust(Area):
         elif info.get("method") == "reliability":
             state = guard.trust_of(tool, args)
             told = {"escalated": True, "state": str(state.state) if state else "", "reason": info["reason"]}
-        self.permission = (said if allowed else "deny"), told
+        return (said if allowed else "deny"), told
 
-    def op_check_escalation(self, tool: str, args: Any = None, session: str = "") -> None:
+    def op_check_escalation(self, tool: str, args: Any = None, session: str = "") -> dict[str, Any]:
         """Somebody asks how a call's key stands, without making the call."""
         held = self.world.guard().trust_of(tool, dict(args or {}), session_id=session or self.world.session)
-        self.info = {"is_escalated": False, "state": "trusted", "progress": None, "hint": ""}
-        if held is not None:
-            successes, needed = held.record.successes or 0, held.record.successes_needed
-            self.info = {
-                "is_escalated": must_ask(held) or is_refused(held),
-                "state": str(held.state),
-                "progress": f"{successes}/{needed}" if needed else None,
-                "hint": recovery_hint(held),
-            }
+        if held is None:
+            return {"is_escalated": False, "state": "trusted", "progress": None, "hint": ""}
+        successes, needed = held.record.successes or 0, held.record.successes_needed
+        return {
+            "is_escalated": must_ask(held) or is_refused(held),
+            "state": str(held.state),
+            "progress": f"{successes}/{needed}" if needed else None,
+            "hint": recovery_hint(held),
+        }
 
-    def op_resolve_rule(self, tool: str = "", domain: str = "", service: str = "", plugin: str = "") -> None:
+    def op_resolve_rule(self, tool: str = "", domain: str = "", service: str = "", plugin: str = "") -> EscalationRule:
         """Which rule holds for a tool with this domain, service and plugin."""
-        self.resolved = self.rules.trust.rules_for(tool=tool, domain=domain, service=service, plugin=plugin).key
+        return self.rules.trust.rules_for(tool=tool, domain=domain, service=service, plugin=plugin).key
 
     @reads("key tool args")
     def op_reset(self, event: dict[str, Any]) -> None:
@@ -124,11 +119,9 @@ class Trust(Area):
 
     OPS = {
         "decline": reads("tool args")(lambda self, event: self.calls.decline(event)),
-        "parse_key": lambda self, key: setattr(self, "parsed", parse_key(key)),
+        "parse_key": lambda _self, key: parse_key(key),
         # Weight of one failure at this age, after so many later sessions in which its key worked.
-        "effective_weight": lambda self, age_s=0, sessions_crossed=0: self.weights.append(
-            decay(round(1000 * age_s), sessions_crossed)
-        ),
+        "effective_weight": lambda _self, age_s=0, sessions_crossed=0: decay(round(1000 * age_s), sessions_crossed),
     }
 
     def see_counters(self) -> dict[str, dict[str, float]]:
@@ -158,13 +151,13 @@ class Trust(Area):
 
     def check_info(self, wanted: dict[str, Any] | None) -> str:
         """Answer to the last `check_escalation`; nothing is wanted of a key that is trusted."""
-        info = there(self.info, "how a key stands, which nobody asked for")
+        info = self.answer("check_escalation")
         fits = same(info, wanted) if wanted else not info["is_escalated"]
         return "" if fits else f"info is {info!r}, not {wanted!r}"
 
     def check_metadata(self, wanted: dict[str, Any]) -> str:
         """What it told along; nothing where nothing is wanted."""
-        told = self.permission[1] if self.permission else {}
+        told = self.answers["check_permission"][-1][1] if self.answers["check_permission"] else {}
         fits = bool(told) is bool(wanted) and same(told, wanted)
         return "" if fits else f"metadata is {told!r}, not {wanted!r}"
 
@@ -205,7 +198,7 @@ class Trust(Area):
     def see_weight(self) -> float | None:
         """What it counts towards a threshold, where its severity counts."""
         every = TrustRules(default_rule=EscalationPatch(severity_filter=frozenset(Severity), count_threshold=None))
-        trial = type(self)(self.case._replace(config={}))
+        trial = self.trial(config={})
         trial.world.topology = type(trial.world.topology)(structs.replace(Rules(), trust=every))
         trial.play()
         weights = [failure.weight for record in trial.world.trust_records().values() for failure in record.failures]
@@ -214,7 +207,7 @@ class Trust(Area):
     VIEWS = {
         "states": lambda self: {key: str(self._record(key).state) for key in self.expected["states"]},
         "state": lambda self: str(self._only().state),
-        "weights": lambda self: self.weights,  # results of all `effective_weight`, in order
+        "weights": lambda self: self.answers["effective_weight"],
         "user_notifications": lambda self: sum(
             bool(change.get("notification")) and not change.get("silent") for change in self._changes()
         ),
@@ -222,16 +215,17 @@ class Trust(Area):
         "escalated": lambda self: sum(record.state in _HELD for record in self._records().values()),
         "recovery_pending": lambda self: any(record.pending for record in self._records().values()),
         "denials": lambda self: max((record.denials for record in self._records().values()), default=0),
-        "permission": lambda self: there(self.permission, "a permission that nobody asked for")[0],
+        "permission": lambda self: self.answer("check_permission")[0],
         "key": lambda self: self._outcome("fine_key"),
         "severity": lambda self: self._outcome("severity"),
-        "tool": lambda self: self.parsed[0],
-        "signature": lambda self: self.parsed[1],
-        **{
-            word: lambda self, field=field: getattr(self.resolved or self.rules.trust.rules_for("").key, field)
-            for word, field in _FIELDS.items()
-        },
+        "tool": lambda self: self.answer("parse_key")[0],
+        "signature": lambda self: self.answer("parse_key")[1],
+        **{word: lambda self, field=field: getattr(self._rule(), field) for word, field in _FIELDS.items()},
     }
+
+    def _rule(self) -> EscalationRule:
+        """The rule that somebody has asked for last, else the one of all tools."""
+        return next(reversed(self.answers["resolve_rule"]), self.rules.trust.rules_for("").key)
 
     def _meant(self, event: dict[str, Any]) -> list[str]:
         if "key" in event and event["key"] not in {"all", "*"}:
@@ -242,7 +236,7 @@ class Trust(Area):
 
     def _key_of(self, event: dict[str, Any]) -> str:
         """Failure key of a call, as the session stage makes it, in a world of its own."""
-        trial = type(self)(self.case._replace(config={}, given=[]))
+        trial = self.trial(config={}, given=[])
         trial.calls.call({"tool": event["tool"], "args": event.get("args") or {}, "ok": True})
         return str(trial._outcome("fine_key"))
 

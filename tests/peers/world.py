@@ -16,6 +16,7 @@ import msgspec
 import orjson
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.base import Decisions
+from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.publisher import is_event
 from trustfold.guard.settings import GuardSettings
 from trustfold.guard.state_cache import StateView
@@ -191,10 +192,8 @@ class WorldClock:
         return future.done()
 
 
-class _WorldBackend:
+class _WorldBackend(MemoryBackend):
     """Feeds a world with what a guard publishes, and shows the guard what stands on the `state` topic."""
-
-    connected = True
 
     def __init__(self, world: World) -> None:
         self.decisions = Decisions()
@@ -217,18 +216,3 @@ class _WorldBackend:
             self._world.repeat(encode(record), topic="events" if is_event(record) else "commands")
         except Refused as refused:
             self._world.refused = refused
-
-    async def start(self, wait_s: float) -> None:
-        """Nothing to connect to."""
-
-    async def changed(self, timeout_ms: float) -> None:
-        """The view moves as events are published."""
-        del timeout_ms
-        await asyncio.sleep(0)
-
-    async def flush(self, timeout_s: float) -> bool:
-        del timeout_s
-        return True
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
