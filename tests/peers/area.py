@@ -1,8 +1,8 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
 An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says, `event_WORD`
-translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` says what differs from an
-expectation. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of rules or of a policy,
+translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` whether that is as
+expected, and what it is. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of rules or of a policy,
 read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The parameters of an operation or event are the fields that
 it may have, or those named with `reads`; another field fails the case, and so does a word that nothing here knows.
 Endings of an expectation's name ask for less than equality (`_ENDINGS`); `has_` in front of it, whether there is one.
@@ -57,6 +57,10 @@ def only(setting: str, allowed: Collection[Any], why: str) -> Callable[[Any, Any
             raise UnknownWord(f"{setting} {value!r}: {why}")
 
     return read
+
+
+Checked = tuple[bool, Any]
+"""Whether an observation is as expected, and what it is."""
 
 
 class Area:
@@ -178,11 +182,14 @@ class Area:
 
     def fault(self, name: str, wanted: Any) -> str:
         """Difference between an observation and its expectation, in words; empty if there is none."""
-        if hasattr(self, f"check_{name}"):
-            return str(getattr(self, f"check_{name}")(wanted) or "")
         plain, holds, words = (name, same, "") if hasattr(self, f"see_{name}") else _ending_of(name)
-        actual = self.word("see", plain, "expectation", name)()
-        return "" if holds(actual, wanted) else f"{plain} is {actual!r}, not {words}{wanted!r}"
+        if hasattr(self, f"check_{name}"):
+            plain, words = name, ""
+            fits, actual = getattr(self, f"check_{name}")(wanted)
+        else:
+            actual = self.word("see", plain, "expectation", name)()
+            fits = holds(actual, wanted)
+        return "" if fits else f"{plain} is {actual!r}, not {words}{wanted!r}"
 
     def word(self, kind: str, name: str, what: str, written: str = "") -> Callable[..., Any]:
         """Method that interprets a word of a case, `written` with an ending. Raises UnknownWord: there is none."""

@@ -12,7 +12,7 @@ from typing import Any
 from trustfold.guard.guarantees import LIMITS, Check, ExecutionGuarantees
 from trustfold.guard.session import GuardSession
 
-from .area import Area, nothing, reads
+from .area import Area, Checked, nothing, reads
 from .case import refuse_fields
 
 
@@ -83,11 +83,11 @@ class Guarantees(Area):
         "plan": nothing("partial"),  # the plan speaks of what there is so far as it finds it
     }
 
-    def check_violation(self, wanted: str | None) -> str:
+    def check_violation(self, wanted: str | None) -> Checked:
         found = next((str(one.kind) for one in self.asked[-1].violations if not one.overridden), None)
-        return "" if found == (wanted and _kind(wanted)) else f"violation is {found!r}, not {wanted!r}"
+        return found == (wanted and _kind(wanted)), found
 
-    def check_log(self, wanted: list[Any]) -> str:
+    def check_log(self, wanted: list[Any]) -> Checked:
         """Violations recorded, in order: kinds, pairs with whether they were overridden, or both by name."""
         found = [(str(one.kind), one.overridden) for one in self.session.spending.violations]
         expected = [_logged(one) for one in wanted]
@@ -95,7 +95,7 @@ class Guarantees(Area):
             kind == theirs and over in {None, ours}
             for (kind, over), (theirs, ours) in zip(expected, found, strict=True)
         )
-        return "" if alike else f"log is {found!r}, not {wanted!r}"
+        return alike, found
 
     def see_plan(self) -> dict[str, Any]:
         told = self.world.decisions("guarantee.violated")

@@ -18,7 +18,7 @@ from trustfold.guard.request import Call
 from trustfold.guard.result import ToolResult
 from trustfold.schemas.tool_envelopes import DedupeMode
 
-from .area import Area, only, reads
+from .area import Area, Checked, only, reads
 from .case import Case, UnknownWord, by_word, known
 from .endings import OUTCOME_FIELDS, failure_of
 from .world import WorldClock
@@ -120,15 +120,12 @@ def _place_of(event: dict[str, Any]) -> tuple[str, str, str]:
     return str(event.get("session", "s1")), str(event.get("tool", "tool")), str(event.get("key"))
 
 
-def _differs(name: str, wanted: Any, actual: str) -> str:
-    """What has come of an asking, where a case calls it otherwise; empty where it calls it so.
-
-    Raises UnknownWord: nothing that may come of one is called so.
-    """
+def _is_called(actual: str, wanted: Any) -> bool:
+    """Whether what has come of an asking is called so. Raises UnknownWord: nothing that may come of one is."""
     word = str(wanted).lower().replace("-", "_")
     if all(word not in words for words in _WORDS.values()):
         raise UnknownWord(f"outcome {word!r} of an asking")
-    return "" if word in _WORDS.get(actual, [actual]) else f"{name} is {actual!r}, not {word!r}"
+    return word in _WORDS.get(actual, [actual])
 
 
 class Idempotency(Area):
@@ -276,16 +273,13 @@ class Idempotency(Area):
             self.running.remove(mine[-1])
         return mine[-1] if mine else None
 
-    def _number(self, name: str, number: int, wanted: Any) -> str:
-        if not 0 <= number < len(self.words):
-            return f"nobody asked a {name} time"
-        return _differs(name, wanted, self.words[number])
+    def _number(self, name: str, number: int, wanted: Any) -> Checked:
+        if number >= len(self.words):
+            return False, f"nobody asked a {name} time"
+        return _is_called(self.words[number], wanted), self.words[number]
 
-    def check_outcomes(self, wanted: list[Any]) -> str:
-        if len(wanted) != len(self.words):
-            return f"{len(self.words)} asked, not {len(wanted)}"
-        pairs = enumerate(zip(wanted, self.words, strict=True), 1)
-        return "; ".join(filter(None, (_differs(f"number {n}", word, actual) for n, (word, actual) in pairs)))
+    def check_outcomes(self, wanted: list[Any]) -> Checked:
+        return len(wanted) == len(self.words) and all(map(_is_called, self.words, wanted)), self.words
 
     def see_same_result(self) -> bool:
         """Whether all who got something got the same."""

@@ -25,7 +25,7 @@ from trustfold.schemas.decisions import NudgeIssued
 from trustfold.schemas.vocabulary import Pattern
 
 from . import loop_rules
-from .area import nothing, puts, reads
+from .area import Checked, nothing, puts, reads
 from .calls import nth_word
 from .case import UnknownWord, by_word, known, refuse_fields, times
 from .loop_rules import Thresholds
@@ -116,6 +116,11 @@ def _patterns_of(name: str) -> frozenset[str]:
         if word in _ANY_LOOP:
             return loop_rules.DETECTORS
     raise UnknownWord(f"detector {name!r}")
+
+
+def _goes_by(wanted: str | None, names: Collection[str]) -> Checked:
+    """Whether one of the patterns goes by the peer's name; or there is none, and none is wanted."""
+    return not names if wanted is None else bool(_patterns_of(wanted) & set(names)), sorted(names)
 
 
 def _made_hostile(value: Any) -> Any:
@@ -339,11 +344,10 @@ class Behaviour(Thresholds):
         "clear_detection": lambda self: setattr(self, "cleared_at", len(self.world.outputs)),
     }
 
-    def check_config_error(self, wanted: bool) -> str:
-        told = f"the rules refuse it: {self.refused}" if self.refused else "the rules take it"
-        return "" if bool(self.refused) is wanted else told
+    def check_config_error(self, wanted: bool) -> Checked:
+        return bool(self.refused) is wanted, self.refused or "the rules take it"
 
-    def check_patterns(self, wanted: list[list[Any]]) -> str:
+    def check_patterns(self, wanted: list[list[Any]]) -> Checked:
         """Patterns as reported, once per severity; a pattern that is not asked about is beside the point."""
         found = [[one["pattern"], one["severity"], one["repetitions"]] for one in self._detected()]
         expected = _once_per_severity(wanted)
@@ -356,30 +360,23 @@ class Behaviour(Thresholds):
             [one.pattern, SEVERITIES[one.severity], one.count] for one in self.world.active() if one.pattern in asked
         ]
         accepted = (told, now) if self.case.own and expected else (told,)
-        fits = any(_by_name(one) == _by_name(expected) for one in accepted)
-        return "" if fits else f"patterns are {told!r}, not {expected!r}"
+        return any(_by_name(one) == _by_name(expected) for one in accepted), told
 
-    def check_loops(self, wanted: int | list[str]) -> str:
+    def check_loops(self, wanted: int | list[str]) -> Checked:
         """Alarms by number (loops at the same time are one), or by the peer's names."""
         if isinstance(wanted, int):
-            return "" if self.episodes == wanted else f"loops are {self.episodes}, not {wanted}: {self._names()}"
+            return self.episodes == wanted, {self.episodes: self._names()}
         found = set(self._names())
         expected = [_patterns_of(name) for name in wanted]
-        fits = all(patterns & found for patterns in expected) and found <= frozenset().union(*expected)
-        return "" if fits else f"loops are {sorted(found)}, not {wanted}"
-
-    def _differs(self, what: str, wanted: str | None, names: Collection[str]) -> str:
-        """Where none of the patterns goes by the peer's name, or there are some and none is wanted."""
-        fits = not names if wanted is None else bool(_patterns_of(wanted) & set(names))
-        return "" if fits else f"{what} is {sorted(names)}, not {wanted!r}"
+        return all(patterns & found for patterns in expected) and found <= frozenset().union(*expected), sorted(found)
 
     CHECKS = {  # by the peer's names
-        "detector": lambda self, wanted: self._differs("detector", wanted, self._now()),  # what goes on now
-        "code": lambda self, wanted: self._differs(
-            "code", wanted, self.answer("admit")[1] if self.answers["admit"] else self._now()
+        "detector": lambda self, wanted: _goes_by(wanted, self._now()),  # what goes on now
+        "code": lambda self, wanted: _goes_by(
+            wanted, self.answer("admit")[1] if self.answers["admit"] else self._now()
         ),
-        "notice": lambda self, wanted: self._differs("notice", wanted, self._names()),  # what has been told
-        "abort": lambda self, wanted: self._differs("abort", wanted, self._severe()),  # why the run is ended
+        "notice": lambda self, wanted: _goes_by(wanted, self._names()),  # what has been told
+        "abort": lambda self, wanted: _goes_by(wanted, self._severe()),  # why the run is ended
     }
 
     def see_action(self) -> str:

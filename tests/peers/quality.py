@@ -108,7 +108,7 @@ class Quality(Area):
 
     VIEWS = {
         "score": lambda self: next(reversed(self.answers["rank"]), self.see_quality()),
-        "rank": lambda self: self.answer("rank"),
+        "rank": lambda self: next(reversed(self.answers["rank"]), None),
         "quality_rises": lambda self: self.see_quality() > min(self.scores, default=1.0),
         # Tags that say what it does not serve for.
         "tags_added": lambda self: list(next(reversed(self.world.told("quality")), {}).get("tags", ())),

@@ -15,7 +15,7 @@ from trustfold.guard.failure import CallFailure, of_exception
 from trustfold.guard.result import ToolResult
 from trustfold.guard.settings import RetryPolicy
 
-from .area import only, puts, reads
+from .area import Checked, only, puts, reads
 from .breakers import LETTERS, Breakers
 from .case import Case, known, refuse_fields, there
 from .endings import OUTCOME_FIELDS, failure_of, outcome_of
@@ -141,10 +141,10 @@ class Retries(Breakers):
         other.play()
         return other._delays()
 
-    def _may_be_below(self, wanted: float) -> str:
+    def _may_not_be_below(self, wanted: float) -> Checked:
         """Whether the last delay is at least so long, however the dice fall."""
         least = next(reversed(self._shortest()), None)
-        return "" if least is not None and least >= wanted else f"the delay may be {least!r} ms, below {wanted!r}"
+        return least is not None and least >= wanted, f"what may be {least!r} ms"
 
     def _retriable(self) -> bool | None:
         """Whether the failure was worth another attempt."""
@@ -152,8 +152,8 @@ class Retries(Breakers):
         return None if failed is None else failed.retriable
 
     CHECKS = {
-        "delay_ms_min": _may_be_below,
-        "delay_s_min": lambda self, wanted: self._may_be_below(1000 * wanted),
+        "delay_ms_min": _may_not_be_below,
+        "delay_s_min": lambda self, wanted: self._may_not_be_below(1000 * wanted),
     }
     VIEWS = {
         "attempts": lambda self: self._last().attempts,  # those of the last call

@@ -16,7 +16,7 @@ from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by, ta
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 
-from .area import Area, reads
+from .area import Area, Checked, reads
 from .case import UnknownWord, known, there
 
 _LEVELS = {**{str(level): level for level in Level}, "env": Level.ENVIRONMENT, "project": Level.WORKSPACE}
@@ -172,8 +172,8 @@ class Settings(Levels):
         found = known(setting_named(asked) if asked else self.named, rows, "setting")
         return [found.value, str(found.level)]
 
-    def check_effective_key(self, wanted: str) -> str:
-        return "" if setting_named(wanted) in SETTINGS else f"there is no setting {wanted!r}"
+    def check_effective_key(self, wanted: str) -> Checked:
+        return setting_named(wanted) in SETTINGS, SETTINGS
 
     def see_value(self) -> Any:
         """What the setting is that the file was about."""

@@ -14,7 +14,7 @@ from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import Severity, TrustState
 
-from .area import Area, reads, same
+from .area import Area, Checked, reads, same
 from .case import UnknownWord, known, refuse_fields
 
 _FIELDS = {name: name for name in EscalationPatch.__struct_fields__} | {
@@ -149,25 +149,23 @@ class Trust(Area):
         """Keys of calls that have recovered and wait for the operator."""
         return sorted(key for key, record in self._records().items() if record.pending and key in self._keys())
 
-    def check_info(self, wanted: dict[str, Any] | None) -> str:
+    def check_info(self, wanted: dict[str, Any] | None) -> Checked:
         """Answer to the last `check_escalation`; nothing is wanted of a key that is trusted."""
         info = self.answer("check_escalation")
-        fits = same(info, wanted) if wanted else not info["is_escalated"]
-        return "" if fits else f"info is {info!r}, not {wanted!r}"
+        return same(info, wanted) if wanted else not info["is_escalated"], info
 
-    def check_metadata(self, wanted: dict[str, Any]) -> str:
+    def check_metadata(self, wanted: dict[str, Any]) -> Checked:
         """What it told along; nothing where nothing is wanted."""
         told = self.answers["check_permission"][-1][1] if self.answers["check_permission"] else {}
-        fits = bool(told) is bool(wanted) and same(told, wanted)
-        return "" if fits else f"metadata is {told!r}, not {wanted!r}"
+        return bool(told) is bool(wanted) and same(told, wanted), told
 
-    def check_flags(self, wanted: list[str]) -> str:
+    def check_flags(self, wanted: list[str]) -> Checked:
         call = next((one for one in reversed(self.case.given) if "tool" in one), {"tool": ""})
         line = shell_command(call.get("args") or {}) if is_shell(call["tool"]) else ""
         privileged = any(command.privileged for command in simple_commands(line))
         for flag in wanted:
             known(flag, dict.fromkeys(_PRIVILEGE_WRAPPERS), "flag")
-        return "" if privileged is bool(wanted) else f"the command is {'' if privileged else 'not '}privileged"
+        return privileged is bool(wanted), "privileged" if privileged else "not privileged"
 
     def see_events(self) -> dict[str, int]:
         """How often the keys of the calls came into each state."""
@@ -218,8 +216,8 @@ class Trust(Area):
         "permission": lambda self: self.answer("check_permission")[0],
         "key": lambda self: self._outcome("fine_key"),
         "severity": lambda self: self._outcome("severity"),
-        "tool": lambda self: self.answer("parse_key")[0],
-        "signature": lambda self: self.answer("parse_key")[1],
+        "tool": lambda self: next(reversed(self.answers["parse_key"]), (None, None))[0],
+        "signature": lambda self: next(reversed(self.answers["parse_key"]), (None, None))[1],
         **{word: lambda self, field=field: getattr(self._rule(), field) for word, field in _FIELDS.items()},
     }
 
