@@ -1,10 +1,11 @@
 """What all areas share: rules from the case's config, its events played in order, its expectations looked up.
 
-An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says, `event_WORD`
-translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` whether that is as
-expected, and what it is. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of rules or of a policy,
-read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The parameters of an operation or event are the fields that
-it may have, or those named with `reads`; another field fails the case, and so does a word that nothing here knows.
+An area says what its words mean: `config_WORD` reads a setting, `op_WORD` does what an operation says and gives its
+answer, `event_WORD` translates an event of the area's own, `see_WORD` tells what has come of it, `check_WORD` whether
+that is as expected, and what it is. Its tables hold the short ones, a row for all words of one thing: KNOBS (fields of
+rules or of a policy, read and told alike), CONFIG, OPS, EVENTS, VIEWS and CHECKS. The parameters of an operation or
+event are the fields that it may have, or those named with `reads`; another field fails the case, and so does a word
+that nothing here knows.
 Endings of an expectation's name ask for less than equality (`_ENDINGS`); `has_` in front of it, whether there is one.
 """
 

@@ -162,21 +162,10 @@ class Calls:
                 self.world.event(record, **more, **{ours: made.get(theirs) for ours, theirs in fields.items()})
             elif fragment:
                 self._texts.append(str(made.get("text", "")))
-            elif kind == "model_text":
-                self.world.event("model.text", text=str(made.get("text", "")))
             elif kind == "tool_started":
                 self._bare_start(made, paired=id(event) in self._paired)
-            elif kind == "tool_call":
-                self.call(made)
-            elif kind == "tool_finished":
-                self._finish(made)
-            elif kind == "advance_clock":
-                self.world.pass_time(sum(size * made.get(unit, 0) for unit, size in _SECONDS.items()))
-            elif kind == "stream_retry":
-                self._replayed, self._streamed = self._streamed, []
-            elif kind == "model_active":
-                self._activate(made)
-            # Our own nudges are outputs: no platform publishes one as an event of its agent.
+            elif kind != "nudge_injected":  # ours are outputs: no platform publishes one as an event of its agent
+                getattr(self, f"_{kind}")(made)
 
     def say_streamed(self) -> None:
         """A streamed message is complete: its fragments are one message."""
@@ -184,7 +173,16 @@ class Calls:
         if text:
             self.world.event("model.text", text=text)
 
-    def _activate(self, event: dict[str, Any]) -> None:
+    def _stream_retry(self, _event: dict[str, Any]) -> None:
+        self._replayed, self._streamed = self._streamed, []
+
+    def _model_text(self, event: dict[str, Any]) -> None:
+        self.world.event("model.text", text=str(event.get("text", "")))
+
+    def _advance_clock(self, event: dict[str, Any]) -> None:
+        self.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items()))
+
+    def _model_active(self, event: dict[str, Any]) -> None:
         self.world.model = str(event["model"])
         if "available" in event:
             self.world.event("models.available", models=list(event["available"]))
@@ -194,6 +192,8 @@ class Calls:
     def call(self, event: dict[str, Any], *, call_id: str | None = None) -> None:
         """A whole call."""
         self._end(self._start(event, call_id=call_id)[0], event)
+
+    _tool_call = call
 
     def decline(self, event: dict[str, Any]) -> None:
         """A user refuses a call, which may have been announced with its arguments."""
@@ -266,7 +266,7 @@ class Calls:
         else:
             self._streamed.append((signature, (started, self._end(call_id, {**event, "ok": True}))))
 
-    def _finish(self, event: dict[str, Any]) -> None:
+    def _tool_finished(self, event: dict[str, Any]) -> None:
         for place, (call_id, start) in enumerate(self._open):
             if _belong(start, event):
                 del self._open[place]

@@ -40,13 +40,6 @@ def known(value: Any, words: Mapping[Any, _Value], what: str) -> _Value:
     return words[value]
 
 
-def there(value: _Value | None, what: str) -> _Value:
-    """What a case is about. Raises UnknownWord: the case asks for what has not happened."""
-    if value is None:
-        raise UnknownWord(what)
-    return value
-
-
 def by_word(table: Mapping[str, _Value]) -> dict[str, _Value]:
     """A table with a row for each word, from rows for all words of one thing."""
     return {word: value for words, value in table.items() for word in words.split()}

@@ -1,4 +1,4 @@
-"""How a call or one attempt ends: peers' words for it as our contract's status, error and result, or as what is raised."""
+"""How a call or one attempt ends: peers' words as our contract's status, error and result, or as what is raised."""
 
 from __future__ import annotations
 

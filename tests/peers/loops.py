@@ -73,6 +73,7 @@ _UNATTENDED = frozenset(
 _COMPACTION_GUARD = 3
 """Calls after a compaction that a peer watches; if all are the same, with the same result, it ends the run."""
 
+_PATTERNS = {str(pattern): pattern for pattern in Pattern}
 _GUARDED_FIELDS = frozenset("ev tool args result ok error times run session".split())
 _ACTIONS = ("allow", "notice", "notice", "block")
 _LEVELS = (None, "warning", "warning", "critical")
@@ -261,28 +262,23 @@ class Behaviour(Thresholds):
         self.episodes += bool(now) and self.quiet
         self.quiet = not now
 
-    def event_pattern(
-        self,
-        type: str,  # noqa: A002 - the field's name
-        severity: str = "minor",
-        tool: str = "tool",
-        count: int = 1,
-        key: str = "",
-    ) -> None:
+    @reads("type severity tool count key")
+    def event_pattern(self, event: dict[str, Any]) -> None:
         """A pattern has been detected, at some severity; with a call, as every pattern comes with one."""
-        pattern = known(type, {str(one): one for one in Pattern}, "pattern")
+        pattern, tool = known(event.get("type"), _PATTERNS, "pattern"), event.get("tool", "tool")
         self.calls.unlike_others()
-        step = SEVERITIES.index(severity)
-        sight(self.world, self.rules, pattern, step, key or tool, repetitions=count, tools=[tool])
+        step, count = SEVERITIES.index(event.get("severity", "minor")), event.get("count", 1)
+        sight(self.world, self.rules, pattern, step, event.get("key") or tool, repetitions=count, tools=[tool])
 
-    def event_loop_warning(self, count: int, tool: str = "tool", key: str = "") -> None:
+    @reads("count tool key")
+    def event_loop_warning(self, event: dict[str, Any]) -> None:
         """A loop has reached a count; the severity follows from it."""
         before = len(self._detected())
-        severity = (self.steps or self.rules.behaviour.repetitive_calls).step(count)
+        severity = (self.steps or self.rules.behaviour.repetitive_calls).step(event["count"])
         if severity:
-            self.event_pattern("repetitive_calls", str(SEVERITIES[severity]), tool, count, key)
+            self.event_pattern({**event, "type": "repetitive_calls", "severity": SEVERITIES[severity]})
         if len(self._detected()) > before:
-            self.emitted.append(count)
+            self.emitted.append(event["count"])
 
     @reads("seconds minutes hours")
     def event_advance_clock(self, event: dict[str, Any]) -> None:

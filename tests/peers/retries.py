@@ -17,7 +17,7 @@ from trustfold.guard.settings import RetryPolicy
 
 from .area import Checked, only, puts, reads
 from .breakers import LETTERS, Breakers
-from .case import Case, known, refuse_fields, there
+from .case import Case, UnknownWord, known, refuse_fields
 from .endings import OUTCOME_FIELDS, failure_of, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
@@ -130,7 +130,9 @@ class Retries(Breakers):
         self.result = asyncio.run(self.guard.call(tool, attempt, dict(event.get("args") or {}), **options))
 
     def _last(self) -> ToolResult:
-        return there(self.result, "a call that nobody has made")
+        if self.result is None:
+            raise UnknownWord("a call that nobody has made")
+        return self.result
 
     def _delays(self) -> list[float]:
         return [one.delay_ms for one in self._last().retried_by]

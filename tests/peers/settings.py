@@ -17,7 +17,7 @@ from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 
 from .area import Area, Checked, reads
-from .case import UnknownWord, known, there
+from .case import UnknownWord, known
 
 _LEVELS = {**{str(level): level for level in Level}, "env": Level.ENVIRONMENT, "project": Level.WORKSPACE}
 _LEVELS["global"] = Level.USER
@@ -179,10 +179,6 @@ class Settings(Levels):
         """What the setting is that the file was about."""
         if self.looked_up in _LADDERS:
             return getattr(self.loaded.behaviour, _LADDERS[self.looked_up]).minor
-        return known(
-            there(self.looked_up or None, "a value of no file"),
-            msgspec.to_builtins(self.loaded.trust.default_rule),
-            "value",
-        )
+        return known(self.looked_up, msgspec.to_builtins(self.loaded.trust.default_rule), "value")
 
     VIEWS = {"stored": lambda self: [told["key"] for told in self.world.told("trust")]}
