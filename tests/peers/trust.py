@@ -111,11 +111,10 @@ class Trust(Area):
         """Which rule holds for a tool with this domain, service and plugin."""
         return self.rules.trust.rules_for(tool=tool, domain=domain, service=service, plugin=plugin).key
 
-    @reads("key tool args")
-    def op_reset(self, event: dict[str, Any]) -> None:
-        """An operator's order about a key, a tool, or everything."""
-        for key in self._meant(event):
-            self.world.command("trust.reset", key=key)
+    def op_reset(self, key: str = "all") -> None:
+        """An operator's order about a key, or about everything."""
+        for one in list(self._records()) if key in {"all", "*"} else [key]:
+            self.world.command("trust.reset", key=one)
 
     OPS = {
         "decline": reads("tool args")(lambda self, event: self.calls.decline(event)),
@@ -224,19 +223,6 @@ class Trust(Area):
     def _rule(self) -> EscalationRule:
         """The rule that somebody has asked for last, else the one of all tools."""
         return next(reversed(self.answers["resolve_rule"]), self.rules.trust.rules_for("").key)
-
-    def _meant(self, event: dict[str, Any]) -> list[str]:
-        if "key" in event and event["key"] not in {"all", "*"}:
-            return [str(event["key"])]
-        if "tool" in event:
-            return [self._key_of(event)] if "args" in event else [str(event["tool"])]
-        return list(self._records())
-
-    def _key_of(self, event: dict[str, Any]) -> str:
-        """Failure key of a call, as the session stage makes it, in a world of its own."""
-        trial = self.trial(config={}, given=[])
-        trial.calls.call({"tool": event["tool"], "args": event.get("args") or {}, "ok": True})
-        return str(trial._outcome("fine_key"))
 
     def _outcome(self, field: str) -> Any:
         return next(reversed(self.world.outcomes()), {}).get(field)
