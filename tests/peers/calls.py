@@ -7,7 +7,7 @@ to the earliest bare start of its tool, or stands alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -25,27 +25,6 @@ CALL_FIELDS = frozenset(
     """ev tool args ok error error_type error_class severity http_status result times vary call_id session plugin
     service model duration_s thought run""".split()
 )
-_FIELDS = {
-    "user_message": {"text"},
-    "model_text": {"text", "times", "chunk", "vary"},
-    "thought": {"text", "times"},
-    "turn_start": {"turn"},
-    "turn_end": {"turn", "stalled"},
-    "advance_clock": {"seconds", "minutes", "hours"},
-    "nudge_injected": {"text", "role", "type", "times"},
-    "stream_retry": set(),
-    "model_active": {"model", "available"},
-} | dict.fromkeys(("tool_call", "tool_started", "tool_finished"), CALL_FIELDS)
-"""Kinds of events that `Calls` translates, and their fields."""
-
-_RECORDS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "user_message": ("user.message", {}, {}),
-    "thought": ("model.text", {"text": "text"}, {"thought": True}),
-    "turn_start": ("turn.started", {"turn_index": "turn"}, {}),
-    "turn_end": ("turn.ended", {"turn_index": "turn", "stalled": "stalled"}, {}),
-}
-"""Events that are one record: its type, its fields by the case's, and those that it always has."""
-
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 CALLS_APART = timedelta(milliseconds=1)
@@ -141,6 +120,7 @@ class Calls:
         self._texts: list[str] = []
         self._open: list[tuple[str, dict[str, Any]]] = []
         self._paired = _starts_with_finishes(given)
+        self._is_paired = False  # whether the bare start at hand has a finish of its own
         self._streamed: list[tuple[str, tuple[bytes, ...]]] = []
         self._replayed: list[tuple[str, tuple[bytes, ...]]] = []
         self._others = 0
@@ -149,23 +129,18 @@ class Calls:
     def take(self, event: dict[str, Any]) -> None:
         """Translate one event of `given`, with its repetitions."""
         kind = event["ev"]
-        refuse_fields(event, known(kind, _FIELDS, "event") | {"ev"}, f"event {kind!r}")
-        fragment = kind == "model_text" and event.get("chunk", self.streams)
-        if not fragment:
+        fields, translate = known(kind, _STIMULI, "event")
+        refuse_fields(event, {"ev", *fields}, f"event {kind!r}")
+        if not self._is_fragment(event):
             self.say_streamed()
         for number in times(event):
-            made = _varied(event, number, self.volatile_args)
             if kind not in {"tool_started", "stream_retry"}:
                 self._streamed, self._replayed = [], []
-            if kind in _RECORDS:
-                record, fields, more = _RECORDS[kind]
-                self.world.event(record, **more, **{ours: made.get(theirs) for ours, theirs in fields.items()})
-            elif fragment:
-                self._texts.append(str(made.get("text", "")))
-            elif kind == "tool_started":
-                self._bare_start(made, paired=id(event) in self._paired)
-            elif kind != "nudge_injected":  # ours are outputs: no platform publishes one as an event of its agent
-                getattr(self, f"_{kind}")(made)
+            self._is_paired = id(event) in self._paired
+            translate(self, _varied(event, number, self.volatile_args))
+
+    def _is_fragment(self, event: dict[str, Any]) -> bool:
+        return bool(event["ev"] == "model_text" and event.get("chunk", self.streams))
 
     def say_streamed(self) -> None:
         """A streamed message is complete: its fragments are one message."""
@@ -173,16 +148,16 @@ class Calls:
         if text:
             self.world.event("model.text", text=text)
 
-    def _stream_retry(self, _event: dict[str, Any]) -> None:
+    def _say(self, event: dict[str, Any]) -> None:
+        if self._is_fragment(event):
+            self._texts.append(str(event.get("text", "")))
+        else:
+            self.world.event("model.text", text=str(event.get("text", "")))
+
+    def _retry(self, _event: dict[str, Any]) -> None:
         self._replayed, self._streamed = self._streamed, []
 
-    def _model_text(self, event: dict[str, Any]) -> None:
-        self.world.event("model.text", text=str(event.get("text", "")))
-
-    def _advance_clock(self, event: dict[str, Any]) -> None:
-        self.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items()))
-
-    def _model_active(self, event: dict[str, Any]) -> None:
+    def _activate(self, event: dict[str, Any]) -> None:
         self.world.model = str(event["model"])
         if "available" in event:
             self.world.event("models.available", models=list(event["available"]))
@@ -192,8 +167,6 @@ class Calls:
     def call(self, event: dict[str, Any], *, call_id: str | None = None) -> None:
         """A whole call."""
         self._end(self._start(event, call_id=call_id)[0], event)
-
-    _tool_call = call
 
     def decline(self, event: dict[str, Any]) -> None:
         """A user refuses a call, which may have been announced with its arguments."""
@@ -252,7 +225,7 @@ class Calls:
         self.after_call()
         return record
 
-    def _bare_start(self, event: dict[str, Any], *, paired: bool) -> None:
+    def _bare_start(self, event: dict[str, Any]) -> None:
         signature = _signature(event)
         if self._replayed and self._replayed[0][0] == signature:
             _, records = self._replayed.pop(0)
@@ -261,12 +234,12 @@ class Calls:
             self._streamed.append((signature, records))
             return
         call_id, started = self._start(event)
-        if paired:
+        if self._is_paired:
             self._open.append((call_id, event))
         else:
             self._streamed.append((signature, (started, self._end(call_id, {**event, "ok": True}))))
 
-    def _tool_finished(self, event: dict[str, Any]) -> None:
+    def _finish(self, event: dict[str, Any]) -> None:
         for place, (call_id, start) in enumerate(self._open):
             if _belong(start, event):
                 del self._open[place]
@@ -308,3 +281,30 @@ def _starts_with_finishes(given: list[dict[str, Any]]) -> set[int]:
                 waiting.remove(found)
                 paired.add(id(found))
     return paired
+
+
+_STIMULI: dict[str, tuple[Iterable[str], Callable[[Calls, dict[str, Any]], object]]] = {
+    "user_message": (["text"], lambda to, _event: to.world.event("user.message")),
+    "model_text": (["text", "times", "chunk", "vary"], Calls._say),
+    "thought": (
+        ["text", "times"],
+        lambda to, event: to.world.event("model.text", thought=True, text=event.get("text")),
+    ),
+    "turn_start": (["turn"], lambda to, event: to.world.event("turn.started", turn_index=event.get("turn"))),
+    "turn_end": (
+        ["turn", "stalled"],
+        lambda to, event: to.world.event("turn.ended", turn_index=event.get("turn"), stalled=event.get("stalled")),
+    ),
+    "advance_clock": (
+        _SECONDS,
+        lambda to, event: to.world.pass_time(sum(size * event.get(unit, 0) for unit, size in _SECONDS.items())),
+    ),
+    # Our own nudges are outputs: no platform publishes one as an event of its agent.
+    "nudge_injected": (["text", "role", "type", "times"], lambda _to, _event: None),
+    "stream_retry": ([], Calls._retry),
+    "model_active": (["model", "available"], Calls._activate),
+    "tool_call": (CALL_FIELDS, Calls.call),
+    "tool_started": (CALL_FIELDS, Calls._bare_start),
+    "tool_finished": (CALL_FIELDS, Calls._finish),
+}
+"""Kinds of events: their fields, and what they are here."""
