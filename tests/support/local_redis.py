@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
+import redis
+from probing import free_port
 from waiting import wait_until
 
 REQUIRED = "TRUSTFOLD_REQUIRE_REDIS"
@@ -25,36 +26,23 @@ class LocalRedis:
     """A Redis that lives as long as this object."""
 
     def __init__(self, folder: Path) -> None:
-        """Start it.
-
-        Raises:
-            RedisUnavailable: it is not installed, or does not start.
-        """
+        """Start it. Raises RedisUnavailable: it is not installed, or does not start."""
         program = shutil.which("redis-server")
         if program is None:
             raise RedisUnavailable("no redis-server on this machine: apt-get install redis-server")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self.process = subprocess.Popen(
-            [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
-            stdout=subprocess.DEVNULL,
-        )
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        self.process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
         wait_until(self._answers, timeout=60, what="redis-server answers")
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"redis://127.0.0.1:{self.port}/0"
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:
             raise RedisUnavailable(f"redis-server ended with {self.process.returncode}")
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")
-        except OSError:
+            with redis.Redis.from_url(self.url) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
             return False
 
     def stop(self) -> None:
