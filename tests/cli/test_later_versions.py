@@ -247,7 +247,7 @@ def test_an_order_rejected_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         EngineClient, "request", lambda *_, **_options: b'{"accepted":0,"dead_letters":1,"decisions":[]}'
     )
-    with pytest.raises(TrustfoldError, match="did not take the order: .*dead-letters list"):
+    with pytest.raises(TrustfoldError, match=r"did not take the order: .*dead-letters list"):
         HttpTarget("http://127.0.0.1:1").order([])
 
 
