@@ -40,7 +40,7 @@ class Confidence(Area):
         "self_consistency": lambda self, samples: self._estimate(lambda: ours.self_consistency(samples)),
         "coherence": lambda self, trace=(): self._estimate(lambda: ours.trace_coherence(trace)),
         "sources": lambda self, sources: self._estimate(lambda: ours.source_reliability(sources)),
-        "combine": lambda self, signals: self._estimate(lambda: ours.combine(signals).value),
+        "combine": lambda self, signals=None: self._estimate(lambda: ours.combine(signals or {}).value),
     }
 
     def _made(self) -> ours.Synthesis:

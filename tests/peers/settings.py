@@ -162,6 +162,7 @@ class Settings(Levels):
     def op_load_config(self, data: dict[str, Any] | None = None, policies: Any = None) -> None:
         """The files change to this; the last value of the rules is what the case is about."""
         super().op_load_config(data, policies)
+        self.looked_up = ""
         while isinstance(data, dict) and data:
             self.looked_up, data = str(list(data)[-1]), list(data.values())[-1]
 

@@ -114,7 +114,7 @@ class Trust(Area):
     def op_reset(self, key: str = "all") -> None:
         """An operator's order about a key, or about everything."""
         for one in list(self._records()) if key in {"all", "*"} else [key]:
-            self.world.command("trust.reset", key=one)
+            self.world.command("trust.reset", key=str(one))
 
     OPS = {
         "decline": reads("tool args")(lambda self, event: self.calls.decline(event)),
