@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN
 from guard_kit import fails, works
-from story import START, TO_OPEN
+from story import START
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory

@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from fixed_rules import TO_OPEN
 from guard_kit import Gated, HttpError, Stub, as_function, fail_calls
-from story import TO_OPEN
 from trustfold.guard import CallNotPermitted, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests
 from trustfold.schemas.tool_envelopes import ResultStatus

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from recorded import replayed, told
 from refolded import compared, lenient, nervous
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.filters import Filters
 from trustfold.history.whatif.compare import Told
 from trustfold.history.whatif.incidents import Incident, Incidents, shifts

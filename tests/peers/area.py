@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
-from trustfold.rules.rules import Rules
 
+from ..support.fixed_rules import Rules
 from .calls import Calls
 from .case import Case, UnknownWord, refuse_fields, times
 from .world import World
@@ -121,11 +121,11 @@ class Area:
 
     def part(self, name: str) -> Any:
         """A part of the rules, or a policy of the area."""
-        return getattr(self.rules, name) if name in Rules.__struct_fields__ else getattr(self, name)
+        return getattr(self.rules, name) if hasattr(self.rules, name) else getattr(self, name)
 
     def put_part(self, name: str, value: Any) -> None:
         """Replace a part of the rules, or a policy of the area."""
-        if name in Rules.__struct_fields__:
+        if hasattr(self.rules, name):
             self.rules = structs.replace(self.rules, **{name: value})
         else:
             setattr(self, name, value)

@@ -16,9 +16,10 @@ from msgspec import structs
 from trustfold.guard.result import ToolResult
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 
+from ..support.fixed_rules import BreakerRules
 from .area import Area, nothing, only, reads
 from .case import UnknownWord, known, there
 from .guarded import check_taken, guard_over
@@ -64,7 +65,7 @@ class Breakers(Area):
     def prepare(self) -> None:
         """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
         self.recursive = self.case.peer in _SEED_5
-        self.policy: BreakerPolicy = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
+        self.policy: BreakerPolicy = BreakerRules().recursive if self.recursive else BreakerRules().tool
         self.ignored: list[str] = []
         self.leases: defaultdict[str, list[str]] = defaultdict(list)
         self.unclaimed: set[str] = set()

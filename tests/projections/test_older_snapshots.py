@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from fixed_rules import Rules
 from story import Story
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
@@ -22,7 +23,6 @@ from trustfold.projections.snapshot import SnapshotCodec, codec_of
 from trustfold.projections.tool.failure_counts import failed_lately
 from trustfold.projections.tool.state import Failure, TrustRecord
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
 from trustfold.schemas.outcomes import US
 
 OLDER: dict[str, Any] = orjson.loads((Path(__file__).parent / "older" / "states.json").read_bytes())

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import SHIPPED_TO_OPEN
 from starlette.testclient import TestClient
-from story import TO_OPEN
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
@@ -86,7 +86,7 @@ def test_a_tool_that_failed_must_be_asked_about_and_an_open_circuit_refuses(serv
     assert (asked["allowed"], asked["ask"], asked["code"]) == (True, True, "approval_required")
     assert "3/3 failures" in asked["message"]
     assert check(server, "other")["code"] == check(server, workspace_id="w2")["code"] == "allowed"
-    fail(server, "fetch", times=TO_OPEN)
+    fail(server, "fetch", times=SHIPPED_TO_OPEN)
     refused = check(server, "fetch")
     assert (refused["allowed"], refused["ask"], refused["code"]) == (False, False, "circuit_open")
 

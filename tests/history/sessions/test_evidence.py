@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN
 from recorded import replayed
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.sessions.evidence import Behind, behind
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.topology import DECISION_TOPICS

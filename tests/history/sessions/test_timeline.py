@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN
 from recorded import lines_of, replayed
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.sessions.calls import Call, Verdict, summary
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from fixed_rules import NudgeRules, Rules
 from story import Story
 from trustfold.projections.session.detectors import registry
 from trustfold.projections.session.detectors.detector import Detector
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.session.state import SessionState
 from trustfold.rules.behaviour import PLACEHOLDERS, check_template, filled
-from trustfold.rules.rules import BehaviourRules, Ladder, NudgeRules, Rules
+from trustfold.rules.rules import BehaviourRules, Ladder
 from trustfold.schemas.vocabulary import Pattern
 
 DETECTION = Path(__file__).parents[3] / "docs" / "detection.md"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import Rules, TrustRules
 from story import Story
-from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 
 RM, GIT, LS, MAKE = ({"command": f"{word} x"} for word in ("rm", "git", "ls", "make"))
 API = {"url": "https://api.example.com/v1/users"}

@@ -20,10 +20,11 @@ import orjson
 import pytest
 from command_line import trustfold
 from dashboard_kit import HERE, failures
+from fixed_rules import SHIPPED_TO_OPEN
 from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
@@ -440,7 +441,7 @@ def test_a_history_of_another_store_is_not_shown_and_said(tmp_path: Path) -> Non
 def test_a_decision_that_the_store_has_deleted_is_found_in_the_history(tmp_path: Path) -> None:
     """With the calls behind it, which are deleted, too; the history goes on being this store's own."""
     with client_of(tmp_path, tmp_path / "h") as client:
-        assert client.post("/v1/events", content=failures("deploy", TO_OPEN)).status_code == 200
+        assert client.post("/v1/events", content=failures("deploy", SHIPPED_TO_OPEN)).status_code == 200
         (decision, *_) = [
             orjson.loads(line)["value"]["id"]
             for line in client.get("/v1/decisions?topics=escalations").text.splitlines()
