@@ -12,9 +12,11 @@ from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool.failure_counts import decay, effective_failures
 from trustfold.projections.tool.state import TrustRecord
+from trustfold.rules.base import plain
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import Severity, TrustState
 
+from ..support.fixed_rules import DefaultRule
 from .area import Area, nothing, reads, same
 from .case import UnknownWord, known, refuse_fields, there
 from .guarded import guard_over
@@ -77,8 +79,10 @@ class Trust(Area):
         default = self.default
         duration = default.get("escalation_duration_seconds")
         if duration is not None and "cooldown_seconds" not in default:
-            default["cooldown_seconds"] = min(EscalationRule().cooldown_seconds, duration)  # peers have none
-        self.change("trust", default_rule=msgspec.convert(default, EscalationPatch), **self.layers)
+            default["cooldown_seconds"] = min(DefaultRule().cooldown_seconds, duration)  # peers have none
+        self.change(
+            "trust", default_rule=msgspec.convert(plain(DefaultRule()) | default, EscalationPatch), **self.layers
+        )
 
     # --- config -------------------------------------------------------------------------------------------------------
 
