@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from fixed_rules import TO_OPEN
+from fixed_rules import TO_OPEN, Rules, TrustRules
 from guard_kit import fails, works
 from story import START
 from trustfold.errors import ConfigError
@@ -24,7 +24,6 @@ from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import MovableClock, guard_for_tests
-from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.schemas.events import TurnStarted
 from trustfold.streams.embedded.store_views import Views
