@@ -11,7 +11,7 @@ import pytest
 from command_line import Up, trustfold, up
 from story import Story
 from trustfold.config import RuleFiles, load_rules
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.vocabulary import NudgeLevel
 from trustfold.streams.reload import Reloader
 from waiting import wait_until
@@ -103,7 +103,7 @@ def looping() -> list[bytes]:
     lines = []
     for number in range(40):
         story = Story(session=f"s{number}")
-        story.works("read_file", {"path": "/a"}, times=3)
+        story.works("read_file", {"path": "/a"}, times=BehaviourRules().repetitive_calls.minor)
         lines.append(b"\n".join(value.replace(b'"00000000-', b'"%08d-' % number) for _, value in story.records))
     return lines
 
@@ -184,6 +184,7 @@ def test_whoever_switches_everything_off_is_told(tmp_path: Path, looping: list[b
     assert b"TRUSTFOLD_ENABLED is false" in done.stderr
 
 
+@pytest.mark.usefixtures("fixed_rules_file")
 def test_replay_takes_settings_from_a_file_and_from_its_lines(tmp_path: Path, looping: list[bytes]) -> None:
     """--settings gives those in effect; a settings record among the events changes them from there on."""
     story = Story()

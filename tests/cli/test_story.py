@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from recorded import told
 from story import Story
 from trustfold.cli.main import main
+from trustfold.rules.rules import BehaviourRules
 from trustfold.schemas.session_timeline import (
     SessionTimeline,
     TimelineItem,
@@ -45,7 +46,8 @@ def test_a_session_is_told_in_a_terminal(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     text = " ".join(ran.output.split())
     assert "git status ×6, same result: 5 calls wasted" in text
-    assert "repetitive calls 3 → 4 → 6 of 3, 4, 6" in text
+    ladder = BehaviourRules().repetitive_calls
+    assert f"repetitive calls 3 → 4 → 6 of {ladder.minor}, {ladder.moderate}, {ladder.severe}" in text
     assert "no space left" in text
     assert "\x1b[2J" not in ran.output
 

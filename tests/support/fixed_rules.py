@@ -2,6 +2,7 @@
 
 Each name constructs the struct of the same name in `trustfold.rules.rules`. Numbers that a test does not give are those
 below: the shipped ones when these tests were written. `tests/docs/test_defaults.py` states what is shipped.
+Times are floats, as rules that were written down and read again have them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ BreakerPolicy = partial(
     rate_threshold=0.5,
     rate_window_calls=20,
     rate_min_calls=10,
-    window_s=120,
-    open_s=30,
+    window_s=120.0,
+    open_s=30.0,
     backoff=2.0,
     backoff_cap=16.0,
     close_after=2,
-    lease_s=60,
+    lease_s=60.0,
 )
 TO_OPEN = BreakerPolicy().consecutive_failures or 0
 """Failures in a row that open a circuit under these rules."""
@@ -33,8 +34,8 @@ SHIPPED_TO_OPEN = shipped.TOOL_POLICY.consecutive_failures or 0
 BreakerRules = partial(
     shipped.BreakerRules,
     tool=BreakerPolicy(),
-    recursive=BreakerPolicy(consecutive_failures=3, rate_threshold=None, open_s=60, close_after=1),
-    read_only=BreakerPolicy(consecutive_failures=8, open_s=20),
+    recursive=BreakerPolicy(consecutive_failures=3, rate_threshold=None, open_s=60.0, close_after=1),
+    read_only=BreakerPolicy(consecutive_failures=8, open_s=20.0),
     mutating=BreakerPolicy(consecutive_failures=3, rate_threshold=0.4),
 )
 
@@ -42,9 +43,9 @@ DefaultRule = partial(
     EscalationPatch,
     count_threshold=3,
     rate_min_calls=5,
-    window_seconds=3600,
-    escalation_duration_seconds=1800,
-    cooldown_seconds=900,
+    window_seconds=3600.0,
+    escalation_duration_seconds=1800.0,
+    cooldown_seconds=900.0,
     success_count_to_recover=3,
     block_after=10,
 )
@@ -53,7 +54,7 @@ TrustRules = partial(
     shipped.TrustRules,
     default_rule=DefaultRule(),
     service_default=EscalationPatch(
-        count_threshold=2, window_seconds=300, severity_filter=shipped.SERVICE_RULE.severity_filter
+        count_threshold=2, window_seconds=300.0, severity_filter=shipped.SERVICE_RULE.severity_filter
     ),
     max_fine_keys=64,
 )
@@ -63,8 +64,8 @@ FleetRules = partial(
     failure_rate=0.5,
     min_calls=5,
     release_rate=0.4,
-    window_seconds=3600,
-    duration_seconds=86_400,
+    window_seconds=3600.0,
+    duration_seconds=86_400.0,
 )
 
 BehaviourRules = partial(
@@ -89,7 +90,7 @@ BehaviourRules = partial(
     call_budget=Ladder(minor=200, moderate=400, severe=800),
     stalled_turn=Ladder(minor=1, moderate=2, severe=4),
     stalled_call=Ladder(minor=1, moderate=2, severe=4),
-    max_silence_seconds=120,
+    max_silence_seconds=120.0,
 )
 NudgeRules = partial(shipped.NudgeRules, cooldown_calls=10, effective_within_calls=5)
 Policy = partial(shipped.Policy, within_turns=0)
@@ -107,12 +108,12 @@ QualityRules = partial(
     tenth=0.10,
     earned=0.01,
     tag_after=2,
-    tag_days=30,
+    tag_days=30.0,
     similar=0.75,
     demotion=0.3,
-    half_life_days=30,
+    half_life_days=30.0,
     unavailable_after=2,
-    unavailable_seconds=300,
+    unavailable_seconds=300.0,
 )
 GuaranteeRules = partial(
     shipped.GuaranteeRules, max_cost_usd=1.0, max_duration_seconds=300.0, max_recursive_calls=20, warn_at=0.8

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from fixed_rules import SHIPPED_TO_OPEN
+from fixed_rules import TO_OPEN, Rules
 from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
@@ -24,7 +24,7 @@ TOOL = "deploy"
 def server(tmp_path: Path) -> Iterator[TestClient]:
     """A server in this process that takes orders."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=Roles(local_orders=True), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
         yield client
 
@@ -86,7 +86,7 @@ def test_a_tool_that_failed_must_be_asked_about_and_an_open_circuit_refuses(serv
     assert (asked["allowed"], asked["ask"], asked["code"]) == (True, True, "approval_required")
     assert "3/3 failures" in asked["message"]
     assert check(server, "other")["code"] == check(server, workspace_id="w2")["code"] == "allowed"
-    fail(server, "fetch", times=SHIPPED_TO_OPEN)
+    fail(server, "fetch", times=TO_OPEN)
     refused = check(server, "fetch")
     assert (refused["allowed"], refused["ask"], refused["code"]) == (False, False, "circuit_open")
 

@@ -21,6 +21,8 @@ from trustfold.projections.local_topology import LocalTopology
 from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
+
 BLOCKED = [value for _, value in cli_command_failures().records]
 
 

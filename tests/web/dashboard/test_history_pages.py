@@ -20,7 +20,7 @@ import orjson
 import pytest
 from command_line import trustfold
 from dashboard_kit import HERE, failures
-from fixed_rules import SHIPPED_TO_OPEN
+from fixed_rules import TO_OPEN, Rules
 from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
@@ -52,7 +52,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 def client_of(folder: Path, history: Path | None) -> TestClient:
     """A client of `up` that shows a history."""
     path = folder / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, more=partial(more_routes, history=history))
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, more=partial(more_routes, history=history))
     return TestClient(app, base_url=HERE, follow_redirects=False)
 
 
@@ -441,7 +441,7 @@ def test_a_history_of_another_store_is_not_shown_and_said(tmp_path: Path) -> Non
 def test_a_decision_that_the_store_has_deleted_is_found_in_the_history(tmp_path: Path) -> None:
     """With the calls behind it, which are deleted, too; the history goes on being this store's own."""
     with client_of(tmp_path, tmp_path / "h") as client:
-        assert client.post("/v1/events", content=failures("deploy", SHIPPED_TO_OPEN)).status_code == 200
+        assert client.post("/v1/events", content=failures("deploy", TO_OPEN)).status_code == 200
         (decision, *_) = [
             orjson.loads(line)["value"]["id"]
             for line in client.get("/v1/decisions?topics=escalations").text.splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from dashboard_kit import dashboard, failures
-from fixed_rules import SHIPPED_TO_OPEN
+from fixed_rules import TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.streams.embedded.sign_in import Roles
@@ -189,7 +189,7 @@ def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None
 def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     """Also those that turn the direction of writing, or command a terminal; what a form sends back is whole."""
     with dashboard(tmp_path, Roles(local_orders=True)) as client:
-        hostile = failures("t<img src=x onerror=alert(1)>\u202ey", SHIPPED_TO_OPEN, session="s<b>1")
+        hostile = failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1")
         client.post("/v1/events", content=hostile)
         page = client.get("/").text
     assert "<img" not in page

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dashboard_kit import before, dashboard, failures
-from fixed_rules import SHIPPED_TO_OPEN
+from fixed_rules import TO_OPEN
 from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
 from trustfold.schemas.public_state import PublicState, public_state
@@ -134,7 +134,7 @@ def test_nobody_gives_orders_without_an_operator(tmp_path: Path) -> None:
 
 def test_a_circuit_is_opened_and_closed(client: TestClient) -> None:
     """Until the next order."""
-    let_fail(client, times=SHIPPED_TO_OPEN)
+    let_fail(client, times=TO_OPEN)
     sign_in(client, "orders")
     fields = fields_of(client.get("/").text, "tool:deploy")
     client.post("/orders", data=fields | {"order": "open"})
@@ -145,7 +145,7 @@ def test_a_circuit_is_opened_and_closed(client: TestClient) -> None:
 
 def test_a_pattern_is_called_a_false_alarm(client: TestClient) -> None:
     """The session's nudges about it stop; the alarm is counted, once."""
-    let_fail(client, times=SHIPPED_TO_OPEN)
+    let_fail(client, times=TO_OPEN)
     sign_in(client, "orders")
     fields = fields_of(client.get("/").text, "s1")
     answer = client.post("/orders", data=fields | {"order": "false-alarm"})
@@ -196,8 +196,8 @@ def test_every_offered_order_exists() -> None:
 
 def test_two_forms_of_a_page_never_take_each_others_number(client: TestClient) -> None:
     """Else the second order would pass for a repetition of the first."""
-    let_fail(client, "one", times=SHIPPED_TO_OPEN)
-    let_fail(client, "two", times=SHIPPED_TO_OPEN)
+    let_fail(client, "one", times=TO_OPEN)
+    let_fail(client, "two", times=TO_OPEN)
     sign_in(client, "orders")
     numbers = re.findall(r'name="number" value="([^"]*)"', client.get("/").text)
     assert len(numbers) > 4
