@@ -60,6 +60,7 @@ STATED = [
     ("BehaviourRules.window_steps", DETECTION, "results within {n} steps"),
     ("BehaviourRules.max_silence_seconds", DETECTION, "{n} s of silence in an open turn"),
     ("CallRules.overdue_after_ms", DETECTION, "or else {minutes} minutes"),
+    ("Policy.within_turns", OPERATING, "0 is the whole session; {n} without it"),
     ("NudgeRules.cooldown_calls", SEMANTICS, "not nudged again for {n} calls"),
     ("NudgeRules.effective_within_calls", SEMANTICS, "does not repeat within {n} calls"),
     ("ModelRules.min_failures", SEMANTICS, "has at least {n} such failures"),
@@ -93,7 +94,7 @@ STATED = [
     ("BehaviourRules.poll_no_progress", DETECTION, "pollers {n} |"),
     ("BehaviourRules.read_only_cap", DETECTION, "last action; {n} reads in a row"),
 ]
-NUMBER = r"[\d.,× ]*\d×?"
+NUMBER = r"(\d+×?, \d+×?, \d+×?|\d+(\.\d+)?)"
 
 
 def defaults() -> dict[str, float | Ladder]:
@@ -108,7 +109,7 @@ def defaults() -> dict[str, float | Ladder]:
         usual = structs.asdict(BreakerPolicy()) if name.endswith("_POLICY") else {}
         own = structs.asdict(getattr(shipped, name)).items()
         found |= {f"{name}.{field}": value for field, value in own if usual.get(field) != value}
-    return {name: value for name, value in found.items() if type(value) in {int, float, Ladder} and value != 0}
+    return {name: value for name, value in found.items() if type(value) in {int, float, Ladder}}
 
 
 def written(words: str, value: float | Ladder) -> str:
