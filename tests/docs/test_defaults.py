@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 from trustfold.rules import rules as shipped
+from trustfold.rules.base import plain
 from trustfold.rules.rules import BreakerPolicy, Ladder, RulesBase
 from trustfold.schemas.vocabulary import Pattern
 
@@ -97,15 +99,16 @@ STATED = [
 NUMBER = r"(\d+×?, \d+×?, \d+×?|\d+(\.\d+)?)"
 
 
+KINDS = [kind for kind in vars(shipped).values() if isinstance(kind, type) and issubclass(kind, RulesBase)]
+POLICIES = ("RECURSIVE_POLICY", "READ_ONLY_POLICY", "MUTATING_POLICY", "SERVICE_RULE")
+
+
 def defaults() -> dict[str, float | Ladder]:
     """Every number of the shipped rules by struct and field; of the named policies, what differs from `tool`."""
     found = {}
-    structs_of_rules = [
-        kind for kind in vars(shipped).values() if isinstance(kind, type) and issubclass(kind, RulesBase)
-    ]
-    for kind in structs_of_rules:
+    for kind in KINDS:
         found |= {f"{kind.__name__}.{field.name}": field.default for field in structs.fields(kind)}
-    for name in ("RECURSIVE_POLICY", "READ_ONLY_POLICY", "MUTATING_POLICY", "SERVICE_RULE"):
+    for name in POLICIES:
         usual = structs.asdict(BreakerPolicy()) if name.endswith("_POLICY") else {}
         own = structs.asdict(getattr(shipped, name)).items()
         found |= {f"{name}.{field}": value for field, value in own if usual.get(field) != value}
@@ -139,3 +142,10 @@ def test_the_pages_state_the_defaults() -> None:
 def test_every_default_is_stated() -> None:
     """A new rule needs a line in STATED, and the words on a page."""
     assert sorted({name for name, *_ in STATED}) == sorted(defaults())
+
+
+def test_every_default_is_a_value_that_a_file_may_set() -> None:
+    """Python does not compare defaults with the bounds of their fields."""
+    wholes = [kind() for kind in KINDS if not any(field.required for field in structs.fields(kind))]
+    for rules in (*wholes, *(getattr(shipped, name) for name in POLICIES)):
+        assert msgspec.convert(plain(rules), type(rules)) == rules
