@@ -184,7 +184,6 @@ def test_whoever_switches_everything_off_is_told(tmp_path: Path, looping: list[b
     assert b"TRUSTFOLD_ENABLED is false" in done.stderr
 
 
-@pytest.mark.usefixtures("fixed_rules_file")
 def test_replay_takes_settings_from_a_file_and_from_its_lines(tmp_path: Path, looping: list[bytes]) -> None:
     """--settings gives those in effect; a settings record among the events changes them from there on."""
     story = Story()
