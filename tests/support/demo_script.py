@@ -82,7 +82,7 @@ class Script:
 def chapters() -> Iterator[Script]:
     """Chapters of the day, in order."""
     nine = datetime(2026, 3, 2, 9, 0, 0, tzinfo=UTC)
-    apart = timedelta(minutes=max(45, MINUTES_OF_OUTAGE + 10))
+    apart = timedelta(minutes=max(45, MINUTES_OF_OUTAGE + 5))
     report, tidy, tickets, research, restore = (
         Script(chapter.session, nine + apart * number) for number, chapter in enumerate(CHAPTERS)
     )
