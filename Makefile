@@ -114,11 +114,13 @@ imports: $(VENV)/dev ## Direction of dependencies: import-linter
 generated: $(VENV)/dev ## Compare the generated files with the code
 	@$(BIN)/python -m trustfold.schemas.generate --check
 	@$(BIN)/python docs/state_diagrams.py --check
+	@$(BIN)/python tests/support/demo_script.py --check
 
 .PHONY: schemas
-schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagrams of the state machines
+schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagrams of the state machines, the demo's day
 	@$(BIN)/python -m trustfold.schemas.generate
 	@$(BIN)/python docs/state_diagrams.py
+	@$(BIN)/python tests/support/demo_script.py
 
 .PHONY: docs
 docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error

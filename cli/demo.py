@@ -100,7 +100,7 @@ CHAPTERS = (
         "tickets",
         "One server fails, another one works",
         "Two tools of one MCP server time out. Another server answers.",
-        "Calls of all its tools count for the service, so an outage is detected after two of them.",
+        "Calls of all its tools count for the service: its outage is found before one tool alone has failed often.",
     ),
     Chapter(
         "research",
@@ -111,7 +111,7 @@ CHAPTERS = (
     Chapter(
         "restore",
         "Announcements without actions",
-        "In four turns the model announces work, lists its tools once, and announces again.",
+        "Turn after turn the model announces work; it lists its tools once, and announces again.",
         "Turns without an action are counted across the session: a hint, guidance, then a pause.",
     ),
 )

@@ -19,6 +19,18 @@ pytest_plugins = ["broker_kit.plugin"]
 settings.load_profile("ci")
 
 
+@pytest.fixture
+def fixed_rules_file(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands and servers of a test run under `fixed_rules`, whatever is shipped."""
+    from command_line import SETTINGS  # not above: nothing of the package is imported before a run of mutants forks
+    from fixed_rules import Rules
+    from trustfold.rules.parser import as_toml
+
+    file = tmp_path_factory.mktemp("rules") / "fixed.toml"
+    file.write_text(as_toml(Rules(), everything=True))
+    monkeypatch.setitem(SETTINGS, "TRUSTFOLD_RULES", str(file))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--slow`."""
     parser.addoption("--slow", action="store_true", help="run the tests marked `slow` as well")

@@ -25,6 +25,7 @@ from trustfold.cli.service import UserService, unit_text
 from trustfold.errors import ConfigError
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected, disconnected, place_of, switched_off
 from trustfold.integrations.json_text import parse
+from trustfold.rules.rules import BehaviourRules
 
 LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
@@ -287,7 +288,8 @@ def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) ->
     groups = json.loads((tmp_path / ".codex" / "hooks.json").read_text())["hooks"]
     command = groups["PostToolUse"][0]["hooks"][0]["command"]
     base = {"session_id": "s", "cwd": str(tmp_path), "tool_name": "Bash", "tool_input": {"command": "./look"}}
-    for number in range(3):
+    equal = BehaviourRules().repetitive_calls.minor
+    for number in range(equal):
         payload = base | {"hook_event_name": "PostToolUse", "tool_use_id": f"t{number}", "tool_response": "same"}
         done = subprocess.run(
             ["sh", "-c", command], input=json.dumps(payload).encode(), capture_output=True, check=True
@@ -295,7 +297,7 @@ def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) ->
         assert (done.stdout, done.stderr) == (b"", b"")
     shown = trustfold("status", cwd=tmp_path, env=home).stdout.decode()
     assert "in shadow mode, codex would have received (context)" in shown
-    assert "3 times with the same result" in shown
+    assert f"{equal} times with the same result" in shown
 
 
 def test_orders_need_a_terminal(home: dict[str, str], tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from trustfold.cli.demo import CHAPTERS, events
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import TOOL_POLICY, BehaviourRules, EscalationRule, Rules
 from trustfold.schemas.codec import decode_event
+
+NUDGES = {1: "gentle", 2: "direct", 3: "interrupt"}
+"""Nudge of each step of a ladder."""
 
 
 def decided() -> list[Output]:
@@ -26,7 +29,7 @@ def decided() -> list[Output]:
 
 def test_the_bundled_day_is_what_the_script_writes() -> None:
     """`tests/support/demo_script.py` writes the committed file, byte for byte."""
-    assert demo_script.FILE.read_bytes() == demo_script.written(), "run: python tests/support/demo_script.py"
+    assert demo_script.FILE.read_bytes() == demo_script.written(), "run: make schemas"
     for line in events():
         decode_event(line)
 
@@ -50,7 +53,7 @@ def test_its_events_can_be_kept_and_replayed(tmp_path: Path) -> None:
 
 
 def test_the_day_holds_what_the_seeds_tell() -> None:
-    """Escalated at the third 503, open at the fifth, recovered later; blocked at once; one server; two ladders."""
+    """The API is escalated, its circuit opens, both recover; blocked at once; one server; two ladders."""
     bodies = [orjson.loads(output.value or b"") for output in decided()]
     trust = [one for one in bodies if one["type"] == "trust.changed"]
     assert [(one["key"], one["to"]) for one in trust if not one["silent"]] == [
@@ -67,8 +70,10 @@ def test_the_day_holds_what_the_seeds_tell() -> None:
     circuits = [(one["breaker_key"], one["to"]) for one in bodies if one["type"] == "breaker.changed"]
     assert circuits == [("service:api.example.com", to) for to in ("open", "half_open", "closed")]
     nudges = [(one["session_id"], one["nudge_type"]) for one in bodies if one["type"] == "nudge.issued"]
-    for session in ("research", "restore"):
-        assert [kind for told, kind in nudges if told == session] == ["gentle", "direct", "interrupt"]
+    rules = BehaviourRules()
+    for session, ladder in (("research", rules.repetitive_calls), ("restore", rules.announce_no_action)):
+        steps = sorted({ladder.step(count) for count in range(ladder.minor, ladder.severe + 1)})
+        assert [kind for told, kind in nudges if told == session] == [NUDGES[step] for step in steps]
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120", "200"])
@@ -77,6 +82,7 @@ def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
     shown = trustfold("demo", cwd=tmp_path, env={"COLUMNS": columns}).stdout.decode()
     assert max(map(len, shown.splitlines())) <= min(int(columns), 100)
     flowing = re.sub(r"[▌─\s]+", " ", shown)
+    trust = EscalationRule().count_threshold
     for chapter in CHAPTERS:
         assert chapter.title in flowing
         assert chapter.result in flowing
@@ -91,16 +97,16 @@ def test_the_story_fits_the_terminal(columns: str, tmp_path: Path) -> None:
     ):
         assert word in shown
     for said in (
-        "3/3 failures in 1h",
-        "5 failures in a row",
+        f"{trust}/{trust} failures in ",
+        f"{demo_script.TIMEOUTS}/{demo_script.TIMEOUTS} failures in ",
+        f"{TOOL_POLICY.consecutive_failures} failures in a row",
         "a dangerous command was attempted",
-        "2/2 failures in 5m",
         "pauses the session and calls the user",
         "refuses such calls until a person resets it",
         "manual reset required",
         "du -sh build → ok",
         "(part of it, silent)",
-        "… 31 minutes later",
+        f"… {demo_script.MINUTES_OF_OUTAGE} minutes later",
     ):
         assert said in flowing, said
 

@@ -18,7 +18,7 @@ from trustfold.history.errors import HistoryFull
 from trustfold.history.files import claim, store_source
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from waiting import wait_until
 
@@ -251,7 +251,8 @@ def test_whatif_with_the_same_and_with_other_rules(recorded_files: Path) -> None
 
 def test_whatif_search_shows_a_table_and_a_plot(recorded_files: Path) -> None:
     """For people, for machines, and as a page."""
-    arguments = ("whatif", "--search", "--grid", "behaviour.repetitive_calls.minor=2,3")
+    in_force = BehaviourRules().repetitive_calls.minor
+    arguments = ("whatif", "--search", "--grid", f"behaviour.repetitive_calls.minor=2,{in_force}")
     shown = trustfold(*arguments, "--html", "search.html", cwd=recorded_files)
     assert shown.returncode == 0, shown.stderr
     assert b"stuck sessions caught" in shown.stdout

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from command_line import environment, trustfold, up
+from fixed_rules import Rules
 from story import Story
 from trustfold.cli.demo import events
 from trustfold.cli.terminal import elided
-from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
+
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 KEY = "http_request|domain=api.example.com|path_prefix=figures"
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import trustfold, up
+from fixed_rules import Rules
 from rich.console import Console
 from story import Story
 from trustfold.cli.quality import embedding_similarity, models_table, quality_table, rank_table
@@ -21,6 +22,8 @@ from trustfold.projections.ranking import Ranked
 from trustfold.schemas.decision_text import line_of_record
 from trustfold.schemas.public_state import ModelUpdated, QualityUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
+
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 WISH = "translate english to french"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -33,7 +36,7 @@ def store(tmp_path: Path) -> Path:
     story.now = datetime.now(UTC)
     story.works("offline_translator", scenario=WISH).fails("nmt_translator", with_="crash", scenario=WISH)
     path = tmp_path / ".trustfold" / "trustfold.sqlite"
-    with EmbeddedEngine.open(path) as engine:
+    with EmbeddedEngine.open(path, Rules()) as engine:
         engine.ingest([value for _, value in story.records])
     return path
 

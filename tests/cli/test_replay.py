@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND, environment, trustfold
+from fixed_rules import Rules
 from scenarios import ALL
 from story import Story
 from trustfold.cli.demo import events
@@ -22,7 +23,8 @@ from trustfold.history.whatif.replay import Replay
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.topology import DECISION_TOPICS
-from trustfold.rules.rules import Rules
+
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 
 def folded(lines: list[bytes]) -> list[Output]:
@@ -119,7 +121,7 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     shown = done.stdout.decode()
     assert shown.startswith("2026-03-02\n09:00:12 ")
     assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
-    assert "09:45:12 tidy-up      ✕ bash|command=rm blocked: security concern" in shown
+    assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|command=rm blocked: security concern", shown, re.MULTILINE)
     assert "→ interrupt nudge: PAUSED" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -140,11 +142,13 @@ def test_rules_are_read_from_a_file(day: Path, tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text("[trust.default_rule]\ncount_threshold = 4\n")
     done = trustfold("replay", day, "--json", "--rules", "rules.toml", cwd=tmp_path)
     reasons = {json.loads(line).get("reason") for line in done.stdout.splitlines()}
-    assert "4/4 failures in 1h" in reasons
-    assert "3/3 failures in 1h" not in reasons
+    assert any(reason and reason.startswith("4/4 failures in ") for reason in reasons)
+    assert not any(reason and reason.startswith("3/3 failures in 1h") for reason in reasons)
     by_environment = trustfold("replay", day, "--json", cwd=tmp_path, env={"TRUSTFOLD_RULES": "rules.toml"})
     assert by_environment.stdout == done.stdout
-    by_threshold = trustfold("replay", day, "--json", cwd=tmp_path, env={"TRUSTFOLD_THRESHOLD": "4"})
+    (tmp_path / "empty.toml").write_text("")
+    shipped = {"TRUSTFOLD_RULES": "empty.toml", "TRUSTFOLD_THRESHOLD": "4"}
+    by_threshold = trustfold("replay", day, "--json", cwd=tmp_path, env=shipped)
     assert by_threshold.stdout == done.stdout
 
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import Up, trustfold, up
 from story import Story
 from trustfold.config import RuleFiles, load_rules
-from trustfold.rules.rules import Rules
+from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.vocabulary import NudgeLevel
 from trustfold.streams.reload import Reloader
 from waiting import wait_until
@@ -103,7 +103,7 @@ def looping() -> list[bytes]:
     lines = []
     for number in range(40):
         story = Story(session=f"s{number}")
-        story.works("read_file", {"path": "/a"}, times=3)
+        story.works("read_file", {"path": "/a"}, times=BehaviourRules().repetitive_calls.minor)
         lines.append(b"\n".join(value.replace(b'"00000000-', b'"%08d-' % number) for _, value in story.records))
     return lines
 

@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import trustfold, up
+from fixed_rules import Rules
 from rich.console import Console, RenderableType
 from trustfold.cli.demo import events
 from trustfold.cli.status import details, overview_table
-from trustfold.rules.rules import Rules
 from trustfold.schemas.decision_text import circuit_word, recovery_words
 from trustfold.schemas.public_state import BreakerUpdated, TrustUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
+
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

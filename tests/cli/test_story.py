@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from click.testing import CliRunner
+from fixed_rules import Rules
 from recorded import told
 from story import Story
 from trustfold.cli.main import main
@@ -34,7 +35,7 @@ def a_bad_session() -> Story:
 def stored(folder: Path) -> Path:
     """The store of that session."""
     path = folder / "store.sqlite"
-    with EmbeddedEngine.open(path) as engine:
+    with EmbeddedEngine.open(path, Rules()) as engine:
         engine.ingest([value for _, value in a_bad_session().records])
     return path
 

@@ -15,6 +15,7 @@ from story import Story
 from trustfold.cli.main import main
 from trustfold.config import load_rules
 from trustfold.history.whatif import replay
+from trustfold.rules.rules import BehaviourRules
 
 MINOR = "behaviour.repetitive_calls.minor"
 Run = Callable[..., Result]
@@ -115,7 +116,7 @@ def test_one_document_tells_the_whole_search(run: Run) -> None:
         (("--search", "--html", "no/where.html"), "directory that exists"),
         (("--search", "--grid", f"{MINOR}=3", "--grid", "trust.default_rule.count_threshold=2"), "one after the other"),
         (("--search", "--grid", "guarantees.max_cost_usd=2"), "nothing here measures"),
-        (("--search", "--grid", f"{MINOR}=99"), "only the last 30 steps"),
+        (("--search", "--grid", f"{MINOR}=99"), f"only the last {BehaviourRules().window_steps} steps"),
         (("--rules", "patient.toml", "--tool", "nobody"), "no recorded session passes: tool nobody"),
         (("--rules", "patient.toml", "--since", "2026-01-06", "--until", "2026-01-05"), "is not before --until"),
         (("--rules", "patient.toml", "--history", "elsewhere"), "replay them one by one"),

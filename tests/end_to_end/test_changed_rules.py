@@ -100,9 +100,10 @@ def test_a_detector_turned_off_takes_nothing_else_along(name: str) -> None:
 
 
 def test_a_later_ladder_takes_only_early_reports_away() -> None:
-    """Repetition is minor from the fifth time on: what was severe is as severe as before."""
+    """Repetition is minor only right before it is severe: what was severe is as severe as before."""
     before = as_shipped()
-    later = Ladder(minor=5, moderate=5, severe=6)
+    severe_at = BehaviourRules().repetitive_calls.severe
+    later = Ladder(minor=severe_at - 1, moderate=severe_at - 1, severe=severe_at)
     after = decisions_under(Rules(behaviour=BehaviourRules(repetitive_calls=later)))
     severe: dict[str, set[str]] = {
         "type": {"pattern.detected"},

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixed_rules import Rules
 from local_redis import GIVEN, LocalRedis, RedisUnavailable, required
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -23,7 +24,7 @@ def clock() -> MovableClock:
 @pytest.fixture
 def guard(clock: MovableClock) -> ToolGuard:
     """A guard of one test."""
-    return guard_for_tests(clock=clock)
+    return guard_for_tests(clock=clock, rules=Rules())
 
 
 @pytest.fixture

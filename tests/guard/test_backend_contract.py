@@ -15,6 +15,7 @@ import pytest
 from backend_sides import SIDES, Side, session_of
 from trustfold.guard.backends.base import Backend
 from trustfold.guard.metrics import EVENTS, Metrics
+from trustfold.rules.rules import BehaviourRules
 from trustfold.schemas import events as ev
 from trustfold.schemas.codec import decode_event, encode
 from trustfold.schemas.commands import BreakerForceOpen
@@ -84,8 +85,8 @@ def message(session: str, text: str = "hello") -> ev.ModelText:
 
 
 def publish_repetitions(backend: Backend, session: str) -> None:
-    """Three equal calls, which the folds answer with a nudge."""
-    for _ in range(3):
+    """So many equal calls that the folds answer with a nudge."""
+    for _ in range(BehaviourRules().repetitive_calls.minor):
         call = {"session_id": session, "call_id": str(uuid4()), "tool_name": "read_file"}
         backend.publish(ev.ToolCallStarted(**envelope(**call), args=msgspec.Raw(b'{"path":"x"}')))
         backend.publish(ev.ToolCallFinished(**envelope(**call), status=Status.SUCCESS, result_digest="d"))

@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import SHIPPED_TO_OPEN, Rules, TrustRules
 from guard_kit import fails, works
-from story import START, TO_OPEN
+from story import START
 from trustfold.errors import ConfigError
 from trustfold.guard import GuardSettings, ToolGuard
 from trustfold.guard.backends import memory
@@ -23,7 +24,7 @@ from trustfold.guard.backends.memory import MemoryBackend
 from trustfold.guard.metrics import EVENTS, Metrics
 from trustfold.guard.settings import ENVIRONMENT
 from trustfold.guard.testing import MovableClock, guard_for_tests
-from trustfold.rules.rules import Rules, TrustRules
+from trustfold.rules.rules import BehaviourRules
 from trustfold.schemas.commands import BreakerForceOpen
 from trustfold.schemas.events import TurnStarted
 from trustfold.streams.embedded.store_views import Views
@@ -83,11 +84,11 @@ async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: P
     store = tmp_path / "t.sqlite"
     async with embedded(store) as one, embedded(store) as two, two.session("s1") as session:
         assert two.backend._engine.process is None  # type: ignore[attr-defined]
-        for n in range(TO_OPEN):
+        for n in range(SHIPPED_TO_OPEN):
             await one.call("a", fails, {}, session_id=f"f{n}")
         for guard in (one, two):
             await becomes(guard, "circuit_open")
-        for _ in range(3):
+        for _ in range(BehaviourRules().repetitive_calls.minor):
             await session.call("read_file", works, {"path": "x"})
         async with asyncio.timeout(20):
             async for nudge in session.nudges():

@@ -6,8 +6,8 @@ import asyncio
 from itertools import cycle
 from typing import Any
 
+from fixed_rules import TO_OPEN
 from guard_kit import fails, works
-from story import TO_OPEN
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import MovableClock, guard_for_tests, set_state
 from trustfold.schemas.commands import TrustReset

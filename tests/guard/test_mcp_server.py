@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import TO_OPEN
 from guard_kit import fails
 from mcp import Client, MCPError
 from mcp.types import ElicitResult
-from story import TO_OPEN
 from trustfold.guard import ToolGuard
 from trustfold.guard.mcp_server import make_server
 from trustfold.guard.testing import decided, guard_for_tests, set_state

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import Rules
 from trustfold.errors import ConfigError
 from trustfold.guard import CallNotPermitted, RecursiveResult, ToolGuard, estimate_confidence, synthesize
 from trustfold.guard.synthesis import BudgetMetrics
 from trustfold.guard.testing import decided, guard_for_tests, published, set_state
+from trustfold.rules.rules import ConfidenceRules
 from trustfold.schemas.codec import rfc3339
 
 
@@ -21,7 +23,7 @@ class KeyMissing(Exception):
 @pytest.fixture
 def guard() -> ToolGuard:
     """Three translators, the best of which is broken, and something else."""
-    made = guard_for_tests()
+    made = guard_for_tests(rules=Rules())
 
     async def nmt(text: str) -> str:
         raise KeyMissing(text)
@@ -148,8 +150,9 @@ def test_confidence_rests_on_the_signals_present() -> None:
     for wrong in (float("nan"), 1.5, -0.1):
         with pytest.raises(ValueError, match="number from 0 to 1"):
             RecursiveResult("x", wrong)
-    assert RecursiveResult("x", 0.29).low_confidence
-    assert not RecursiveResult("x", 0.3).low_confidence
+    low = ConfidenceRules().low
+    assert RecursiveResult("x", low - 0.01).low_confidence
+    assert not RecursiveResult("x", low).low_confidence
 
 
 async def test_a_synthesis_is_published_and_flagged(guard: ToolGuard) -> None:

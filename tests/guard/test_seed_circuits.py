@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from fixed_rules import TO_OPEN, Rules
 from guard_kit import Gated, HttpError, Stub, fail_calls
-from story import TO_OPEN
 from trustfold.guard import CallNotPermitted, ToolGuard
 from trustfold.guard.testing import MovableClock, decided, guard_for_tests
 from trustfold.schemas.tool_envelopes import ResultStatus
@@ -82,7 +82,7 @@ async def test_TR_11_an_open_circuit_stops_retries(guard: ToolGuard, clock: Mova
     assert (probe.attempts, stub.count) == (1, 13)
 
     # A circuit that opens while a call waits for its retry ends that call.
-    opening = guard_for_tests(clock=clock)
+    opening = guard_for_tests(clock=clock, rules=Rules())
     opening.register("get", idempotent=True)
 
     async def opens(**_: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fixed_rules import Rules
 from trustfold.guard import ToolGuard
 from trustfold.guard.backends.http import record_key
 from trustfold.guard.policy import check_recorded
@@ -61,7 +62,7 @@ def test_time_alone_moves_what_time_moves(guard: ToolGuard, clock: MovableClock)
 
 async def test_what_holds_for_a_user_holds_in_every_workspace() -> None:
     """A tool that fails a user in several workspaces must be approved in the next; a workspace's own word wins."""
-    guard = guard_for_tests(user_id="ann")
+    guard = guard_for_tests(user_id="ann", rules=Rules())
 
     async def broken(**_: Any) -> dict[str, Any]:
         return {"error": "down", "status_code": 500}

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from fixed_rules import Rules
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
 from refolded import compared, lenient, nervous
 from story import Story
@@ -17,7 +18,6 @@ from trustfold.history.recorder import Recorder
 from trustfold.history.whatif import decisions
 from trustfold.history.whatif.decisions import Comparison, Difference, what_of
 from trustfold.recording.store import StoreRecording
-from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 
 NAMES = frozenset({"id", "caused_by", "pattern_id", "nudge_id", "fingerprint"})

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from recorded import replayed, told
 from refolded import compared, lenient, nervous
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.filters import Filters
 from trustfold.history.whatif.compare import Told
 from trustfold.history.whatif.incidents import Incident, Incidents, shifts
-from trustfold.rules.rules import Ladder, Rules
+from trustfold.rules.rules import Ladder
 
 SWAPPED = {"caught": "lost", "lost": "caught", "earlier": "later", "later": "earlier", "otherwise": "otherwise"}
 

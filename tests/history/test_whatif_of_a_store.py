@@ -9,6 +9,7 @@ from random import Random
 
 import orjson
 import pytest
+from fixed_rules import Rules
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -21,7 +22,6 @@ from trustfold.history.inputs import lined_up
 from trustfold.history.recorder import Recorder
 from trustfold.history.whatif.replay import recorded_rules
 from trustfold.recording.store import StoreRecording
-from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 
 ARRIVED = 1_767_607_200_000

@@ -12,6 +12,7 @@ from statistics import median
 import msgspec
 import orjson
 import pytest
+from fixed_rules import Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import record, told
@@ -39,7 +40,7 @@ from trustfold.history.whatif.grid import Alarm, alarm_of, combinations, pattern
 from trustfold.history.whatif.labels import CALLS, LABELS, VERDICTS, Truth, labelled, truth_from
 from trustfold.history.whatif.rules_file import _changed, toml_of
 from trustfold.history.whatif.search import Found, Judged, Wanted
-from trustfold.rules.rules import Ladder, Rules
+from trustfold.rules.rules import Ladder
 from two_days import two_days
 
 MINOR = "behaviour.repetitive_calls.minor"

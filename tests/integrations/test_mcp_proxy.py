@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import pytest
 from command_line import environment
+from fixed_rules import SHIPPED_TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
-from story import TO_OPEN
 from trustfold.guard.testing import guard_for_tests, published, set_state
 from trustfold.integrations import mcp_proxy
 from trustfold.integrations.mcp_proxy import SETTINGS, McpProxy
@@ -297,7 +297,7 @@ async def test_failed_results_never_open_the_servers_circuit() -> None:
             await client.call(number, n=number)
         assert not client.guard.view.records("breaker")
         client.server.answer = lambda _: {"error": {"code": -32000, "message": "Connection reset by peer"}}
-        for number in range(8, 8 + TO_OPEN):
+        for number in range(8, 8 + SHIPPED_TO_OPEN):
             await client.call(number, n=number)
         assert [one.state for one in client.guard.view.records("breaker")] == ["open"]
 

@@ -19,8 +19,8 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import structs
-from trustfold.rules.rules import Rules
 
+from ..support.fixed_rules import Rules
 from .calls import Calls
 from .case import Case, UnknownWord, by_word, refuse_fields, times
 from .world import World

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import structs
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.rules.rules import RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
+from trustfold.rules.rules import BreakerPolicy
 from trustfold.schemas.vocabulary import BreakerState
 
+from ..support.fixed_rules import BreakerRules
 from .area import Area, nothing, only, reads
 from .case import UnknownWord, known
 
@@ -49,7 +50,7 @@ class Breakers(Area):
     def prepare(self) -> None:
         """Start from the shipped policy; what a peer has no word for is off as soon as it sets a threshold."""
         self.recursive = self.case.peer in _SEED_5
-        self.policies["policy"] = RECURSIVE_POLICY if self.recursive else TOOL_POLICY
+        self.policies["policy"] = BreakerRules().recursive if self.recursive else BreakerRules().tool
         self.ignored: list[str] = []
         self.leases: defaultdict[str, list[str]] = defaultdict(list)
         self.unclaimed: set[str] = set()

@@ -15,6 +15,7 @@ from trustfold.rules.parser import Document
 from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 from trustfold.schemas.vocabulary import ToolClass
 
+from ..support import fixed_rules
 from .area import puts
 from .case import UnknownWord
 from .settings import Levels, policy
@@ -90,7 +91,7 @@ def _pair(name: str, *shipped: str) -> _Reader:
         notice, end = value
         to.ladder((name,), notice, max(notice, end - 1), end)
         for other in shipped:
-            to.ladders.setdefault(other, getattr(BehaviourRules(), other))
+            to.ladders.setdefault(other, getattr(fixed_rules.BehaviourRules(), other))
 
     return read
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from trustfold.guard.resilient import ResilientResult
 from trustfold.projections.ranking import Candidate, rank_tools
-from trustfold.rules.rules import RegisteredTool
 from trustfold.schemas.public_state import public_state
 
+from ..support.fixed_rules import RegisteredTool
 from .area import Area, puts, reads
 from .calls import CALL_FIELDS
 

@@ -13,9 +13,9 @@ from msgspec import structs
 from trustfold.config import RuleFiles
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.levels import SETTINGS, Level, changed, layered, set_by, table
-from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 
+from ..support.fixed_rules import Rules
 from .area import Area, Checked, reads
 from .case import UnknownWord, known
 

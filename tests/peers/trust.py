@@ -11,9 +11,11 @@ from trustfold.projections.calls.keys import is_shell, parse_key, shell_command
 from trustfold.projections.calls.shell import simple_commands
 from trustfold.projections.tool.failure_counts import decay, effective_failures
 from trustfold.projections.tool.state import TrustRecord
+from trustfold.rules.base import plain
 from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
 from trustfold.schemas.vocabulary import Severity, TrustState
 
+from ..support.fixed_rules import DefaultRule
 from .area import Area, Checked, reads, same
 from .case import UnknownWord, known, refuse_fields
 
@@ -51,8 +53,8 @@ class Trust(Area):
         super().read_settings()
         duration = self.default.get("escalation_duration_seconds")
         if duration is not None and "cooldown_seconds" not in self.default:
-            self.default["cooldown_seconds"] = min(EscalationRule().cooldown_seconds, duration)  # peers have none
-        self.set_fields("trust", default_rule=self.default)
+            self.default["cooldown_seconds"] = min(DefaultRule().cooldown_seconds, duration)  # peers have none
+        self.set_fields("trust", default_rule=plain(DefaultRule()) | self.default)
 
     KNOBS = {"trust": {"recovery_mode": "recovery_mode"}}
     CONFIG = {

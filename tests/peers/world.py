@@ -25,10 +25,11 @@ from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.session.records import ActivePattern
 from trustfold.projections.session.state import SessionState
 from trustfold.projections.tool.state import ToolState, TrustRecord
-from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import encode
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState
+
+from ..support.fixed_rules import Rules
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
 SEVERITIES = (None, "minor", "moderate", "severe")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
+from fixed_rules import ConfidenceRules, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections import confidence as of
-from trustfold.projections.confidence import Result, combine, synthesize
-from trustfold.rules.rules import ConfidenceRules, Rules
+from trustfold.projections.confidence import Result, combine
 from trustfold.schemas.vocabulary import SynthesisStrategy
 
 WEIGHTED, CONSENSUS, DIVERSE = SynthesisStrategy.WEIGHTED, SynthesisStrategy.CONSENSUS, SynthesisStrategy.DIVERSE
+synthesize = partial(of.synthesize, rules=ConfidenceRules())
 BAD_SHARES = [math.nan, math.inf, -math.inf, -0.01, 1.01, 1.7, True, "0.5", None]
 
 # --- signals --------------------------------------------------------------------------------------------------------

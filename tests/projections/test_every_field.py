@@ -8,11 +8,11 @@ from typing import get_args
 import msgspec
 import orjson
 import pytest
+from fixed_rules import TO_OPEN, Rules, TrustRules
 from scenarios import ALL
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules, TrustRules
 from trustfold.schemas.decisions import DeadLetterRepublished, Decision, DegradationPlan, Lease, StateUpdated
 from trustfold.schemas.public_state import STATE_KINDS, DecisionBase
 from trustfold.schemas.vocabulary import RecoveryMode

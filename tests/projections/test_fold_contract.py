@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 import pytest
+from fixed_rules import BehaviourRules, Policy, Rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
@@ -19,7 +20,7 @@ from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.snapshot import SnapshotCodec, header
 from trustfold.projections.tool.state import ToolState
 from trustfold.projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
-from trustfold.rules.rules import BehaviourRules, Ladder, Policy, Rules
+from trustfold.rules.rules import Ladder
 from trustfold.schemas.outcomes import US
 
 RULES = Rules(

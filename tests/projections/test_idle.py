@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from fixed_rules import IdleRules, Rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
@@ -15,7 +16,6 @@ from streams_of_events import NERVOUS, START, events_and_orders
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.processor import IdleKeys
-from trustfold.rules.rules import IdleRules, Rules
 from trustfold.schemas.outcomes import US
 
 HOUR = timedelta(hours=1)

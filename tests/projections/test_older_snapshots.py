@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from fixed_rules import Rules
 from story import Story
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.projections.rule_source import rules_in_force
 from trustfold.projections.snapshot import SnapshotCodec, codec_of
 from trustfold.projections.tool.failure_counts import failed_lately
 from trustfold.projections.tool.state import Failure, TrustRecord
 from trustfold.projections.topology import STAGES
-from trustfold.rules.rules import Rules
+from trustfold.rules.parser import overlaid
 from trustfold.schemas.outcomes import US
 
 OLDER: dict[str, Any] = orjson.loads((Path(__file__).parent / "older" / "states.json").read_bytes())
@@ -83,7 +83,7 @@ def test_states_of_the_older_version_are_read(stage: Any) -> None:
 @pytest.mark.parametrize("interrupted", SESSIONS_2, ids=lambda one: f"{one['cut']} of {len(one['records'])} events")
 def test_sessions_of_version_2_go_on_as_if_nothing_had_happened(interrupted: dict[str, Any]) -> None:
     """Version 2 kept the counts of all detectors as fields of the session; another version has folded the beginning."""
-    rules = rules_in_force(interrupted["rules"].encode()).base
+    rules = overlaid(Rules(), orjson.loads(interrupted["rules"])["base"])
     records, cut = [line.encode() for line in interrupted["records"]], interrupted["cut"]
     sessions = [stage for stage in STAGES if stage.name == "session"]
     stored = {key.encode(): b64decode(snapshot) for key, snapshot in interrupted["snapshots"].items()}

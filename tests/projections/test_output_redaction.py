@@ -8,6 +8,7 @@ from base64 import b64decode
 import msgspec
 import orjson
 import pytest
+from fixed_rules import Rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
@@ -15,7 +16,6 @@ from secret_kinds import KINDS
 from trustfold.projections import output_redaction
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact_text
 from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape

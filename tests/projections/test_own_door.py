@@ -11,12 +11,13 @@ from uuid import UUID
 
 import orjson
 import pytest
+from fixed_rules import BehaviourRules, BreakerRules, GuaranteeRules, Rules, TrustRules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.topology import STAGES, make_processor
-from trustfold.rules.rules import BehaviourRules, BreakerRules, EscalationPatch, GuaranteeRules, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.codec import decode_command, decode_decision, decode_event
 from trustfold.schemas.event_base import EARLIEST, LATEST
 from trustfold.schemas.fields import LARGEST_COUNT, MAX_NAME, MAX_SPAN_MS

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from fixed_rules import QualityRules, RegisteredTool
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.ranking import Candidate, EmbeddingSimilarity, LexicalSimilarity, Ranked, rank_tools
-from trustfold.rules.rules import QualityRules, RegisteredTool
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, public_state
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import BehaviourRules, Rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
@@ -15,7 +16,6 @@ from trustfold.projections.rule_source import MAX_RESOLVED, MAX_SESSION_BYTES, R
 from trustfold.projections.topology import STAGES
 from trustfold.rules.levels import Level
 from trustfold.rules.older_shapes import Misfit
-from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 
@@ -225,7 +225,7 @@ def test_other_rules_take_effect_without_losing_state() -> None:
     story = Story(rules=source)
     loops(story, times=2)
     assert story.patterns() == []
-    swapped = Rules(behaviour=Rules().behaviour.__class__(repetitive_calls=Rules().behaviour.introspection_loop))
+    swapped = Rules(behaviour=BehaviourRules(repetitive_calls=BehaviourRules().introspection_loop))
     source.rebase(swapped)
     loops(story, times=1)
     assert story.patterns() == [("repetitive_calls", "minor", 3)]
@@ -282,7 +282,7 @@ def test_settings_among_events_give_the_same_again_and_after_a_restart(lines: li
     kept = {
         (name, key): snapshot for name, processor in first.processors.items() for key, snapshot in processor.snapshot()
     }
-    source = RuleSource()
+    source = RuleSource(Rules())
     source.replace(first.source.scopes())
     second = LocalTopology(source, load=lambda stage, key: kept.get((stage, key)), next_offsets=first.next_offsets)
     assert outputs + folded(second, inputs[cut:]) == whole

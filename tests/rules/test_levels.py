@@ -143,7 +143,8 @@ def test_a_part_that_does_not_fit_is_passed_over_and_the_rest_holds() -> None:
     }
     for overriding in levels.values():
         check(Level.WORKSPACE, overriding, Rules())
-    assert layered(Rules(), levels).behaviour.repetitive_calls == Ladder(minor=3, moderate=9, severe=9)
+    minor = Rules().behaviour.repetitive_calls.minor
+    assert layered(Rules(), levels).behaviour.repetitive_calls == Ladder(minor=minor, moderate=9, severe=9)
     assert effective(levels)["nudge_level"] == ("gentle", "workspace")
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from trustfold.errors import ConfigError
 from trustfold.rules.parser import Document
-from trustfold.rules.rules import Ladder, Policy, Rules
+from trustfold.rules.rules import READ_ONLY_POLICY, Ladder, Policy, Rules
 from trustfold.rules.text_positions import line_of
 from trustfold.schemas.vocabulary import PatternSeverity, ToolClass
 
@@ -30,8 +31,8 @@ def fault(text: str, name: str = "rules.toml") -> str:
 def test_a_table_names_only_what_it_changes() -> None:
     """Half a ladder, one number of a shipped policy: the rest stays as it is."""
     rules = rules_of("[behaviour.repetitive_calls]\nsevere = 9\n[breakers.read_only]\nopen_s = 5\n")
-    assert rules.behaviour.repetitive_calls == Ladder(minor=3, moderate=4, severe=9)
-    assert (rules.breakers.read_only.open_s, rules.breakers.read_only.consecutive_failures) == (5, 8)
+    assert rules.behaviour.repetitive_calls == structs.replace(Rules().behaviour.repetitive_calls, severe=9)
+    assert rules.breakers.read_only == structs.replace(READ_ONLY_POLICY, open_s=5)
 
 
 OLDER_POLICIES = """{
@@ -72,16 +73,24 @@ def test_policies_in_our_own_form_say_the_same() -> None:
     assert found == {"plan": Policy(requires="createPlan", before=("update*",), within_turns=2)}
 
 
+def scaled(ladder: Ladder, minor: int) -> Ladder:
+    """A ladder that begins elsewhere, with steps in the same proportion."""
+    moderate, severe = (round(step * minor / ladder.minor) for step in (ladder.moderate, ladder.severe))
+    return Ladder(minor=minor, moderate=moderate, severe=severe)
+
+
 def test_older_thresholds_become_ladders_and_classes() -> None:
     """A threshold moves the first step, and the others with it; lists of tools become their classes."""
+    introspection = Rules().behaviour.introspection_loop
     rules = rules_of(
-        '{"pattern_detection": {"repetitive_call_threshold": 6, "introspection_loop_threshold": 2, "enabled": false,'
+        '{"pattern_detection": {"repetitive_call_threshold": 6, "enabled": false,'
+        f' "introspection_loop_threshold": {introspection.minor},'
         ' "max_turn_duration_seconds": 120.0,'
         ' "read_only_tools": ["glob"], "action_tools": ["writeFile"]}}',
         "policies.json",
     )
-    assert rules.behaviour.repetitive_calls == Ladder(minor=6, moderate=8, severe=12)
-    assert rules.behaviour.introspection_loop == Rules().behaviour.introspection_loop
+    assert rules.behaviour.repetitive_calls == scaled(Rules().behaviour.repetitive_calls, 6)
+    assert rules.behaviour.introspection_loop == introspection
     assert rules.tools.classes == {"glob": ToolClass.READ, "writeFile": ToolClass.ACTION}
     assert not rules.behaviour.enabled
     assert rules.behaviour.max_turn_duration_seconds == 120
@@ -95,7 +104,7 @@ FAULTS = [
     ),
     (
         "r.toml",
-        "# a comment\n[behaviour.repetitive_calls]\nminor = 7\n",
+        "# a comment\n[behaviour.repetitive_calls]\nminor = 7\nmoderate = 4\nsevere = 6\n",
         "r.toml:2: behaviour.repetitive_calls: steps must rise: minor 7 <= moderate 4 <= severe 6",
     ),
     ("r.toml", "[nudges]\nlevel =\n  'loud'\n", "r.toml: not TOML: Invalid value (at line 2, column 8)"),
@@ -267,7 +276,7 @@ def test_the_older_name_of_when_a_call_is_overdue() -> None:
 def test_a_ladder_beyond_its_window_is_refused() -> None:
     """It could never hold; the window, and what to do, are named. A ladder that is off may say what it likes."""
     for text in (
-        "[behaviour.repetitive_calls]\nminor = 3\nmoderate = 10\nsevere = 31\n",
+        "[behaviour]\nwindow_steps = 30\n[behaviour.repetitive_calls]\nminor = 3\nmoderate = 10\nsevere = 31\n",
         "[behaviour]\nwindow_steps = 15\n",
         "[behaviour.poll_no_progress]\nminor = 40\nmoderate = 50\nsevere = 60\n",
     ):
@@ -280,6 +289,8 @@ def test_a_ladder_beyond_its_window_is_refused() -> None:
 def test_an_older_threshold_beyond_the_window_brings_its_window() -> None:
     """Such files load unchanged."""
     behaviour = rules_of('{"pattern_detection": {"repetitive_call_threshold": 20}}', "old.json").behaviour
-    assert (behaviour.repetitive_calls, behaviour.window_steps) == (Ladder(minor=20, moderate=27, severe=40), 40)
+    wanted = scaled(Rules().behaviour.repetitive_calls, 20)
+    assert (behaviour.repetitive_calls, behaviour.window_steps) == (wanted, wanted.severe)
+    assert wanted.severe > Rules().behaviour.window_steps
     longest = rules_of('{"pattern_detection": {"repetitive_call_threshold": 100}}', "old.json").behaviour
     assert (longest.repetitive_calls, longest.window_steps) == (Ladder(minor=100, moderate=100, severe=100), 100)

@@ -18,13 +18,15 @@ from urllib.parse import urlsplit
 
 COMMAND = [sys.executable, "-m", "trustfold"]
 PATIENCE = 60
+SETTINGS: dict[str, str] = {}
+"""Environment of every command, unless a test gives another; the fixture `fixed_rules_file` names a file of rules."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without any setting of ours, and with a plain terminal."""
+    """This environment without any setting of ours but `SETTINGS`, and with a plain terminal."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRUSTFOLD_")}
     nobody = {"XDG_DATA_HOME": "/nonexistent"}  # the server of whoever runs the tests is not asked
-    return kept | nobody | {"COLUMNS": "80", "NO_COLOR": "1"} | dict(extra or {})
+    return kept | nobody | {"COLUMNS": "80", "NO_COLOR": "1"} | SETTINGS | dict(extra or {})
 
 
 def trustfold(

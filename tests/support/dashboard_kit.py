@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import orjson
 from command_line import Up
+from fixed_rules import Rules
 from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.roles import NOBODY
@@ -26,7 +27,7 @@ HERE = "http://127.0.0.1:8321"
 def dashboard(folder: Path, roles: Roles = NOBODY) -> Iterator[TestClient]:
     """A client of `up` over a new store, or over the one that stands in the folder."""
     path = folder / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, roles=roles, more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=roles, more=more_routes)
     with TestClient(app, base_url=HERE, follow_redirects=False) as client:
         yield client
 

@@ -1,24 +1,42 @@
 """Writes `cli/demo.ndjson`: a scripted day of one agent whose tools fail, a session for each chapter of the demo.
 
-    .venv/bin/python tests/support/demo_script.py
+    .venv/bin/python tests/support/demo_script.py           # `make schemas` runs it
+    .venv/bin/python tests/support/demo_script.py --check   # `make generated`: ends with 1 if the file is older
 
-Deterministic: the same code writes the same bytes.
+How often something happens follows from the shipped rules, so that each of them does what the chapters tell.
+Deterministic: the same code and rules write the same bytes.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 from trustfold.cli.demo import CHAPTERS, EVENTS
+from trustfold.rules.rules import SERVICE_RULE, TOOL_POLICY, BehaviourRules, EscalationRule
 
 FILE = Path(__file__).parents[2] / "cli" / EVENTS
 WORKSPACE = "acme"
 MODEL = "some-model"
+
+TRUST, LADDERS = EscalationRule(), BehaviourRules()
+FAILING_PAGES = max(TRUST.count_threshold or 0, TOOL_POLICY.consecutive_failures or 0)
+"""Failures that escalate the API's key and open its circuit."""
+MINUTES_OF_OUTAGE = (
+    math.ceil(max(TRUST.escalation_duration_seconds, TRUST.cooldown_seconds, TOOL_POLICY.open_s) / 60) + 1
+)
+"""Minutes until the API is tried again: recovery may begin, and the circuit lets a probe through."""
+WORKING_PAGES = max(TRUST.success_count_to_recover, TOOL_POLICY.close_after)
+"""Successes that restore trust and close the circuit."""
+TIMEOUTS = int(SERVICE_RULE.count_threshold or 0)
+"""Timeouts that escalate an MCP server."""
 
 
 class Script:
@@ -64,17 +82,18 @@ class Script:
 def chapters() -> Iterator[Script]:
     """Chapters of the day, in order."""
     nine = datetime(2026, 3, 2, 9, 0, 0, tzinfo=UTC)
+    apart = timedelta(minutes=max(45, MINUTES_OF_OUTAGE + 5))
     report, tidy, tickets, research, restore = (
-        Script(chapter.session, nine + timedelta(minutes=45 * number)) for number, chapter in enumerate(CHAPTERS)
+        Script(chapter.session, nine + apart * number) for number, chapter in enumerate(CHAPTERS)
     )
 
     def page(number: int) -> dict[str, str]:
         return {"url": f"https://api.example.com/figures?page={number}"}
 
-    for number in range(1, 6):
+    for number in range(1, FAILING_PAGES + 1):
         report.fails("http_request", page(number), http_status=503, message="Service Unavailable")
-    report.wait(minutes=31)
-    for number in range(5, 8):
+    report.wait(minutes=MINUTES_OF_OUTAGE)
+    for number in range(FAILING_PAGES, FAILING_PAGES + WORKING_PAGES):
         report.call("http_request", page(number), result={"rows": [number, number + 1]})
     yield report
 
@@ -84,13 +103,17 @@ def chapters() -> Iterator[Script]:
     tidy.call("bash", {"command": "du -sh build"}, result="12M build")
     yield tidy
 
-    tickets.call("mcp_atlassian_search", {"jql": "project = REPORT"}, status="timeout", duration_ms=30_000)
-    tickets.call("mcp_github_list_issues", {"repo": "acme/report"}, result=["#12", "#14"])
-    tickets.call("mcp_atlassian_create_issue", {"project": "REPORT"}, status="timeout", duration_ms=30_000)
-    tickets.call("mcp_github_list_issues", {"repo": "acme/tools"}, result=["#3"])
+    timing_out: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("search", {"jql": "project = REPORT"}),
+        ("create_issue", {"project": "REPORT"}),
+    )
+    answered = (("acme/report", ["#12", "#14"]), ("acme/tools", ["#3"]))
+    for (tool, args), (repo, issues) in islice(zip(cycle(timing_out), cycle(answered), strict=False), TIMEOUTS):
+        tickets.call(f"mcp_atlassian_{tool}", args, status="timeout", duration_ms=30_000)
+        tickets.call("mcp_github_list_issues", {"repo": repo}, result=issues)
     yield tickets
 
-    for _ in range(6):
+    for _ in range(LADDERS.repetitive_calls.severe):
         research.call("search_docs", {"query": "how to restore a backup"}, result={"hits": ["backup.md"]})
     research.event("user.message")
     yield research
@@ -99,9 +122,9 @@ def chapters() -> Iterator[Script]:
         "I'll restore the file from backup. Proceeding now.",
         "I'm going to restore and apply the fix. Proceeding immediately.",
         "You're right - I need to actually execute. Proceeding with the real steps now.",
-        "",
     )
-    for turn, text in enumerate(announcements):
+    for turn in range(LADDERS.announce_no_action.severe):
+        text = announcements[turn] if turn < len(announcements) else ""
         restore.event("turn.started", turn_index=turn)
         if text:
             restore.event("model.text", text=text, turn_index=turn)
@@ -117,4 +140,7 @@ def written() -> bytes:
 
 
 if __name__ == "__main__":
-    FILE.write_bytes(written())
+    if "--check" not in sys.argv:
+        FILE.write_bytes(written())
+    elif FILE.read_bytes() != written():
+        sys.exit(f"{FILE.name} is not what the rules give; run: make schemas")

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
 TRACE_NAMES = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fixed_rules import Rules
 from trustfold.cli.checks import Checker
 from trustfold.cli.whatif import warm_up
 from trustfold.history.catalogue import connect
@@ -20,7 +21,7 @@ from trustfold.history.whatif.grid import alarm_of, patterns_of
 from trustfold.history.whatif.labels import Truth
 from trustfold.history.whatif.replay import Material, Present, recorded_rules
 from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
-from trustfold.rules.rules import EscalationPatch, Ladder, Rules
+from trustfold.rules.rules import EscalationPatch, Ladder
 
 
 def compared(

@@ -14,15 +14,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from fixed_rules import Rules
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.rule_source import RuleSource
-from trustfold.rules.rules import TOOL_POLICY, Rules
 
 START = datetime(2026, 1, 5, 10, 0, 0, tzinfo=UTC)
-
-TO_OPEN = TOOL_POLICY.consecutive_failures or 0
-"""Failures in a row that open a circuit by the shipped rules, for tests whose subject is not that number."""
 
 
 class Story:

@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from fixed_rules import FleetRules, Rules, TrustRules
 from hypothesis import strategies as st
-from trustfold.rules.rules import EscalationPatch, FleetRules, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.envelope import output_id
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN, Rules
 from starlette.testclient import TestClient
-from story import TO_OPEN
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
@@ -24,7 +24,7 @@ TOOL = "deploy"
 def server(tmp_path: Path) -> Iterator[TestClient]:
     """A server in this process that takes orders."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=Roles(local_orders=True), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
         yield client
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from command_line import up
+from fixed_rules import Rules
 from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ TOKEN = "secret"
 def server(tmp_path: Path) -> Iterator[TestClient]:
     """A server in this process."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
         yield client
 
@@ -114,7 +115,7 @@ def test_a_session_stays_in_its_workspace(server: TestClient, tmp_path: Path) ->
 def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
     """An operator approves a key once: the next call passes without a question and uses it up, a twin beside it not."""
     path = tmp_path / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, roles=Roles(local_orders=True), more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, roles=Roles(local_orders=True), more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as server:
         agent = Agent(server, tmp_path)
         for number in range(3):
@@ -145,7 +146,7 @@ def test_states_of_an_earlier_run_hold(tmp_path: Path) -> None:
     """What was not trusted before the server was started again is asked about at the first call."""
     path = tmp_path / "store.sqlite"
     for run in range(2):
-        app = make_app(EmbeddedEngine.open(path), path, more=more_routes)
+        app = make_app(EmbeddedEngine.open(path, Rules()), path, more=more_routes)
         with TestClient(app, base_url="http://127.0.0.1:8321") as client:
             agent = Agent(client, tmp_path)
             if run == 0:
@@ -191,7 +192,7 @@ def test_altered_payloads_never_make_a_fault(agent: str, tmp_path_factory: pytes
     """Recorded payloads with other values in any field are answered, become good events, and count no fault."""
     path = tmp_path_factory.mktemp("store") / "store.sqlite"
     hooks = list(recorded(agent))
-    app = make_app(EmbeddedEngine.open(path), path, more=more_routes)
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, more=more_routes)
     with TestClient(app, base_url="http://127.0.0.1:8321") as client:
 
         @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -256,6 +257,7 @@ def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
     return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.mark.usefixtures("fixed_rules_file")
 def test_the_client_brings_the_answer_back(tmp_path: Path) -> None:
     """Three failing commands of Codex: the fourth is refused in the words of Codex, through the client."""
     with up("--store", "store.sqlite", cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:

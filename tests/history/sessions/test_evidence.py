@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN, Rules
 from recorded import replayed
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.sessions.evidence import Behind, behind
 from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.topology import DECISION_TOPICS
@@ -27,7 +28,7 @@ def stands_behind(story: Story, kind: str, *, events: slice = slice(None), **fie
     """What stands behind a decision of a story, of which only some events are kept."""
     decision, every = decided(story, kind, **fields)
     kept = [orjson.loads(value) for topic, value in story.records if topic == "events"][events]
-    return behind(decision, kept, every)
+    return behind(decision, kept, every, rules=Rules())
 
 
 def test_an_escalation_names_its_failures() -> None:
@@ -87,7 +88,7 @@ def test_a_nudge_stands_on_its_pattern() -> None:
     nudge, every = decided(story, "nudge.issued")
     pattern = next(one for one in every if one["id"] == nudge["pattern_id"])
     events = [orjson.loads(value) for _, value in story.records]
-    found = behind(nudge, events, every, basis=pattern)
+    found = behind(nudge, events, every, basis=pattern, rules=Rules())
     assert len(found.calls) == 3
     assert found.measures[0].threshold == "minor 3, moderate 4, severe 6"
     assert [one["type"] for one in found.earlier] == ["pattern.detected"]

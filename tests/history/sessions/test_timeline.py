@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.history.sessions.calls import Call, Verdict, summary
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
@@ -31,7 +32,7 @@ def from_lines(lines: list[bytes], session: str, *, late_ms: int = 100) -> Timel
             events.append(orjson.loads(output.value))
         elif output.topic in DECISION_TOPICS and output.value:
             decisions.append(Decided(orjson.loads(output.value), output.time_ms + late_ms))
-    return timeline(session, events, decisions)
+    return timeline(session, events, decisions, rules=Rules())
 
 
 def kinds(found: Timeline) -> list[str]:

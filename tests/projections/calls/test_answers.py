@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from fixed_rules import CallRules, Rules
 from recorded import TRACE_NAMES, lines_of
 from story import Story
 from trustfold.projections.calls import keys
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result, is_plain_answer
 from trustfold.projections.calls.errors import neutral_reason
-from trustfold.rules.calls import CallRules, ToolRules
-from trustfold.rules.rules import Rules
+from trustfold.rules import calls
+from trustfold.rules.calls import ToolRules
 
 
 def severity_of(failure: Failure, **more: Any) -> str:
@@ -343,7 +344,7 @@ def test_a_reporters_own_word_is_the_higher_level() -> None:
 def test_patterns_that_are_none_are_refused(field: str) -> None:
     """At load, with the pattern named."""
     with pytest.raises(msgspec.ValidationError, match="no regular expression"):
-        msgspec.convert({field: ["("]}, CallRules)
+        msgspec.convert({field: ["("]}, calls.CallRules)
 
 
 # --- recorded sessions -------------------------------------------------------------------------------------------

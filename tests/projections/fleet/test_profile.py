@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fixed_rules import BehaviourRules, Rules
 from story import Story
 from trustfold.projections.fleet.state import (
     ModelProfile,
@@ -15,7 +16,6 @@ from trustfold.projections.fleet.state import (
     note_published,
     nudge_effectiveness,
 )
-from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.schemas.standings import ModelBehaved
 
 READ = ("read_file", {"path": "/src/a.py"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import FleetRules, Rules
 from story import Story
 from trustfold.projections.fleet.promotion import (
     STATES,
@@ -16,7 +17,6 @@ from trustfold.projections.fleet.promotion import (
     promote_or_demote,
 )
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
-from trustfold.rules.rules import FleetRules, Rules
 from trustfold.schemas.standings import ToolStanding
 from trustfold.schemas.vocabulary import TrustState
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import orjson
 import pytest
+from fixed_rules import BehaviourRules, Rules
 from story import Story
 from trustfold.projections.session import announcing
-from trustfold.rules.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import Ladder, ToolRules
 
 READ = ("read_file", {"path": "/src/a.py"})
 
@@ -427,7 +427,7 @@ def test_many_reads_with_news_are_named_for_what_they_are() -> None:
 
 def test_volatile_arguments_do_not_tell_calls_apart() -> None:
     """Elements of a page are numbered anew at each look: the same click with another number is the same."""
-    rules = msgspec.convert({"tools": {"volatile_args": {"click": ["ref"]}}}, Rules)
+    rules = Rules(tools=ToolRules(volatile_args={"click": frozenset({"ref"})}))
     told = []
     for given in (rules, Rules()):
         story = Story(rules=given)

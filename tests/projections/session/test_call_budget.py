@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import Ladder
 
 SMALL = Rules(behaviour=BehaviourRules(call_budget=Ladder(minor=4, moderate=6, severe=8)))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import GuaranteeRules, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.session.executions import is_beyond, limits_of, spent_by
 from trustfold.projections.session.records import MAX_OVERRIDES, GuaranteeRecord
 from trustfold.projections.session.state import SessionState
-from trustfold.rules.rules import GuaranteeRules, Rules
 
 TOOL = "llm_query"
 WARNED, VIOLATED = "guarantee.warned", "guarantee.violated"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import orjson
 import pytest
+from fixed_rules import CallRules, Policy, Rules
 from story import Story
-from trustfold.rules.rules import CallRules, Rules
 
 TOOL = "deploy"
 
@@ -254,7 +253,7 @@ def test_ticks_and_the_next_event_give_the_same(ticks: tuple[float, ...]) -> Non
 
 def test_a_late_finish_after_a_timeout_heals_what_it_can() -> None:
     """Trust and circuits have counted the timeout; but nobody waits any more, and what had to come first has come."""
-    rules = msgspec.convert({"policies": {"plan": {"requires": TOOL, "before": ["publish"]}}}, Rules)
+    rules = Rules(policies={"plan": Policy(requires=TOOL, before=("publish",))})
     story = Story(rules=rules)
     story.started(TOOL, call="slow", deadline_ms=60_000)
     story.after(minutes=1.5)

@@ -6,8 +6,9 @@ See docs/design/semantics.md#nudges.
 from __future__ import annotations
 
 import pytest
+from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import Ladder
 
 READ = ("read_file", {"path": "/src/a.py"})
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import BehaviourRules, Ladder, Rules
+from trustfold.rules.rules import Ladder
 
 READ = ("read_file", {"path": "/a"})
 

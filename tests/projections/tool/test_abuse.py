@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from fixed_rules import Rules, TrustRules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
 from trustfold.guard.state_cache import StateView
 from trustfold.projections.emitter import Output
 from trustfold.rules.calls import ToolRules
-from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.vocabulary import TrustState
 
 RM, GIT = ({"command": f"{word} x"} for word in ("rm", "git"))

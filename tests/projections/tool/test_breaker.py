@@ -6,10 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
-from story import TO_OPEN, Story
+from fixed_rules import TO_OPEN, BreakerPolicy, BreakerRules, Rules, TrustRules
+from story import Story
 from trustfold.projections.tool import breaker
 from trustfold.projections.tool.state import BreakerRecord
-from trustfold.rules.rules import TOOL_POLICY, BreakerPolicy, BreakerRules, EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.vocabulary import BreakerState, BreakerTrigger
 
 KEY = "tool:search_api"
@@ -30,7 +31,7 @@ def opened(**policy: object) -> Story:
 def test_only_the_table_moves_a_circuit(before: BreakerState, trigger: BreakerTrigger) -> None:
     """Every state and every move: the table's transition, or nothing at all."""
     record = BreakerRecord(state=before, since=1)
-    changes = breaker.move(record, trigger, TOOL_POLICY, 1000)
+    changes = breaker.move(record, trigger, BreakerPolicy(), 1000)
     expected = breaker.TRANSITIONS.get((before, trigger))
     assert record.state is (expected or before)
     assert [(change.before, change.after) for change in changes] == ([(before, expected)] if expected else [])
@@ -277,12 +278,12 @@ def test_a_bare_name_with_a_colon_is_a_tools() -> None:
 
 def test_a_circuit_that_never_closes_keeps_its_longest_opening() -> None:
     """However often it opens again: a tool that is gone for weeks must not take the fold with it."""
-    record, longest = BreakerRecord(since=1), int(TOOL_POLICY.open_s * TOOL_POLICY.backoff_cap) * 1000
-    breaker.move(record, BreakerTrigger.CONSECUTIVE, TOOL_POLICY, 1000)
+    record, longest = BreakerRecord(since=1), int(BreakerPolicy().open_s * BreakerPolicy().backoff_cap) * 1000
+    breaker.move(record, BreakerTrigger.CONSECUTIVE, BreakerPolicy(), 1000)
     for _ in range(2000):
         at = record.open_until
-        assert breaker.move_by_time(record, TOOL_POLICY, at)
-        breaker.move(record, BreakerTrigger.PROBE_FAILED, TOOL_POLICY, at)
+        assert breaker.move_by_time(record, BreakerPolicy(), at)
+        breaker.move(record, BreakerTrigger.PROBE_FAILED, BreakerPolicy(), at)
     assert record.open_until - record.opened_at == longest
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from fixed_rules import Rules, TrustRules
 from story import Story
 from trustfold.projections.emitter import Emitter
 from trustfold.projections.tool import emitters
 from trustfold.projections.tool.state import Fold, ToolState, TrustRecord
-from trustfold.rules.rules import EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.outcomes import US
 from trustfold.schemas.vocabulary import TrustState
 

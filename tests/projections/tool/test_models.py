@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import ModelRules, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.tool.models import better_model, standing
 from trustfold.projections.tool.state import MAX_MODEL_KEYS, MAX_MODELS, ModelProfile, ToolState
-from trustfold.rules.rules import ModelRules, Rules
 from trustfold.schemas.vocabulary import ModelSwitchStrategy, Severity
 
 TOOL = "http_request"

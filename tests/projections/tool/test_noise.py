@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from story import TO_OPEN, Story
-from trustfold.rules.rules import EscalationPatch, Rules, ToolRules, TrustRules
+from fixed_rules import TO_OPEN, DefaultRule, Rules, TrustRules
+from story import Story
+from trustfold.rules.rules import ToolRules
 from trustfold.schemas.vocabulary import Severity
 
 KEY = "deploy"
@@ -15,7 +16,7 @@ GIT = {"command": "git pull"}
 
 def ruled(**patch: object) -> Story:
     """A story under a default rule with some fields set."""
-    return Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(**patch))))  # type: ignore[arg-type]
+    return Story(rules=Rules(trust=TrustRules(default_rule=DefaultRule(**patch))))  # type: ignore[arg-type]
 
 
 def test_three_failures_among_a_hundred_successes_are_noise() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import QualityRules, RegisteredTool, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 from story import Story
 from trustfold.projections.scenario import content_words, name_words
 from trustfold.projections.tool import quality
 from trustfold.projections.tool.state import MAX_SCENARIOS, MAX_WORDS, ToolState
-from trustfold.rules.rules import QualityRules, RegisteredTool, Rules
 from trustfold.schemas.codec import rfc3339
 from trustfold.schemas.vocabulary import QualitySeverity, Severity
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixed_rules import DefaultRule, Rules, TrustRules
 from story import Story
-from trustfold.rules.rules import EscalationPatch, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch
 
 RM, GIT, LS, MAKE = ({"command": f"{word} x"} for word in ("rm", "git", "ls", "make"))
 API = {"url": "https://api.example.com/v1/users"}
@@ -171,7 +172,7 @@ def test_an_order_for_one_key_of_a_service_is_found() -> None:
 def test_rules_judge_their_own_scope() -> None:
     """Service and domain rules never reach the tool as a whole; tool and plugin rules never reach the service."""
     rules = TrustRules(
-        default_rule=EscalationPatch(cooldown_seconds=1),
+        default_rule=DefaultRule(cooldown_seconds=1),
         plugin_rules={"p": EscalationPatch(rate_min_calls=2, count_threshold=2)},
         service_rules={"jira": EscalationPatch(window_seconds=3)},
         domain_rules={"jira": EscalationPatch(escalation_duration_seconds=4)},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
+from fixed_rules import BreakerRules, DefaultRule, Rules, TrustRules
 from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
-from trustfold.rules.rules import BreakerRules, EscalationPatch, EscalationRule, Rules, TrustRules
+from trustfold.rules.rules import EscalationPatch, EscalationRule
 from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
 
 KEY = "deploy"
@@ -16,7 +18,7 @@ KEY = "deploy"
 
 def ruled(**patch: object) -> Story:
     """A story under a default rule with some fields set."""
-    return Story(rules=Rules(trust=TrustRules(default_rule=EscalationPatch(**patch))))  # type: ignore[arg-type]
+    return Story(rules=Rules(trust=TrustRules(default_rule=DefaultRule(**patch))))  # type: ignore[arg-type]
 
 
 def escalated() -> Story:
@@ -76,17 +78,21 @@ def test_sessions_that_are_forgotten_have_counted() -> None:
 
 
 def test_a_model_error_counts_half() -> None:
-    """Five invalid inputs are two and a half failures, the sixth escalates."""
-    story = Story().fails(KEY, with_="invalid_input", times=5)
+    """So many invalid inputs weigh three failures that the last one escalates; no layer sets the weight."""
+    needed = math.ceil(3 / EscalationRule().model_error_weight)
+    assert needed > 3
+    story = Story().fails(KEY, with_="invalid_input", times=needed - 1)
     assert story.moves(KEY) == []
     assert story.fails(KEY, with_="invalid_input").moves(KEY) == [("trusted", "escalated")]
 
 
 def test_a_rate_limit_counts_half_where_it_counts() -> None:
-    """It passes by itself: six of them escalate, and only where the filter has them."""
+    """It passes by itself: its weight makes more than three escalate, and only where the filter has them."""
+    needed = math.ceil(3 / EscalationRule().transient_weight)
+    assert needed > 3
     assert Story().fails(KEY, with_="transient", times=20).moves(KEY) == []
     story = ruled(severity_filter=frozenset({Severity.TRANSIENT}))
-    assert story.fails(KEY, with_="transient", times=5).moves(KEY) == []
+    assert story.fails(KEY, with_="transient", times=needed - 1).moves(KEY) == []
     assert story.fails(KEY, with_="transient").moves(KEY) == [("trusted", "escalated")]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
+from fixed_rules import Rules
 from story import Story
-from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.streams.embedded.store_lookups import BLOCK_BITS, StoredDecision, StoredEvent
 from trustfold.streams.embedded.store_views import Views

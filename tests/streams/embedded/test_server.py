@@ -15,11 +15,13 @@ from typing import Any
 import orjson
 import pytest
 from command_line import Up, up
+from fixed_rules import Rules
 from scenarios import announce_without_action, cli_command_failures, mcp_server_dies
 from trustfold.projections.local_topology import LocalTopology
-from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.store_views import Views
 from waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("fixed_rules_file")
 
 BLOCKED = [value for _, value in cli_command_failures().records]
 

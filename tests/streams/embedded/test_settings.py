@@ -7,9 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+from fixed_rules import NudgeRules, Policy, Rules
 from story import Story
 from trustfold.rules.levels import Level, set_by
-from trustfold.rules.rules import NudgeRules, Policy, Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.schemas.vocabulary import NudgeLevel, RecoveryMode
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request, source_in_force

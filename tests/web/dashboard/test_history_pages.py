@@ -20,10 +20,11 @@ import orjson
 import pytest
 from command_line import trustfold
 from dashboard_kit import HERE, failures
+from fixed_rules import TO_OPEN, Rules
 from recorded import record
 from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
-from story import TO_OPEN, Story
+from story import Story
 from trustfold.errors import TrustfoldError
 from trustfold.history.catalogue import connect
 from trustfold.history.charts import objects
@@ -51,7 +52,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 def client_of(folder: Path, history: Path | None) -> TestClient:
     """A client of `up` that shows a history."""
     path = folder / "store.sqlite"
-    app = make_app(EmbeddedEngine.open(path), path, more=partial(more_routes, history=history))
+    app = make_app(EmbeddedEngine.open(path, Rules()), path, more=partial(more_routes, history=history))
     return TestClient(app, base_url=HERE, follow_redirects=False)
 
 

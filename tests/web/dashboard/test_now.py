@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 from dashboard_kit import dashboard, failures
+from fixed_rules import TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
-from story import TO_OPEN
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.dashboard.current_state import Board, Change
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
@@ -190,7 +190,8 @@ def test_places_are_in_order_however_they_came(steps: list[tuple[str, str | None
 def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     """Also those that turn the direction of writing, or command a terminal; what a form sends back is whole."""
     with dashboard(tmp_path, Roles(local_orders=True)) as client:
-        client.post("/v1/events", content=failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1"))
+        hostile = failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1")
+        client.post("/v1/events", content=hostile)
         page = client.get("/").text
     assert "<img" not in page
     assert "<b>" not in page

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from dashboard_kit import before, dashboard, failures
+from fixed_rules import TO_OPEN
 from starlette.testclient import TestClient
-from story import TO_OPEN
 from trustfold.errors import TrustfoldError
 from trustfold.schemas.public_state import PublicState, public_state
 from trustfold.streams.embedded.sign_in import Roles

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import orjson
 import pytest
 from dashboard_kit import dashboard
+from fixed_rules import Rules
 from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.history import catalogue
-from trustfold.rules.rules import Rules
 from trustfold.web.dashboard.recorded_events import Recorded
 from trustfold.web.dashboard.session import Shelf
 from trustfold.web.dashboard.source import Placed

@@ -1,0 +1,137 @@
+"""Rules whose numbers stay when shipped defaults change: for tests that state numbers (`times=3`), but no default.
+
+Each name constructs the struct of the same name in `trustfold.rules.rules`. Numbers that a test does not give are those
+below: the shipped ones when these tests were written. `tests/docs/test_defaults.py` states what is shipped.
+Times are floats, as rules that were written down and read again have them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from trustfold.rules import rules as shipped
+from trustfold.rules.rules import EscalationPatch, Ladder
+
+BreakerPolicy = partial(
+    shipped.BreakerPolicy,
+    consecutive_failures=5,
+    rate_threshold=0.5,
+    rate_window_calls=20,
+    rate_min_calls=10,
+    window_s=120.0,
+    open_s=30.0,
+    backoff=2.0,
+    backoff_cap=16.0,
+    close_after=2,
+    lease_s=60.0,
+)
+TO_OPEN = BreakerPolicy().consecutive_failures or 0
+"""Failures in a row that open a circuit under these rules."""
+
+SHIPPED_TO_OPEN = shipped.TOOL_POLICY.consecutive_failures or 0
+"""The same under the shipped rules: for commands and servers, which run under those."""
+
+BreakerRules = partial(
+    shipped.BreakerRules,
+    tool=BreakerPolicy(),
+    recursive=BreakerPolicy(consecutive_failures=3, rate_threshold=None, open_s=60.0, close_after=1),
+    read_only=BreakerPolicy(consecutive_failures=8, open_s=20.0),
+    mutating=BreakerPolicy(consecutive_failures=3, rate_threshold=0.4),
+)
+
+DefaultRule = partial(
+    EscalationPatch,
+    count_threshold=3,
+    rate_min_calls=5,
+    window_seconds=3600.0,
+    escalation_duration_seconds=1800.0,
+    cooldown_seconds=900.0,
+    success_count_to_recover=3,
+    block_after=10,
+)
+"""Patch for `TrustRules.default_rule`."""
+TrustRules = partial(
+    shipped.TrustRules,
+    default_rule=DefaultRule(),
+    service_default=EscalationPatch(
+        count_threshold=2, window_seconds=300.0, severity_filter=shipped.SERVICE_RULE.severity_filter
+    ),
+    max_fine_keys=64,
+)
+FleetRules = partial(
+    shipped.FleetRules,
+    workspaces=3,
+    failure_rate=0.5,
+    min_calls=5,
+    release_rate=0.4,
+    window_seconds=3600.0,
+    duration_seconds=86_400.0,
+)
+
+BehaviourRules = partial(
+    shipped.BehaviourRules,
+    window_steps=30,
+    repetitive_calls=Ladder(minor=3, moderate=4, severe=6),
+    poll_no_progress=Ladder(minor=10, moderate=15, severe=20),
+    error_retry_loop=Ladder(minor=3, moderate=4, severe=6),
+    alternating_loop=Ladder(minor=3, moderate=4, severe=6),
+    introspection_loop=Ladder(minor=2, moderate=4, severe=6),
+    read_only_loop=Ladder(minor=6, moderate=10, severe=15),
+    read_only_cap=Ladder(minor=40, moderate=60, severe=90),
+    announce_no_action=Ladder(minor=2, moderate=3, severe=4),
+    same_error_loop=Ladder(minor=5, moderate=8, severe=12),
+    paging_loop=Ladder(minor=12, moderate=20, severe=30),
+    planning_loop=Ladder(minor=3, moderate=5, severe=8),
+    unknown_tool=Ladder(minor=3, moderate=5, severe=10),
+    monologue=Ladder(minor=4, moderate=6, severe=8),
+    text_loop=Ladder(minor=5, moderate=8, severe=10),
+    tool_avoidance=Ladder(minor=2, moderate=3, severe=4),
+    prerequisite_violated=Ladder(minor=1, moderate=2, severe=3),
+    call_budget=Ladder(minor=200, moderate=400, severe=800),
+    stalled_turn=Ladder(minor=1, moderate=2, severe=4),
+    stalled_call=Ladder(minor=1, moderate=2, severe=4),
+    max_silence_seconds=120.0,
+)
+NudgeRules = partial(shipped.NudgeRules, cooldown_calls=10, effective_within_calls=5)
+Policy = partial(shipped.Policy, within_turns=0)
+CallRules = partial(shipped.CallRules, overdue_after_ms=600_000)
+
+ModelRules = partial(shipped.ModelRules, min_failures=3, min_difference=0.3)
+RegisteredTool = partial(shipped.RegisteredTool, score=0.90)
+QualityRules = partial(
+    shipped.QualityRules,
+    registered_score=0.90,
+    low=0.01,
+    medium=0.05,
+    high=0.10,
+    fifth=0.05,
+    tenth=0.10,
+    earned=0.01,
+    tag_after=2,
+    tag_days=30.0,
+    similar=0.75,
+    demotion=0.3,
+    half_life_days=30.0,
+    unavailable_after=2,
+    unavailable_seconds=300.0,
+)
+GuaranteeRules = partial(
+    shipped.GuaranteeRules, max_cost_usd=1.0, max_duration_seconds=300.0, max_recursive_calls=20, warn_at=0.8
+)
+ConfidenceRules = partial(shipped.ConfidenceRules, low=0.3, consensus=0.5)
+IdleRules = partial(shipped.IdleRules, session_idle_hours=72.0, key_idle_hours=2160.0, fleet_idle_hours=2160.0)
+
+Rules = partial(
+    shipped.Rules,
+    trust=TrustRules(),
+    breakers=BreakerRules(),
+    behaviour=BehaviourRules(),
+    nudges=NudgeRules(),
+    calls=CallRules(),
+    models=ModelRules(),
+    quality=QualityRules(),
+    guarantees=GuaranteeRules(),
+    confidence=ConfidenceRules(),
+    fleet=FleetRules(),
+    idle=IdleRules(),
+)
