@@ -1,8 +1,4 @@
-"""Faust app: one worker's engine as agents, tables and tasks.
-
-`make_app` builds it from settings. `faust -A trustfold.streams.kafka.app worker` uses an app built from the environment
-in the attribute `app`, which is created at its first use.
-"""
+"""Faust app: one worker's engine as agents, tables and tasks."""
 
 from __future__ import annotations
 
@@ -15,11 +11,12 @@ import faust
 
 from .backpressure import POLLS
 from .engine import Engine
-from .lane import LEAVE_S, BatchConsumer, BatchTransport, PollSchema, bounded
+from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import Monitor
 from .protocols import Topology, default_topology
+from .records import LEAVE_S, bounded
 from .recovery import LaneTables
 from .settings import KafkaSettings
 from .table import StateTable
@@ -180,15 +177,6 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "web_enabled": False,  # `health` serves the web port, from a thread independent of this loop
         "worker_redirect_stdouts": False,
     }
-
-
-def __getattr__(name: str) -> Any:
-    """Build `app` from the environment at its first use (PEP 562)."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = make_app(KafkaSettings.from_env())
-    globals()["app"] = value
-    return value
 
 
 EXCHANGE_S = 1.0

@@ -27,58 +27,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from ...errors import TrustfoldError
-from .lane import LEAVE_S, bounded
-from .records import Span, read_spans
+from .records import connected_consumer
 from .settings import KafkaSettings
 from .store import OWN
 
 
-class ChangelogReader:
-    """Consumer that reads ranges of given partitions; use as an async context manager."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        """Create a reader; it connects when entered."""
-        self._settings = settings
-        self._consumer: Any = None
-
-    async def __aenter__(self) -> Self:
-        """Connect."""
-        self._consumer = AIOKafkaConsumer(
-            **self._settings.client_arguments(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            max_partition_fetch_bytes=self._settings.fetch_bytes,
-            fetch_max_wait_ms=200,
-        )
-        try:
-            await self._consumer.start()
-        except BaseException:
-            await bounded(self._consumer.stop(), LEAVE_S, "closing a reader")
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Disconnect."""
-        await bounded(self._consumer.stop(), LEAVE_S, "closing a reader")
-
-    async def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end offset of each partition."""
-        found: dict[TopicPartition, int] = await self._consumer.end_offsets(list(places))
-        return found
-
-    def read(self, spans: Mapping[TopicPartition, Span]) -> AsyncIterator[tuple[TopicPartition, list[Any], int]]:
-        """Read every range to its end, as `read_spans` does."""
-        return read_spans(self._consumer, spans)
+def changelog_reader(settings: KafkaSettings) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
+    """Connect a consumer that reads ranges of changelogs by `read_spans`; close it at the end of the block."""
+    return connected_consumer(settings, max_partition_fetch_bytes=settings.fetch_bytes, fetch_max_wait_ms=200)
 
 
 async def write_states(

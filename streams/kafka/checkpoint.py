@@ -194,7 +194,6 @@ class Checkpointer:
         metrics = self._owner.metrics
         metrics.checkpoints += 1
         metrics.checkpoint_seconds += seconds
-        metrics.checkpoint_last_seconds = seconds
         for part in parts:
             metrics.checkpoint_keys += len(part.items)
             metrics.checkpoint_bytes += sum(len(value) for _, value in part.items if value is not None)

@@ -175,7 +175,6 @@ class Engine:
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
-        self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if self._spans is not None:

@@ -45,11 +45,9 @@ class LaneMetrics:
 
     Attributes:
         records: source records handed to a processor, by catalogue topic name.
-        batches: polls of a partition that gave at least one record.
         outputs: records written, by catalogue topic name; includes dead letters.
         checkpoints: checkpoints that wrote or acknowledged something.
         checkpoint_seconds: total time of those, from snapshot to acknowledgement.
-        checkpoint_last_seconds: duration of the newest.
         checkpoint_keys: states written.
         checkpoint_bytes: bytes of those states.
         ticks: events appended because a deadline passed.
@@ -78,11 +76,9 @@ class LaneMetrics:
     """
 
     records: Counter[str] = field(default_factory=Counter)
-    batches: int = 0
     outputs: Counter[str] = field(default_factory=Counter)
     checkpoints: int = 0
     checkpoint_seconds: float = 0.0
-    checkpoint_last_seconds: float = 0.0
     checkpoint_keys: int = 0
     checkpoint_bytes: int = 0
     ticks: int = 0
@@ -105,8 +101,3 @@ class LaneMetrics:
     states: dict[str, tuple[int, int]] = field(default_factory=dict)
     producer_restarts: int = 0
     rules: str = ""
-
-    @property
-    def dead_letters(self) -> int:
-        """Return the number of rejected records."""
-        return self.outputs["dead-letters"]

@@ -1,4 +1,4 @@
-"""Claims changelog partitions, reads them back, and checks writes of other workers (rules: `fencing`)."""
+"""Claims changelog partitions, reads them back, and checks writes of other workers (rules: `changelog`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from ...errors import ConfigError
-from .changelog import CLAIM_KEY, ChangelogReader, EpochFilter, Fenced
+from .changelog import CLAIM_KEY, EpochFilter, Fenced, changelog_reader
 from .metrics import LaneMetrics
+from .records import read_spans
 from .settings import KafkaSettings
 from .store import PartitionStore
 from .task import PartitionTask
@@ -72,8 +73,8 @@ class Changelogs:
             spans[place] = (store.next_offset, claims[place] + 1)
         filters = {place: EpochFilter(store.epoch) for place, store in stores.items()}
         stale: dict[TopicPartition, set[bytes]] = {}
-        async with ChangelogReader(self._settings) as reader:
-            async for place, records, position in reader.read(spans):
+        async with changelog_reader(self._settings) as reader:
+            async for place, records, position in read_spans(reader, spans):
                 found = filters[place].read(records)
                 stores[place].write(found.states, next_offset=position, epoch=filters[place].epoch)
                 self._metrics.recovered_records += len(records)
@@ -97,10 +98,10 @@ class Changelogs:
         """
         place = self.place(task.stage, task.partition)
         epochs = EpochFilter(task.epoch)
-        async with ChangelogReader(self._settings) as reader:
+        async with changelog_reader(self._settings) as reader:
             if end is None:
-                end = (await reader.ends([place]))[place]
-            async for _, records, _ in reader.read({place: (start, end)}):
+                end = (await reader.end_offsets([place]))[place]
+            async for _, records, _ in read_spans(reader, {place: (start, end)}):
                 found = epochs.read(records)
                 if epochs.epoch > task.epoch:
                     raise Fenced(
@@ -129,8 +130,8 @@ class Changelogs:
         if not tasks:
             return
         places = {self.place(task.stage, task.partition): task for task in tasks}
-        async with ChangelogReader(self._settings) as reader:
-            ends = await reader.ends(list(places))
+        async with changelog_reader(self._settings) as reader:
+            ends = await reader.end_offsets(list(places))
         for place, task in places.items():
             if ends[place] > task.log_next:
                 task.log_next = await self.inspect(task, task.log_next, ends[place])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -99,8 +99,9 @@ class KafkaSettings:
         if not self.servers:
             raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
         _check_ports(self.servers)
-        if self.store not in STORES:
-            raise ConfigError(f"store {self.store!r} is unknown; use one of {', '.join(STORES)}")
+        for name, known in (("store", STORES), ("log_format", LOG_FORMATS)):
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name.replace('_', ' ')} {value!r} is unknown; use one of {', '.join(known)}")
         if not self.app_id or self.app_id.strip() != self.app_id:
             raise ConfigError(f"app id {self.app_id!r} must be a name without blanks around it")
         for name in ("partitions", "poll_records", "fetch_bytes", "live_states"):
@@ -117,8 +118,6 @@ class KafkaSettings:
             raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
         if self.log_level not in logging.getLevelNamesMapping():
             raise ConfigError(f"log level {self.log_level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
-        if self.log_format not in LOG_FORMATS:
-            raise ConfigError(f"log format {self.log_format!r} is unknown; use one of {', '.join(LOG_FORMATS)}")
         if self.revoke_timeout >= self.rebalance_timeout:
             raise ConfigError(
                 f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "
@@ -186,33 +185,14 @@ def _port(text: str) -> int | None:
 
 
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "bootstrap": ("TRUSTFOLD_BROKER", str),
-    "app_id": ("TRUSTFOLD_APP_ID", str),
-    "topic_prefix": ("TRUSTFOLD_TOPIC_PREFIX", str),
-    "partitions": ("TRUSTFOLD_PARTITIONS", int),
-    "replication": ("TRUSTFOLD_REPLICATION", int),
-    "checkpoint_interval": ("TRUSTFOLD_CHECKPOINT_INTERVAL", float),
-    "commit_interval": ("TRUSTFOLD_COMMIT_INTERVAL", float),
-    "poll_records": ("TRUSTFOLD_POLL_RECORDS", int),
-    "fetch_bytes": ("TRUSTFOLD_FETCH_BYTES", int),
-    "session_timeout": ("TRUSTFOLD_SESSION_TIMEOUT", float),
-    "rebalance_timeout": ("TRUSTFOLD_REBALANCE_TIMEOUT", float),
-    "revoke_timeout": ("TRUSTFOLD_REVOKE_TIMEOUT", float),
-    "stop_timeout": ("TRUSTFOLD_STOP_TIMEOUT", float),
-    "checkpoint_timeout": ("TRUSTFOLD_CHECKPOINT_TIMEOUT", float),
-    "stage_lead": ("TRUSTFOLD_STAGE_LEAD", float),
-    "worker_lead": ("TRUSTFOLD_WORKER_LEAD", float),
-    "order_wait": ("TRUSTFOLD_ORDER_WAIT", float),
-    "instance_id": ("TRUSTFOLD_INSTANCE_ID", str),
-    "store": ("TRUSTFOLD_STORE", str),
-    "data_dir": ("TRUSTFOLD_DATA_DIR", Path),
-    "live_states": ("TRUSTFOLD_LIVE_STATES", int),
-    "web_port": ("TRUSTFOLD_WEB_PORT", _port),
-    "web_bind": ("TRUSTFOLD_WEB_BIND", str),
-    "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
-    "log_format": ("TRUSTFOLD_LOG_FORMAT", str),
-    "trace_ratio": ("TRUSTFOLD_TRACE_RATIO", float),
+    one.name: (
+        "TRUSTFOLD_BROKER" if one.name == "bootstrap" else f"TRUSTFOLD_{one.name.upper()}",
+        _port if one.name == "web_port" else type(one.default),
+    )
+    for one in fields(KafkaSettings)
+    if one.name != "security"
 }
+"""Variable and parser of each field: TRUSTFOLD_ and the field's name in capitals, TRUSTFOLD_BROKER for `bootstrap`."""
 
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "protocol": ("TRUSTFOLD_SECURITY_PROTOCOL", str),

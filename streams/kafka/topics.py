@@ -24,7 +24,7 @@ from .protocols import Topology, default_topology
 from .settings import KafkaSettings
 
 COMPACTION_LAG_MS = 10 * 60_000
-"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`fencing`)."""
+"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)."""
 
 CHANGELOG_CONFIG = {
     "cleanup.policy": "compact",
