@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -185,14 +185,33 @@ def _port(text: str) -> int | None:
 
 
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    one.name: (
-        "TRUSTFOLD_BROKER" if one.name == "bootstrap" else f"TRUSTFOLD_{one.name.upper()}",
-        _port if one.name == "web_port" else type(one.default),
-    )
-    for one in fields(KafkaSettings)
-    if one.name != "security"
+    "bootstrap": ("TRUSTFOLD_BROKER", str),
+    "app_id": ("TRUSTFOLD_APP_ID", str),
+    "topic_prefix": ("TRUSTFOLD_TOPIC_PREFIX", str),
+    "partitions": ("TRUSTFOLD_PARTITIONS", int),
+    "replication": ("TRUSTFOLD_REPLICATION", int),
+    "checkpoint_interval": ("TRUSTFOLD_CHECKPOINT_INTERVAL", float),
+    "commit_interval": ("TRUSTFOLD_COMMIT_INTERVAL", float),
+    "poll_records": ("TRUSTFOLD_POLL_RECORDS", int),
+    "fetch_bytes": ("TRUSTFOLD_FETCH_BYTES", int),
+    "session_timeout": ("TRUSTFOLD_SESSION_TIMEOUT", float),
+    "rebalance_timeout": ("TRUSTFOLD_REBALANCE_TIMEOUT", float),
+    "revoke_timeout": ("TRUSTFOLD_REVOKE_TIMEOUT", float),
+    "stop_timeout": ("TRUSTFOLD_STOP_TIMEOUT", float),
+    "checkpoint_timeout": ("TRUSTFOLD_CHECKPOINT_TIMEOUT", float),
+    "stage_lead": ("TRUSTFOLD_STAGE_LEAD", float),
+    "worker_lead": ("TRUSTFOLD_WORKER_LEAD", float),
+    "order_wait": ("TRUSTFOLD_ORDER_WAIT", float),
+    "instance_id": ("TRUSTFOLD_INSTANCE_ID", str),
+    "store": ("TRUSTFOLD_STORE", str),
+    "data_dir": ("TRUSTFOLD_DATA_DIR", Path),
+    "live_states": ("TRUSTFOLD_LIVE_STATES", int),
+    "web_port": ("TRUSTFOLD_WEB_PORT", _port),
+    "web_bind": ("TRUSTFOLD_WEB_BIND", str),
+    "log_level": ("TRUSTFOLD_LOG_LEVEL", str),
+    "log_format": ("TRUSTFOLD_LOG_FORMAT", str),
+    "trace_ratio": ("TRUSTFOLD_TRACE_RATIO", float),
 }
-"""Variable and parser of each field: TRUSTFOLD_ and the field's name in capitals, TRUSTFOLD_BROKER for `bootstrap`."""
 
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "protocol": ("TRUSTFOLD_SECURITY_PROTOCOL", str),
