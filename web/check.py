@@ -96,7 +96,7 @@ def policy_of(service: Service) -> Policy:
     """Create a policy that tracks the engine's states from now on, in commit order."""
     policy = Policy()
     writer = service.writer
-    for key, value in writer.engine.states().items():
+    for key, value in writer.engine.views.states().items():
         policy.view.apply(key, value)
 
     def listen(outputs: Sequence[Output]) -> None:

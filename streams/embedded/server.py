@@ -47,7 +47,7 @@ from .engine import EmbeddedEngine, Receipt, Request
 from .request_bodies import read_body, records_of
 from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
-from .store_views import DEAD_LETTERS, StoredOutput, Views
+from .store_views import DEAD_LETTERS, StoredOutput, Views, session_of
 from .writer import Busy, Writer
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
@@ -70,6 +70,8 @@ class Service:
         path: file of the store.
         sign_ins: cookies of browsers.
         ending: called once before the streams end and the writer stops.
+        read: runs a query of `Views` by its name, concurrently with the writer.
+        search: as `read`, for queries that may scan the whole store: on its own thread, so that `read` does not wait.
         collectors: further metrics of this process, as prometheus-client collectors.
         error_page: renders an error for browsers; None for programs, which get JSON.
     """
@@ -83,16 +85,8 @@ class Service:
         self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
-        self._reader = _Reader(path, "trustfold-reader")
-        self._searcher = _Reader(path, "trustfold-searcher")
-
-    async def read(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` concurrently with the writer."""
-        return await self._reader.run(query, *arguments, **options)
-
-    async def search(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` that may scan the whole store, on its own thread so that `read` does not wait."""
-        return await self._searcher.run(query, *arguments, **options)
+        self._reader, self._searcher = _Reader(path, "trustfold-reader"), _Reader(path, "trustfold-searcher")
+        self.read, self.search = self._reader.run, self._searcher.run
 
     def stop_following(self) -> None:
         """End the open streams so that the server can stop."""
@@ -354,17 +348,9 @@ def _json(body: object, status: int = 200, headers: Any = None) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json", headers=headers)
 
 
-class _About(msgspec.Struct):
-    session_id: str | None = None
-
-
-_about = msgspec.json.Decoder(_About)
-
-
 def _is_of(one: StoredOutput, session: str) -> bool:
     """Whether a record is about a session, or was caused in it; for an empty session always true."""
-    value = one.output.value
-    return not session or (value is not None and _about.decode(value).session_id == session)
+    return not session or session_of(one.output.value) == session
 
 
 def _ndjson(page: list[StoredOutput]) -> bytes:
