@@ -1,8 +1,8 @@
 """Queries of a store, concurrently with its writer: decisions, states, dead letters, records by session or by id.
 
 Opened read-only, with or without a running engine. Each query sees the last committed batch as a whole. Those by
-session or id use the indexes of `lookups.sql`; a store written only by versions without them is scanned instead, which is
-slower and gives the same result. Records deleted by retention (`Store.forget`) are not found.
+session or id use the indexes of `lookups.sql`; a store written only by versions without them is scanned instead, which
+is slower and gives the same result. Records deleted by retention (`Store.forget`) are not found.
 """
 
 from __future__ import annotations
