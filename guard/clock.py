@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -43,6 +45,12 @@ class SystemClock:
         """Wait for a future, at most `ms` milliseconds; return whether it is done."""
         await asyncio.wait({future}, timeout=ms / 1000)
         return future.done()
+
+
+def resolve(future: asyncio.Future[T], result: T) -> None:
+    """Set the result of a future unless it is done, for example cancelled."""
+    if not future.done():
+        future.set_result(result)
 
 
 _RANDOM_BATCH = 256

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from .resilient import ResilientResult
 
 
-_GUARDS: WeakSet[ToolGuard] = WeakSet()
+FORK_AWARE: WeakSet[Any] = WeakSet()
+"""Guards, whose `after_fork` is called in a child process."""
 
 
 class ToolGuard(Checking, Reporting):
@@ -117,7 +118,7 @@ class ToolGuard(Checking, Reporting):
         )
         self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw") or random.uniform))
         self.permission = parts.get("permission")
-        _GUARDS.add(self)
+        FORK_AWARE.add(self)
 
     def after_fork(self) -> None:
         """Reset in a child process: threads, tasks and connections belong to the parent."""
@@ -488,7 +489,7 @@ def _settings_and_plugins(options: GuardOptions) -> tuple[GuardSettings, Plugins
 
 
 def _after_fork() -> None:
-    for guard in list(_GUARDS):
+    for guard in list(FORK_AWARE):
         guard.after_fork()
 
 

@@ -219,14 +219,7 @@ class Call(msgspec.Struct, eq=False):
         )
 
 
-@lru_cache(maxsize=4096)
-def _own_key(tool_name: str) -> str:
-    return tool_key(tool_name)
-
-
-@lru_cache(maxsize=4096)
-def _is_private(fine_key: str) -> bool:
-    return is_private_key_of(fine_key)
+_own_key = lru_cache(maxsize=4096)(tool_key)
 
 
 def safe_key(
@@ -235,7 +228,7 @@ def safe_key(
     """Return the key of a call; the tool's own key if it would contain a secret."""
     key = call_key(tool_name, args, service, families=families)
     fine = key.fine
-    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
+    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and is_private_key_of(fine) else key
 
 
 def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:

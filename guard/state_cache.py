@@ -115,19 +115,20 @@ class StateView:
             return None
         if not isinstance(record, StateUpdated):
             return None
-        trust, circuit = _read(record)
         place = key.partition(":")[2]
         self._records[key] = record
         self.changes.append((key, record))
         # Readers may run while this thread writes: a state is replaced in one step, never removed and added again.
-        if trust is not None:
-            self._trust[place] = trust
-        elif isinstance(record, TrustUpdated):
-            self._trust.pop(place, None)
-        if circuit is not None:
-            self._circuits[place] = circuit
+        if isinstance(record, TrustUpdated):
+            if record.state is TrustState.TRUSTED:
+                self._trust.pop(place, None)
+            else:
+                self._trust[place] = Trust(record.state, record)
         elif isinstance(record, BreakerUpdated):
-            self._circuits.pop(place, None)
+            if record.state is BreakerState.CLOSED or record.mode not in {None, BreakerMode.ENFORCE}:
+                self._circuits.pop(place, None)
+            else:
+                self._circuits[place] = _circuit(record)
         self.only_defaults = not self._trust and not self._circuits
         return record
 
@@ -210,15 +211,6 @@ class StateView:
         elif key.startswith("breaker:"):
             self._circuits.pop(place, None)
         self.only_defaults = not self._trust and not self._circuits
-
-
-def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:
-    """Return trust and circuit of a record as far as checks need them; None for each that is harmless."""
-    if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
-        return Trust(record.state, record), None
-    if isinstance(record, BreakerUpdated) and record.mode in {None, BreakerMode.ENFORCE}:
-        return None, _circuit(record) if record.state is not BreakerState.CLOSED else None
-    return None, None
 
 
 def _circuit(record: BreakerUpdated) -> Circuit:

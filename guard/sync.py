@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
-from weakref import WeakSet
 
 from .blocking import LoopThread, call_on, serve
 from .clock import new_id
 from .decorators import guarded
 from .errors import GuardError
-from .guard import ToolGuard
+from .guard import FORK_AWARE, ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from .tool_threads import Function
 
 T = TypeVar("T")
-
-_GUARDS: WeakSet[SyncToolGuard] = WeakSet()
 
 
 class SyncGuardSession(GuardSession):
@@ -63,7 +59,7 @@ class SyncToolGuard:
             self._thread.stop()
             raise
         self.guard.home = self._thread.loop
-        _GUARDS.add(self)
+        FORK_AWARE.add(self)
 
     def after_fork(self) -> None:
         """Reset in a child process, which has only the thread that forked."""
@@ -181,11 +177,3 @@ class SyncToolGuard:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _after_fork() -> None:
-    for guard in list(_GUARDS):
-        guard.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -18,6 +18,7 @@ from ..rules.rules import Rules
 from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
 from ..schemas.public_state import STATE_KINDS, Lease
+from .clock import resolve
 from .guard import ToolGuard
 from .options import GuardOptions
 
@@ -70,16 +71,11 @@ class MovableClock:
         self._now_ms += seconds * 1000 + ms
         for due, alarm in tuple(self._alarms):
             if due <= self._now_ms:
-                alarm.get_loop().call_soon_threadsafe(_set_done, alarm)
+                alarm.get_loop().call_soon_threadsafe(resolve, alarm, None)
 
     def after(self, seconds: float) -> str:
         """Return the time `seconds` from now in the form of published states."""
         return rfc3339(int(self._now_ms + seconds * 1000))
-
-
-def _set_done(alarm: asyncio.Future[None]) -> None:
-    if not alarm.done():
-        alarm.set_result(None)
 
 
 def guard_for_tests(
