@@ -27,6 +27,9 @@ DEAD_LETTERS = "dead-letters"
 MAX_PAGE = 10_000
 """Largest number of records of one query; a follower continues from the last offset."""
 
+PAGE_BYTES = 16 * 1024 * 1024
+"""Bytes of records in a page; the last record may exceed it."""
+
 BLOCK_BITS = 12
 """The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first."""
 
@@ -70,6 +73,21 @@ class StoredEvent(NamedTuple):
     seq: int
     value: bytes
     arrived_ms: int
+
+
+class Copied(NamedTuple):
+    """Record of the log or of the outputs.
+
+    Attributes:
+        offset: its `seq` in the log, or its offset in the outputs.
+        arrived_ms: wall clock, milliseconds; -1 if unknown.
+    """
+
+    topic: str
+    offset: int
+    arrived_ms: int
+    key: bytes | None
+    value: bytes | None
 
 
 class StoredOutput(NamedTuple):
@@ -169,6 +187,30 @@ class Views:
         codec = codec_of(stage)
         rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
         return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
+
+    # --- for copying, each table by its own position ------------------------------------------------------------------
+
+    def log(self, after: int, limit: int) -> list[Copied]:
+        """Return inputs after a `seq`, of every source topic, in folding order; at most `PAGE_BYTES`."""
+        return list(
+            self._page("SELECT topic, seq, arrived_ms, key, value FROM log WHERE seq > ? ORDER BY seq", after, limit)
+        )
+
+    def outputs(self, after: int, limit: int) -> list[Copied]:
+        """Return outputs after an offset, of every topic, in order, including the events that the engine appended.
+
+        At most `PAGE_BYTES`.
+        """
+        statement = (
+            "SELECT topic, offset, arrived_ms, CAST(key AS BLOB), value FROM outputs WHERE offset > ? ORDER BY offset"
+        )
+        return list(self._page(statement, after, limit))
+
+    def ends(self) -> tuple[int, int]:
+        """Return the last `seq` of the log and the last offset of the outputs; 0 for an empty table."""
+        statement = "SELECT coalesce((SELECT max(seq) FROM log), 0), (SELECT next FROM positions WHERE name = ?)"
+        ((log, following),) = self._all(statement, (OUTPUTS,))
+        return log, (following or FIRST_OFFSET) - 1
 
     # --- by session or id --------------------------------------------------------------------------------------------
 
@@ -292,6 +334,17 @@ class Views:
     def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(statement, tuple(arguments)).fetchall()
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
+    def _page(self, statement: str, after: int, limit: int) -> Iterator[Copied]:
+        size = 0
+        try:
+            for row in self._connection.execute(f"{statement} LIMIT ?", (after, limit)):
+                yield Copied(*row)
+                size += len(row[4] or b"")
+                if size >= PAGE_BYTES:
+                    return
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
 
