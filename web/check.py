@@ -30,8 +30,7 @@ from ..schemas.codec import decode_event, rfc3339
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record
-from ..streams.embedded.request_bodies import read_body
-from ..streams.embedded.server import Service
+from ..streams.embedded.server import Service, read_body
 
 STARTED = "tool_call.started"
 

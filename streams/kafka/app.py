@@ -17,9 +17,8 @@ from .metrics import LaneMetrics
 from .monitor import Monitor
 from .protocols import Topology, default_topology
 from .records import LEAVE_S, bounded
-from .recovery import LaneTables
+from .recovery import LaneTables, StateTable
 from .settings import KafkaSettings
-from .table import StateTable
 from .ticks import run_ticks
 
 if TYPE_CHECKING:

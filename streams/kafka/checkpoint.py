@@ -40,13 +40,7 @@ class Superseded(Exception):
 
 
 class Owner(Protocol):
-    """Worker whose tasks a checkpoint makes durable; the engine.
-
-    Attributes:
-        settings: changelog names, timeouts.
-        metrics: counters of checkpoints.
-        tasks: currently owned stage partitions.
-    """
+    """Worker whose tasks a checkpoint makes durable; the engine."""
 
     settings: KafkaSettings
     metrics: LaneMetrics

@@ -31,11 +31,11 @@ from .order import Order, commit_note
 from .outputs import OutputWriter
 from .ownership import Changelogs
 from .protocols import StageSpec, Topology
+from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
 from .spans import Spans
 from .store import PartitionStore
-from .table import StateTable
 from .task import PartitionTask
 
 log = logging.getLogger(__name__)
@@ -65,19 +65,11 @@ class Engine:
     """Engine of one worker.
 
     Attributes:
-        settings: settings of the worker.
         rules: rules, passed to every processor.
         topology: the stages it runs.
-        metrics: counters.
-        gate: whether records flow.
-        order: selects the next records.
         tasks: currently owned stage partitions.
-        writer: sends outputs.
-        changelogs: claims and reads them.
-        checkpointer: takes checkpoints.
         follower: reads the `settings` topic; None if the stages use no settings.
         rulebook: rules of each task; None if the stages use no rules.
-        watch: monitor of the brokers and topics.
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
