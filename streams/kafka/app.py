@@ -15,10 +15,10 @@ from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import Monitor
-from .protocols import Topology, default_topology
 from .records import LEAVE_S, bounded
 from .recovery import LaneTables, StateTable
 from .settings import KafkaSettings
+from .stages import Topology, default_topology
 from .ticks import run_ticks
 
 if TYPE_CHECKING:

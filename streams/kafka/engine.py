@@ -20,6 +20,7 @@ import orjson
 from faust.types import TP
 
 from ...errors import ConfigError, RejectReason
+from ...projections.stage import Stage
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
@@ -30,11 +31,11 @@ from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
 from .ownership import Changelogs
-from .protocols import StageSpec, Topology
 from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
 from .spans import Spans
+from .stages import Topology
 from .store import PartitionStore
 from .task import PartitionTask
 
@@ -89,7 +90,7 @@ class Engine:
         self.metrics = metrics
         self.gate = Gate()
         self.tasks: dict[tuple[str, int], PartitionTask] = {}
-        self.sources: dict[str, tuple[str, StageSpec]] = {
+        self.sources: dict[str, tuple[str, Stage[Any]]] = {
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
@@ -434,7 +435,7 @@ class Engine:
         self.order.open(offsets)
         self.gate.open(self._tenure, offsets)
 
-    def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:
+    def _owned(self, assigned: Iterable[TP]) -> list[tuple[Stage[Any], int]]:
         have = {(tp.topic, tp.partition) for tp in assigned}
         owned = []
         for stage in self.topology.stages:

@@ -20,9 +20,9 @@ from .app import TrustfoldApp, make_app
 from .faults import describe, is_expected
 from .health import probe_of, probe_port
 from .logs import start_log
-from .protocols import Topology
 from .records import bounded
 from .settings import KafkaSettings
+from .stages import Topology
 from .topics import Difference, check_topics
 from .watchdog import Watchdog
 

@@ -17,8 +17,8 @@ from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
 from trustfold.streams.kafka import worker
 from trustfold.streams.kafka.app import make_app
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 
 LOOK_S = 0.005
 

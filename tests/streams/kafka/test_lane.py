@@ -16,10 +16,10 @@ from trustfold.streams.kafka.engine import Engine, LostBatch
 from trustfold.streams.kafka.lane import BatchConsumer
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.order import Order
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.records import bounded
 from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)
