@@ -39,12 +39,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from ...config import RuleFiles
 from ...errors import ConfigError, TrustfoldError
 from ...projections.topology import DECISION_TOPICS
 from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ..reload import Files
 from .engine import EmbeddedEngine, Receipt, Request
 from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
@@ -83,7 +83,9 @@ class Service:
         error_page: renders an error for browsers; None for programs, which get JSON.
     """
 
-    def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None, roles: Roles = NOBODY) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, path: Path, files: RuleFiles | None = None, roles: Roles = NOBODY
+    ) -> None:
         """Serve an engine over the store at `path`; its rules come from `files`, browsers sign in with `roles`."""
         self.sign_ins = SignIns(roles)
         self.writer = Writer(engine, files)
@@ -162,7 +164,7 @@ def make_app(
     path: str | Path,
     *,
     roles: Roles = NOBODY,
-    files: Files | None = None,
+    files: RuleFiles | None = None,
     more: Callable[[Service], Sequence[BaseRoute]] = lambda _service: (),
 ) -> Starlette:
     """Create the application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.

@@ -22,9 +22,9 @@ from .stages import Topology, default_topology
 from .ticks import run_ticks
 
 if TYPE_CHECKING:
+    from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
     from ...rules.rules import Rules
-    from ..reload import Files
 
 
 METADATA_AGE_MS = 30_000
@@ -69,7 +69,7 @@ def make_app(
     rules: Rules | RuleSource | None = None,
     topology: Topology | None = None,
     *,
-    files: Files | None = None,
+    files: RuleFiles | None = None,
 ) -> TrustfoldApp:
     """Build the app; connects only when it is started.
 
@@ -111,7 +111,7 @@ def make_app(
     return app
 
 
-def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None) -> None:
+def _follow_settings(app: TrustfoldApp, source: RuleSource, files: RuleFiles | None) -> None:
     """Update the source from the `settings` topic and the files of its rules."""
     from ..reload import LOOK_S, Reloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415

@@ -27,9 +27,9 @@ from .topics import Difference, check_topics
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
     from ...rules.rules import Rules
-    from ..reload import Files
     from .lane import BatchConsumer
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def run_worker(
     rules: Rules | RuleSource | None = None,
     topology: Topology | None = None,
     *,
-    files: Files | None = None,
+    files: RuleFiles | None = None,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT.
 
