@@ -22,8 +22,8 @@ class Clock(Protocol):
     async def sleep(self, ms: float) -> None:
         """Sleep for `ms` milliseconds."""
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future without cancelling it, at most `ms` milliseconds; return whether it is done."""
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
+        """Wait for a future without cancelling it, at most `ms` milliseconds."""
 
 
 class SystemClock:
@@ -41,10 +41,9 @@ class SystemClock:
         """Sleep for `ms` milliseconds."""
         await asyncio.sleep(ms / 1000)
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future, at most `ms` milliseconds; return whether it is done."""
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
+        """Wait for a future, at most `ms` milliseconds."""
         await asyncio.wait({future}, timeout=ms / 1000)
-        return future.done()
 
 
 def resolve(future: asyncio.Future[T], result: T) -> None:

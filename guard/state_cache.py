@@ -100,21 +100,18 @@ class StateView:
         self._circuits: dict[str, Circuit] = {}
         self._records: dict[str, StateUpdated] = {}
 
-    def apply(self, key: str, value: bytes | None) -> StateUpdated | None:
-        """Apply one record of the `state` topic; return it, or None for a tombstone or an unreadable record.
-
-        An unreadable record leaves its key unchanged.
-        """
+    def apply(self, key: str, value: bytes | None) -> None:
+        """Apply one record of the `state` topic; None is a tombstone. An unreadable record leaves its key unchanged."""
         if value is None:
             self._forget(key)
             self.changes.append((key, None))
-            return None
+            return
         try:
             record = decode_decision(value)
         except EventRejected:
-            return None
+            return
         if not isinstance(record, StateUpdated):
-            return None
+            return
         place = key.partition(":")[2]
         self._records[key] = record
         self.changes.append((key, record))
@@ -130,7 +127,6 @@ class StateView:
             else:
                 self._circuits[place] = _circuit(record)
         self.only_defaults = not self._trust and not self._circuits
-        return record
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
         """Return the strictest state of a call's keys, narrowest first; None if all are trusted.

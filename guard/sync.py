@@ -133,11 +133,11 @@ class SyncToolGuard:
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
         made = self.guard.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
-        return guarded(function, made.name, self.guard.settings, self._call_from_loop, self.call)
 
-    async def _call_from_loop(self, tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
-        """Make a guarded call on the guard's loop; a coroutine function runs on the loop that awaits it."""
-        return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
+        async def call(tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
+            return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
+
+        return guarded(function, made.name, self.guard.settings, call, self.call)
 
     @contextmanager
     def session(self, session_id: str | None = None, **options: Unpack[SessionOptions]) -> Iterator[SyncGuardSession]:

@@ -54,7 +54,7 @@ class MovableClock:
         self.move(ms=ms)
         await asyncio.sleep(0)
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
         """Wait for a future, or until the clock was moved by `ms`."""
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (self._now_ms + ms, alarm)
@@ -64,7 +64,6 @@ class MovableClock:
         finally:
             self._alarms.remove(entry)
             alarm.cancel()
-        return future.done()
 
     def move(self, seconds: float = 0, *, ms: float = 0) -> None:
         """Move the clock forward; waits that are due end at the loop's next turn."""
