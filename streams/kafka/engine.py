@@ -24,13 +24,12 @@ from ...projections.stage import Stage
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
-from .changelog import Fenced
+from .changelog import Changelogs, Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
-from .ownership import Changelogs
 from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings

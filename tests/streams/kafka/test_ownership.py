@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Self
 import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.changelog import CLAIM_KEY, Fenced, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, Changelogs, Fenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.ownership import Changelogs
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
 from trustfold.streams.kafka.task import PartitionTask
@@ -62,8 +61,8 @@ class Log:
 def changelogs(monkeypatch: pytest.MonkeyPatch) -> Changelogs:
     """Changelogs on an empty log."""
     monkeypatch.setattr(Log, "records", [])
-    monkeypatch.setattr("trustfold.streams.kafka.ownership.changelog_reader", Log)
-    monkeypatch.setattr("trustfold.streams.kafka.ownership.read_spans", Log.read)
+    monkeypatch.setattr("trustfold.streams.kafka.changelog.changelog_reader", Log)
+    monkeypatch.setattr("trustfold.streams.kafka.changelog.read_spans", Log.read)
     return Changelogs(KafkaSettings(), Log, LaneMetrics())
 
 
