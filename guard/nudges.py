@@ -30,6 +30,7 @@ class NudgeInbox:
     Attributes:
         paused: a nudge requested a pause that has not been ended.
         pause_reason: message of that nudge.
+        history: delivered nudges, oldest first; bounded.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class NudgeInbox:
         """Call the callback of a nudge's lane with its message; a callback must not block."""
         self.paused = False
         self.pause_reason = ""
+        self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._callbacks: dict[Lane, Inject | None] = {
             Lane.CONTEXT_HINT: inject_context_hint,
             Lane.SYSTEM_GUIDANCE: inject_system_guidance,
@@ -58,6 +60,7 @@ class NudgeInbox:
         if nudge.id in self._ids:
             return
         self._ids.append(nudge.id)
+        self.history.append(nudge)
         self._for_messages.append(nudge)
         self._for_readers.append(nudge)
         if nudge.lane is Lane.PAUSE:
