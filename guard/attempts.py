@@ -1,9 +1,7 @@
-"""Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, One call).
+"""Retries a tool call until success, deadline or open circuit (docs/design/guard.md#retries).
 
-A failed attempt is retried if the failure is retriable, the call may be repeated, attempts and time are left, and no
-circuit of the call is open. The probe of a half-open circuit has one attempt. Delays use full jitter and are at least
-the answer's `Retry-After`. A plain function that exceeds its time limit cannot be stopped: it continues in its thread,
-and the call is not retried beside it.
+The probe of a half-open circuit has one attempt. A plain function that exceeds its time limit cannot be stopped: it
+continues in its thread, and the call is not retried beside it.
 """
 
 from __future__ import annotations

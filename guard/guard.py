@@ -1,8 +1,4 @@
-"""The guard: wraps the tool calls of an agent's process (docs/guard.md).
-
-guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
-result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
-"""
+"""The guard: wraps the tool calls of an agent's process (docs/guard.md)."""
 
 from __future__ import annotations
 
