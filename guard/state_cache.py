@@ -113,8 +113,6 @@ class StateView:
         if not isinstance(record, StateUpdated):
             return
         place = key.partition(":")[2]
-        self._records[key] = record
-        self.changes.append((key, record))
         # Readers may run while this thread writes: a state is replaced in one step, never removed and added again.
         if isinstance(record, TrustUpdated):
             if record.state is TrustState.TRUSTED:
@@ -126,6 +124,8 @@ class StateView:
                 self._circuits.pop(place, None)
             else:
                 self._circuits[place] = _circuit(record)
+        self._records[key] = record
+        self.changes.append((key, record))
         self.only_defaults = not self._trust and not self._circuits
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:

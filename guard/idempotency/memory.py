@@ -154,6 +154,12 @@ class InMemoryDedupeStore:
         for key in [key for key, record in self._records.items() if record.state is DedupeState.INFLIGHT]:
             del self._records[key]
 
+    def forget(self, key: str) -> None:
+        """Delete one key."""
+        with self._lock:
+            if key in self._records:
+                self._drop(key)
+
     def sweep(self) -> int:
         """Delete expired records; return their number."""
         now = self._clock.now_ms()

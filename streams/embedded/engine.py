@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -181,7 +181,7 @@ class EmbeddedEngine:
                 raise ConfigError(f"topic {request.topic!r} takes no input; use events, commands or settings")
         # The stored values are the folded ones, so that folding the log again gives the same decisions.
         requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
-        with _Undo(self):
+        with self._batch():
             answers: dict[bytes, Answered] = {}
             receipts = [self._fold(request, arrived_ms, answers) for request in requests]
             roots = [
@@ -200,7 +200,7 @@ class EmbeddedEngine:
         Raises:
             StoreError: nothing was stored; the next tick retries.
         """
-        with _Undo(self):
+        with self._batch():
             roots: list[Root] = []
             outputs: list[Output] = []
             while due := self._topology.due(now_ms):
@@ -219,7 +219,7 @@ class EmbeddedEngine:
             StoreError: nothing was kept.
         """
         chosen = list(offsets)
-        with _Undo(self):
+        with self._batch():
             roots = [self._origin(offset, arrived_ms) for offset in chosen]
             outputs = [
                 output
@@ -310,6 +310,14 @@ class EmbeddedEngine:
             for processor in self._topology.processors.values():
                 processor.forget_clean(LIVE_STATES)
 
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """If a batch is interrupted, the in-memory states are reloaded from the last commit before the next batch."""
+        self._refresh()
+        self._stale = True
+        yield
+        self._stale = False
+
     def _refresh(self) -> LocalTopology:
         """Return the topology, restored from the store if a batch was interrupted."""
         if self._stale:
@@ -326,19 +334,6 @@ class EmbeddedEngine:
             with closing(self._store.headers(stage.name)) as headers:
                 self._topology.processors[stage.name].adopt(_readable(stage, headers))
         self._stale = False
-
-
-class _Undo:
-    """If a batch is interrupted, the in-memory states are reloaded from the last commit before the next batch."""
-
-    def __init__(self, engine: EmbeddedEngine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        self._engine._refresh()  # noqa: SLF001 - one class in two
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._engine._stale = kind is not None  # noqa: SLF001 - as above
 
 
 def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -40,7 +40,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ...errors import ConfigError, TrustfoldError
 from .metrics import LaneMetrics
-from .records import connected_consumer, read_spans
+from .records import LEAVE_S, connected_consumer, read_spans
 from .settings import KafkaSettings
 from .store import OWN, PartitionStore
 from .task import PartitionTask
@@ -50,7 +50,9 @@ log = logging.getLogger(__name__)
 
 def changelog_reader(settings: KafkaSettings) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
     """Connect a consumer that reads ranges of changelogs by `read_spans`; close it at the end of the block."""
-    return connected_consumer(settings, max_partition_fetch_bytes=settings.fetch_bytes, fetch_max_wait_ms=200)
+    return connected_consumer(
+        settings, stop_s=LEAVE_S, max_partition_fetch_bytes=settings.fetch_bytes, fetch_max_wait_ms=200
+    )
 
 
 async def write_states(

@@ -27,10 +27,10 @@ AGAIN_S = 1.0
 """Seconds after which a running task is cancelled again."""
 
 STOP_S = 5.0
-"""Timeout in seconds for closing a producer, which would wait for its broker without end."""
+"""Timeout in seconds for closing a client; a producer would wait for its broker without end."""
 
 LEAVE_S = 2.0
-"""Timeout in seconds for leaving the group, and for closing any other client or resource."""
+"""The same in a worker that stops, for leaving the group and for each resource that is closed afterwards."""
 
 Places = Mapping[TopicPartition, int]
 """Offset of each partition."""
@@ -207,8 +207,10 @@ async def connected_admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdmi
 
 
 @asynccontextmanager
-async def connected_consumer(settings: KafkaSettings, **more: Any) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer without a group within TIMEOUT_S; close it at the end of the block.
+async def connected_consumer(
+    settings: KafkaSettings, *, stop_s: float = STOP_S, **more: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """Connect a consumer without a group within TIMEOUT_S; close it at the end of the block, within `stop_s` seconds.
 
     `more` are further arguments of the client.
     """
@@ -219,7 +221,7 @@ async def connected_consumer(settings: KafkaSettings, **more: Any) -> AsyncItera
             await consumer.start()
         yield consumer
     finally:
-        await bounded(consumer.stop(), LEAVE_S, "closing a reader")
+        await bounded(consumer.stop(), stop_s, "closing a reader")
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:
