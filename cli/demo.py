@@ -159,7 +159,7 @@ def _print_day(engine: EmbeddedEngine, out: Console) -> None:
         out.print(Text(chapter.result, f"{QUIET} italic"))
     _heading(out, "At the end of the day")
     out.print(Text("`trustfold status` lists what has not recovered:\n"))
-    states = Overview(state_records(orjson.loads(value) for value in engine.states().values()), None).states
+    states = Overview(state_records(orjson.loads(value) for value in engine.views.states().values()), None).states
     mode = str(engine.rules.trust.recovery_mode)
     out.print(Padding(overview_table(states, mode, day[-1].time, everything=False), (0, 0, 1, 1)))
     out.print(Text("Next", "bold"))

@@ -80,7 +80,7 @@ def lag(
 async def group_lags(settings: KafkaSettings, recorder: str | None = None) -> list[GroupLag]:
     """Lag of the workers' group, and of the recorders' group if it has committed offsets or is named."""
     from ..streams.kafka.lag import lag_of, offsets_of
-    from ..streams.kafka.protocols import default_topology
+    from ..streams.kafka.stages import default_topology
 
     sources = [settings.topic(name) for name in TOPICS if name in default_topology().sources]
     found = [GroupLag("worker", settings.app_id, await lag_of(settings, settings.app_id, sources))]

@@ -18,7 +18,7 @@ try:
     from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
     from ..streams.kafka.topics import Difference, create_topics, find_differences, plan, refuse_hidden
-    from ..streams.kafka.worker import run_or_raise
+    from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise ConfigError(
         f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
@@ -42,7 +42,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
     with reaching_kafka(settings):
-        code = run_or_raise(settings, source, files=files)
+        code = run_worker(settings, source, files=files)
     click.get_current_context().exit(code)
 
 

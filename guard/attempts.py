@@ -1,9 +1,7 @@
-"""Retries a tool call with full jitter until success, deadline or open circuit (docs/guard.md, One call).
+"""Retries a tool call until success, deadline or open circuit (docs/design/guard.md#retries).
 
-A failed attempt is retried if the failure is retriable, the call may be repeated, attempts and time are left, and no
-circuit of the call is open. The probe of a half-open circuit has one attempt. Delays use full jitter and are at least
-the answer's `Retry-After`. A plain function that exceeds its time limit cannot be stopped: it continues in its thread,
-and the call is not retried beside it.
+The probe of a half-open circuit has one attempt. A plain function that exceeds its time limit cannot be stopped: it
+continues in its thread, and the call is not retried beside it.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ class Attempts:
         done: no further attempt follows.
         retried: attempts that were followed by another.
         gave_up: a retry was possible, but attempts or time were used up, or a circuit opened.
-        barred: the failure was retriable, but the call may not be repeated.
     """
 
     count: int = 0
@@ -51,7 +48,6 @@ class Attempts:
     done: bool = False
     retried: list[RetryRecord] = field(default_factory=list)
     gave_up: bool = False
-    barred: bool = False
 
 
 def delay_ms(policy: RetryPolicy, retry: int, draw: Callable[[float, float], float] = random.uniform) -> float:
@@ -106,20 +102,17 @@ class Executor:
             self._report_retry(call, failure, made.count, wait)
             with self._tracing.retry(call, made.count, wait):
                 await self._clock.sleep(wait)
-            if self._gate.is_open(call):
+            if self._gate.refusing_circuit(call) is not None:
                 made.gave_up = True
                 return
             made.done = False
 
     def _may_retry(self, call: Call, failure: CallFailure, made: Attempts, policy: RetryPolicy) -> bool:
-        if not failure.retriable:
-            return False
-        if not call.may_repeat or (call.running is not None and not call.running.done()):
-            made.barred = True
+        if not failure.retriable or not call.may_repeat or (call.running is not None and not call.running.done()):
             return False
         if call.settled_scopes:  # it is a probe
             return False
-        if made.count >= policy.max_attempts or self._gate.is_open(call):
+        if made.count >= policy.max_attempts or self._gate.refusing_circuit(call) is not None:
             made.gave_up = True
             return False
         return True
@@ -137,7 +130,7 @@ class Executor:
         call.running = None
         if limit is None:
             try:
-                outcome = await _invoke(call, function, runner)
+                outcome = await _invoke(function, call.args, runner, call)
             except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
                 outcome = Outcome(None, error)
         elif limit <= 0:
@@ -147,7 +140,7 @@ class Executor:
             try:
                 async with scope:
                     # A function in the caller's own thread cannot be cut off.
-                    outcome = await _invoke(call, function, None)
+                    outcome = await _invoke(function, call.args, None, call)
             except Exception as error:  # noqa: BLE001 - as above
                 if isinstance(error, TimeoutError) and scope.expired():
                     return None, timeout_failure(limit)
@@ -196,15 +189,17 @@ def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
     return failure if failure is None else of_result(output, call.program, now_ms=now_ms)
 
 
-async def _invoke(call: Call, function: Function, runner: Runner | None) -> Outcome:
-    """Call a function of any kind; a plain function may block, so it runs in a thread."""
+async def _invoke(function: Function, args: dict[str, Any], runner: Runner | None, call: Call | None = None) -> Outcome:
+    """Call a function of any kind; a plain function may block, so it runs in a thread, which is stored on `call`."""
     if inspect.iscoroutinefunction(function):
-        return Outcome(await function(**call.args))
+        return Outcome(await function(**args))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return Outcome(function(**call.args))  # creating a coroutine runs none of its code yet
+        return Outcome(function(**args))  # creating a coroutine runs none of its code yet
     if runner is not None:
-        return await runner(function, call.args)
-    call.running = thread = run_in_thread(function, call.args)
+        return await runner(function, args)
+    thread = run_in_thread(function, args)
+    if call is not None:
+        call.running = thread
     outcome = await asyncio.wrap_future(thread)
     return Outcome(await outcome.output) if outcome.error is None and is_awaitable(outcome.output) else outcome
 
@@ -224,27 +219,12 @@ async def call_unguarded(
         BaseException: control flow instead of a failure.
     """
     made = ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.SUCCESS, attempts=1)
-    made.output, error = await _call_as_is(function, args, runner)
+    try:
+        made.output, error = await _invoke(function, dict(args), runner)
+    except Exception as raised:  # noqa: BLE001 - it is raised again where the caller asks for a plain value
+        error = raised
     if error is not None:
         if is_control_flow(error, passthrough):
             raise error
         made.status, made.exception, made.error = ResultStatus.ERROR, error, of_exception(error).error()
     return made
-
-
-async def _call_as_is(function: Function, args: Mapping[str, Any], runner: Runner | None) -> Outcome:
-    """Call a function unguarded; return its exception instead of raising it, except for control flow."""
-    try:
-        if inspect.iscoroutinefunction(function):
-            return Outcome(await function(**args))
-        if runner is not None:
-            outcome = await runner(function, dict(args))
-        elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            return Outcome(function(**args))
-        else:
-            outcome = await asyncio.wrap_future(run_in_thread(function, dict(args)))
-            if outcome.error is None and is_awaitable(outcome.output):
-                outcome = Outcome(await outcome.output)
-    except Exception as error:  # noqa: BLE001 - it is raised again where the caller asks for a plain value
-        outcome = Outcome(None, error)
-    return outcome

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
+from .clock import resolve
 from .errors import GuardError
 from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner
 
@@ -231,9 +232,4 @@ def _run_here(
     finally:
         HELD.reset(before)
     with contextlib.suppress(RuntimeError):  # the loop is closed: its waiter fails with an error
-        loop.call_soon_threadsafe(_resolve, done, outcome)
-
-
-def _resolve(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not done.done():
-        done.set_result(outcome)
+        loop.call_soon_threadsafe(resolve, done, outcome)

@@ -94,19 +94,12 @@ class BreakerGate:
         """Same as `refusing_circuit`, given workspace and scopes instead of a call."""
         return refusing_circuit_in(scopes, lambda scope: self._current(workspace, scope))
 
-    def _circuits(self, workspace: str, scopes: Iterable[str]) -> Iterator[tuple[str, Circuit]]:
-        return circuits_in(scopes, lambda scope: self._current(workspace, scope))
-
-    def is_open(self, call: Call) -> bool:
-        """Whether a circuit would refuse a further attempt; the circuit that the call probes does not count."""
-        return self.refusing_circuit(call) is not None
-
     async def enter(self, call: Call) -> CircuitRefusal | None:
         """Admit a call, or return the circuit that refuses it; scopes that the call probes are stored on the call."""
         if self._backend.view.only_defaults:
             return None
         half_open = []
-        for scope, circuit in self._circuits(call.workspace_id, call.scopes):
+        for scope, circuit in circuits_in(call.scopes, lambda scope: self._current(call.workspace_id, scope)):
             if circuit.state is not BreakerState.HALF_OPEN:
                 return _refusal(scope, circuit)
             half_open.append((scope, circuit))
@@ -131,7 +124,10 @@ class BreakerGate:
         if place in self._asking:
             return _refusal(scope, circuit, "another call is asking to be the probe")
         if not self._backend.connected:
-            return self._probe_without_lease(place, scope, circuit)
+            if self._alone.get(place, 0.0) > self._clock.monotonic_ms():
+                return _refusal(scope, circuit, "the last probe failed, and nobody can be asked")
+            self._alone[place] = float("inf")  # until `settle` is called
+            return None
         self._alone.pop(place, None)
         self._asking.add(place)
         try:
@@ -165,12 +161,6 @@ class BreakerGate:
                 return _refusal(scope, circuit, "nobody answered the request to probe")
             await self._backend.changed(left)
 
-    def _probe_without_lease(self, place: str, scope: str, circuit: Circuit) -> CircuitRefusal | None:
-        if self._alone.get(place, 0.0) > self._clock.monotonic_ms():
-            return _refusal(scope, circuit, "the last probe failed, and nobody can be asked")
-        self._alone[place] = float("inf")  # until `settle` is called
-        return None
-
     def _current(self, workspace: str, scope: str) -> Circuit | None:
         place = f"{workspace}\x1f{scope}"
         circuit = self._backend.view.circuit_at(place, self._clock.now_ms())
@@ -200,12 +190,6 @@ class BreakerGate:
         """Use another guard id than the parent process, and forget its pending requests."""
         self._guard_id = guard_id
         self._asking = set()
-
-    def observe(self, key: str) -> None:
-        """Note the state of a circuit whose record changed, so that transitions are counted without a call."""
-        place = key.removeprefix("breaker:")
-        workspace, _, scope = place.partition("\x1f")
-        self._current(workspace, scope)
 
 
 def _refusal(scope: str, circuit: Circuit, why: str = "") -> CircuitRefusal:

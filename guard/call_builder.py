@@ -16,7 +16,7 @@ from .clock import Clock, new_id
 from .errors import EnvelopeRejected
 from .guarantees import amount
 from .json_view import clean_text, text_of
-from .request import Call
+from .request import Call, named
 from .settings import SCOPES, GuardSettings, RetryPolicy
 from .tools import Tool
 
@@ -50,7 +50,7 @@ class CallBuilder:
             name: _name(value) if name in _NAMES else value for name, value in options.items() if value is not None
         }
         workspace = given.pop("workspace_id", None) or settings.workspace_id
-        call = Call(tool, args, session_id, workspace)
+        call = Call(tool, named(args), session_id, workspace)
         call.families = settings.families
         call.started_ms, call.began_ms = clock.now_ms(), clock.monotonic_ms()
         call.request_id = _id_or(given.pop("request_id", None), new_id(call.started_ms))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -20,8 +22,8 @@ class Clock(Protocol):
     async def sleep(self, ms: float) -> None:
         """Sleep for `ms` milliseconds."""
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future without cancelling it, at most `ms` milliseconds; return whether it is done."""
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
+        """Wait for a future without cancelling it, at most `ms` milliseconds."""
 
 
 class SystemClock:
@@ -39,10 +41,15 @@ class SystemClock:
         """Sleep for `ms` milliseconds."""
         await asyncio.sleep(ms / 1000)
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
-        """Wait for a future, at most `ms` milliseconds; return whether it is done."""
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
+        """Wait for a future, at most `ms` milliseconds."""
         await asyncio.wait({future}, timeout=ms / 1000)
-        return future.done()
+
+
+def resolve(future: asyncio.Future[T], result: T) -> None:
+    """Set the result of a future unless it is done, for example cancelled."""
+    if not future.done():
+        future.set_result(result)
 
 
 _RANDOM_BATCH = 256

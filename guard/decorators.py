@@ -43,7 +43,7 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
                 stream = (await call(*bound(positional, named))).unwrap()
             else:
                 stream = function(*positional, **named)
-            # Delegates as `yield from` would, as in `streams.relay_async`.
+            # Delegates as `yield from` would, as in `streams.relay`.
             try:
                 item = await stream.__anext__()
                 while True:

@@ -9,6 +9,7 @@ status, then its severity; unknown errors are not retried.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -113,7 +114,8 @@ def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFa
     status = _status_of(error) or _status_of(response)
     kind = kind_of(error)
     raw_code = _get(error, "code") or _get(error, "errno")
-    code = _errno_name(error) or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
+    name = errno.errorcode.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    code = name or (text_of(raw_code)[:120] if isinstance(raw_code, str | int) else "")
     # A class that names its status is read by that name, as the folds do.
     timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError) and "timeout" not in kind.lower()
     failure = Failure(type=kind, message=text_of(error), http_status=status, code=code if code != str(status) else "")
@@ -219,7 +221,9 @@ def _shape_of(result: Any) -> dict[str, Any] | None:
         return None
     message_failed = _get(result, "status") == "error" and isinstance(_get(result, "tool_call_id"), str)
     if _get(result, "isError") is True or _get(result, "is_error") is True or message_failed:
-        return {"isError": True, "content": _content_of(result), "structuredContent": _structured(result)}
+        structured = (_get(result, name) for name in ("structuredContent", "structured_content"))
+        found = next((one for one in structured if isinstance(one, dict)), None)
+        return {"isError": True, "content": _content_of(result), "structuredContent": found}
     status = _status_of(result)
     if status is not None and status >= 400:
         return {"status_code": status, "body": text_of(_get(result, "text") or "")[:500]}
@@ -236,29 +240,12 @@ def _content_of(result: Any) -> str | list[dict[str, str]]:
     return ""
 
 
-def _structured(result: Any) -> dict[str, Any] | None:
-    """Structured content of an MCP result."""
-    for name in ("structuredContent", "structured_content"):
-        if isinstance(found := _get(result, name), dict):
-            return found
-    return None
-
-
 def _status_of(thing: Any) -> int | None:
     for name in ("status_code", "http_status", "status", "code"):
         value = _get(thing, name)
         if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
             return int(value)
     return None
-
-
-def _errno_name(error: BaseException) -> str:
-    """Return the symbolic errno of an operating system error, such as `ECONNRESET`."""
-    if not isinstance(error, OSError) or error.errno is None:
-        return ""
-    import errno  # imported only after a failed system call
-
-    return errno.errorcode.get(error.errno, "")
 
 
 def _retry_after(*places: Any) -> float:

@@ -19,6 +19,7 @@ from ..schemas.events import GuaranteeOverridden, PermissionRequested, Permissio
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import Status
 from .attempts import Attempts, Executor
+from .clock import resolve
 from .errors import is_control_flow
 from .failure import of_exception
 from .guarantees import Spending
@@ -335,11 +336,11 @@ class CallFlow:
                 made.failure = of_exception(error, call.program, now_ms=self._clock.now_ms())
                 result = self._conclude(call, made, spending, None)
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_set_result, over, result)
+                loop.call_soon_threadsafe(resolve, over, result)
 
         def leave() -> None:
             self._publish_cancelled(call, made.count)
-            _set_result(over, self._unfinished(call, made))
+            resolve(over, self._unfinished(call, made))
 
         def ended(error: BaseException | None, left: bool) -> None:  # noqa: FBT001 - see `streams.Ended`
             if not left:
@@ -465,8 +466,3 @@ def _cost_of(call: Call, made: Attempts) -> float | None:
     except (ArithmeticError, ValueError):  # e.g. 10**400
         return call.cost_usd
     return number if 0 <= number < 1e12 else call.cost_usd
-
-
-def _set_result(over: asyncio.Future[ToolResult], result: ToolResult) -> None:
-    if not over.done():
-        over.set_result(result)

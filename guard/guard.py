@@ -1,8 +1,4 @@
-"""The guard: wraps the tool calls of an agent's process (docs/guard.md).
-
-guard = await ToolGuard.connect("kafka://localhost:9092", workspace_id="w1")
-result = await guard.call("http_request", fetch, {"url": url}, session_id=session)
-"""
+"""The guard: wraps the tool calls of an agent's process (docs/guard.md)."""
 
 from __future__ import annotations
 
@@ -55,7 +51,8 @@ if TYPE_CHECKING:
     from .resilient import ResilientResult
 
 
-_GUARDS: WeakSet[ToolGuard] = WeakSet()
+FORK_AWARE: WeakSet[Any] = WeakSet()
+"""Guards, whose `after_fork` is called in a child process."""
 
 
 class ToolGuard(Checking, Reporting):
@@ -117,7 +114,7 @@ class ToolGuard(Checking, Reporting):
         )
         self._flow = CallFlow(services, self._coalescer, Executor(services, parts.get("draw") or random.uniform))
         self.permission = parts.get("permission")
-        _GUARDS.add(self)
+        FORK_AWARE.add(self)
 
     def after_fork(self) -> None:
         """Reset in a child process: threads, tasks and connections belong to the parent."""
@@ -488,7 +485,7 @@ def _settings_and_plugins(options: GuardOptions) -> tuple[GuardSettings, Plugins
 
 
 def _after_fork() -> None:
-    for guard in list(_GUARDS):
+    for guard in list(FORK_AWARE):
         guard.after_fork()
 
 

@@ -85,18 +85,7 @@ class GuardInterface(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Parts of one guard that the steps of a call share; created once per guard.
-
-    Attributes:
-        backend: transport of events, states and decisions.
-        settings: settings of all calls.
-        clock: clock of the guard.
-        publisher: creates and sends events.
-        gate: circuit gate.
-        hooks: hooks of the platform.
-        metrics: counters.
-        tracing: spans of OpenTelemetry.
-    """
+    """Parts of one guard that the steps of a call share; created once per guard."""
 
     backend: Backend
     settings: GuardSettings

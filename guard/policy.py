@@ -148,7 +148,9 @@ class Checking:
         if not is_name(tool_name):
             return None
         who = self.sessions.get(session_id) or self.settings
-        call = Call(self.tools.get(tool_name), args or {}, session_id or NO_SESSION, workspace_id or who.workspace_id)
+        call = Call(
+            self.tools.get(tool_name), named(args or {}), session_id or NO_SESSION, workspace_id or who.workspace_id
+        )
         call.user_id = who.user_id
         call.families = self.settings.families
         return self._trust(call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -22,6 +23,9 @@ from .failure import CallFailure
 
 MAX_TEXT = 500
 """Longest published error message, in characters."""
+
+MAX_WORD = 120
+"""Longest published error type or code, in characters."""
 
 MIN_KNOWN = 4
 """Shortest secret that is searched for in texts, in characters; shorter ones would match everywhere."""
@@ -74,9 +78,9 @@ class Privacy:
         masked = fingerprints.mask(text.encode(errors="replace"))
         return f"withheld {self.digest(masked)[:12]}" if text else ""
 
-    def word(self, text: str, args: Mapping[str, Any], limit: int = 120) -> str:
+    def word(self, text: str, args: Mapping[str, Any]) -> str:
         """Return a short text such as an error code, without secrets."""
-        return redact_text(text[:limit], secrets_in(args))
+        return redact_text(text[:MAX_WORD], secrets_in(args))
 
     def error(self, failure: CallFailure, args: Mapping[str, Any], kind: str, severity: Severity | None) -> ErrorInfo:
         """Return the published form of a failure; texts that `args` contain as secrets are removed.
@@ -108,19 +112,20 @@ def canonical(value: Any) -> bytes:
             return repr(value).encode(errors="replace")
 
 
+@lru_cache(maxsize=4096)
 def is_private_key_of(failure_key: str) -> bool:
     """Whether a failure key contains a secret (in a path or a host)."""
     return redact_text(failure_key) != failure_key
 
 
-def secrets_in(value: Any, depth: int = 0) -> list[str]:
+def secrets_in(value: Any) -> list[str]:
     """Return secrets in arguments, longest first, so that texts about the call can be searched for them.
 
     These are the values of fields with secret names, and what the patterns of `security.redaction` find: an error
     message may repeat a password without naming it.
     """
     found: set[str] = set()
-    _collect(value, found, depth, secret=False)
+    _collect(value, found, 0, secret=False)
     return sorted(found, key=len, reverse=True)
 
 

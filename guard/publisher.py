@@ -81,8 +81,8 @@ class Publisher:
         self._settings = settings
         self._clock = clock
 
-    def event(self, kind: type[ev.EventBase], session_id: str, **fields: Any) -> str:
-        """Publish an event of any kind with a filled envelope; return its id."""
+    def event(self, kind: type[ev.EventBase], session_id: str, **fields: Any) -> None:
+        """Publish an event of any kind with a filled envelope."""
         settings = self._settings
         now = self._clock.now_ms()
         values = {
@@ -94,7 +94,6 @@ class Publisher:
             "model": settings.model,
             **fields,
         }
-        event_id = new_id(now)
         try:
             for name, value in values.items():
                 if type(value) is str and (most := _LONGEST_NAME.get(name)):
@@ -102,13 +101,12 @@ class Publisher:
                 elif value is not None:
                     values[name] = _field(name, value)
             event = kind(
-                schema_version=SCHEMA_VERSION, id=event_id, time=datetime.fromtimestamp(now / 1000, UTC), **values
+                schema_version=SCHEMA_VERSION, id=new_id(now), time=datetime.fromtimestamp(now / 1000, UTC), **values
             )
         except Exception as error:  # noqa: BLE001 - as below
             self._count_lost(error)
         else:
             self.send(event)
-        return event_id
 
     def send(self, record: msgspec.Struct) -> None:
         """Hand a record to the backend; a failure is logged and counted."""

@@ -66,15 +66,16 @@ class Reporting:
             ValueError: the severity is unknown.
         """
         check_names("report_failure", details, FailureDetails.__optional_keys__)
+        severity, context = details.get("severity"), details.get("context")
         fields: dict[str, Any] = {
             "error": error_info(error, self.privacy),
-            "severity": severity_of(details.get("severity")),
+            "severity": None if severity is None else Severity(severity),
             "domain": details.get("domain"),
             "service": details.get("service"),
             "recoverable": True if (recoverable := details.get("recoverable")) is None else bool(recoverable),
         }
-        if (shown := context_of(details.get("context"))) is not None:
-            fields["context"] = shown
+        if context:
+            fields["context"] = msgspec.Raw(json_form(redact(json_view(context, open_objects=False)))[1])
         return self._report(ev.FailureReported, tool_name, session_id, **fields)
 
     def report_success(
@@ -170,17 +171,3 @@ def error_info(error: str | dict[str, Any] | BaseException, privacy: Privacy) ->
         found = of_result(shape if "error" in shape else {"error": text_of(shape)})
         failure = found if found is not None else of_exception(RuntimeError(text_of(error)))
     return privacy.error(failure, {}, failure.type, None if privacy.send_errors else failure.severity)
-
-
-def severity_of(word: Severity | str | None) -> Severity | None:
-    """Return a severity by its name.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
-    return None if word is None else Severity(word)
-
-
-def context_of(context: dict[str, Any] | None) -> msgspec.Raw | None:
-    """Return a report's context, redacted; None without one."""
-    return msgspec.Raw(json_form(redact(json_view(context, open_objects=False)))[1]) if context else None

@@ -43,7 +43,7 @@ NO_SESSION = "no-session"
 """Session id of calls made outside of any session."""
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One call; its key and the values derived from its arguments are computed at first use.
 
     Attributes:
@@ -66,90 +66,49 @@ class Call:
         approved: a person's answer to the approval request; None: nobody was asked.
     """
 
-    __slots__ = (
-        "_form",
-        "_key",
-        "_program",
-        "_sent",
-        "actor_id",
-        "agent_id",
-        "approved",
-        "args",
-        "began_ms",
-        "call_id",
-        "correlation_id",
-        "cost_usd",
-        "deadline_ms",
-        "dedupe_mode",
-        "ended",
-        "families",
-        "given_key",
-        "hints",
-        "max_attempts",
-        "max_elapsed_ms",
-        "model",
-        "model_tier",
-        "namespace",
-        "notes",
-        "receives_key",
-        "recursion_depth",
-        "request_id",
-        "running",
-        "scenario",
-        "scope",
-        "session_id",
-        "settled_scopes",
-        "started_ms",
-        "stream",
-        "tenant_id",
-        "tool",
-        "trace",
-        "turn_index",
-        "user_id",
-        "workspace_id",
-    )  # fmt: skip
+    tool: Tool
+    args: dict[str, Any]
+    session_id: str
+    workspace_id: str
+    _key: CallKey | None = None
+    call_id: str = ""
+    request_id: str = ""
+    namespace: str = ""
+    actor_id: str = ""
+    started_ms: int = 0
+    began_ms: float = 0.0
+    deadline_ms: float | None = None
+    cost_usd: float | None = None
+    approved: bool | None = None
+    given_key: str | None = None
+    dedupe_mode: DedupeMode | None = None
+    max_attempts: int | None = None
+    max_elapsed_ms: float | None = None
+    hints: CallHints | None = None
+    trace: CallTrace | None = None
+    user_id: str | None = None
+    tenant_id: str | None = None
+    agent_id: str | None = None
+    correlation_id: str | None = None
+    model: str | None = None
+    model_tier: str | None = None
+    recursion_depth: int = 0
+    turn_index: int | None = None
+    scenario: str | None = None
+    notes: dict[str, Any] = {}
+    settled_scopes: list[str] = []
+    scope: str | None = None
+    receives_key: bool = False
+    running: Future[Outcome] | None = None
+    ended: ToolResult | None = None
+    stream: asyncio.Future[ToolResult] | None = None
+    families: Mapping[str, str] = NO_FAMILIES
+    _form: tuple[dict[str, Any], bytes] | None = None
+    _program: Program | None = None
+    _sent: dict[str, Any] | None = None
 
-    def __init__(
-        self, tool: Tool, args: Mapping[str, Any], session_id: str, workspace_id: str, key: CallKey | None = None
-    ) -> None:
-        """Set the attributes that every call has; the guard fills in the rest. `key`: if it is known already."""
-        self.tool = tool
-        self.args = named(args)
-        self.session_id = session_id
-        self.workspace_id = workspace_id
-        self.call_id = self.request_id = self.namespace = self.actor_id = ""
-        self.started_ms = 0
-        self.began_ms = 0.0
-        self.deadline_ms: float | None = None
-        self.cost_usd: float | None = None
-        self.approved: bool | None = None
-        self.given_key: str | None = None
-        self.dedupe_mode: DedupeMode | None = None
-        self.max_attempts: int | None = None
-        self.max_elapsed_ms: float | None = None
-        self.hints: CallHints | None = None
-        self.trace: CallTrace | None = None
-        self.user_id: str | None = None
-        self.tenant_id: str | None = None
-        self.agent_id: str | None = None
-        self.correlation_id: str | None = None
-        self.model: str | None = None
-        self.model_tier: str | None = None
-        self.recursion_depth = 0
-        self.turn_index: int | None = None
-        self.scenario: str | None = None
-        self.notes: dict[str, Any] = {}
-        self.settled_scopes: list[str] = []
-        self.scope: str | None = None
-        self.receives_key = False
-        self.running: Future[Outcome] | None = None
-        self.ended: ToolResult | None = None
-        self.stream: asyncio.Future[ToolResult] | None = None
-        self._form: tuple[dict[str, Any], bytes] | None = None
-        self._key = key
-        self._program: Program | None = None
-        self._sent: dict[str, Any] | None = None
-        self.families = NO_FAMILIES
+    def __repr__(self) -> str:
+        return f"<call of {self.tool.name!r}>"  # no arguments: they may be secret
 
     @property
     def name(self) -> str:
@@ -260,14 +219,7 @@ class Call:
         )
 
 
-@lru_cache(maxsize=4096)
-def _own_key(tool_name: str) -> str:
-    return tool_key(tool_name)
-
-
-@lru_cache(maxsize=4096)
-def _is_private(fine_key: str) -> bool:
-    return is_private_key_of(fine_key)
+_own_key = lru_cache(maxsize=4096)(tool_key)
 
 
 def safe_key(
@@ -276,7 +228,7 @@ def safe_key(
     """Return the key of a call; the tool's own key if it would contain a secret."""
     key = call_key(tool_name, args, service, families=families)
     fine = key.fine
-    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and _is_private(fine) else key
+    return key._replace(fine=_own_key(tool_name)) if fine != tool_name and is_private_key_of(fine) else key
 
 
 def trust_keys(tool_name: str, key: CallKey) -> tuple[str, ...]:
@@ -303,7 +255,7 @@ def recorded_call(
     key = safe_key(event.tool_name, args, event.service or "", families)
     if event.failure_key:
         key = given_key(event.tool_name, event.failure_key, key)
-    call = Call(Tool(name=event.tool_name, service=event.service), args, event.session_id, workspace_id, key)
+    call = Call(Tool(name=event.tool_name, service=event.service), named(args), event.session_id, workspace_id, key)
     call.families = families
     call.call_id = event.call_id
     call.user_id = user_id

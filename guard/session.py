@@ -81,7 +81,8 @@ class GuardSession:
         self._guard.sessions[self.session_id] = self
         self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True)
         if self.spending is not None:
-            self._publish_limits(self.spending.limits, "platform")
+            limits = published_limits({name: getattr(self.spending.limits, name) for name in LIMITS})
+            self._event(ev.GuaranteeOverridden, limits=limits, confirmed_by="platform")
         return self
 
     def end(self, reason: str | None = None) -> None:
@@ -262,10 +263,6 @@ class GuardSession:
     def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> bool:
         """Report a success of a tool."""
         return self._guard.report_success(tool_name, session_id=self.session_id, domain=domain, service=service)
-
-    def _publish_limits(self, limits: ExecutionGuarantees, confirmed_by: str) -> None:
-        published = published_limits({name: getattr(limits, name) for name in LIMITS})
-        self._event(ev.GuaranteeOverridden, limits=published, confirmed_by=confirmed_by)
 
     def _event(self, kind: type[ev.EventBase], **fields: Any) -> None:
         if not self._guard.settings.enabled:

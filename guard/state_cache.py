@@ -100,36 +100,33 @@ class StateView:
         self._circuits: dict[str, Circuit] = {}
         self._records: dict[str, StateUpdated] = {}
 
-    def apply(self, key: str, value: bytes | None) -> StateUpdated | None:
-        """Apply one record of the `state` topic; return it, or None for a tombstone or an unreadable record.
-
-        An unreadable record leaves its key unchanged.
-        """
+    def apply(self, key: str, value: bytes | None) -> None:
+        """Apply one record of the `state` topic; None is a tombstone. An unreadable record leaves its key unchanged."""
         if value is None:
             self._forget(key)
             self.changes.append((key, None))
-            return None
+            return
         try:
             record = decode_decision(value)
         except EventRejected:
-            return None
+            return
         if not isinstance(record, StateUpdated):
-            return None
-        trust, circuit = _read(record)
+            return
         place = key.partition(":")[2]
+        # Readers may run while this thread writes: a state is replaced in one step, never removed and added again.
+        if isinstance(record, TrustUpdated):
+            if record.state is TrustState.TRUSTED:
+                self._trust.pop(place, None)
+            else:
+                self._trust[place] = Trust(record.state, record)
+        elif isinstance(record, BreakerUpdated):
+            if record.state is BreakerState.CLOSED or record.mode not in {None, BreakerMode.ENFORCE}:
+                self._circuits.pop(place, None)
+            else:
+                self._circuits[place] = _circuit(record)
         self._records[key] = record
         self.changes.append((key, record))
-        # Readers may run while this thread writes: a state is replaced in one step, never removed and added again.
-        if trust is not None:
-            self._trust[place] = trust
-        elif isinstance(record, TrustUpdated):
-            self._trust.pop(place, None)
-        if circuit is not None:
-            self._circuits[place] = circuit
-        elif isinstance(record, BreakerUpdated):
-            self._circuits.pop(place, None)
         self.only_defaults = not self._trust and not self._circuits
-        return record
 
     def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
         """Return the strictest state of a call's keys, narrowest first; None if all are trusted.
@@ -210,15 +207,6 @@ class StateView:
         elif key.startswith("breaker:"):
             self._circuits.pop(place, None)
         self.only_defaults = not self._trust and not self._circuits
-
-
-def _read(record: StateUpdated) -> tuple[Trust | None, Circuit | None]:
-    """Return trust and circuit of a record as far as checks need them; None for each that is harmless."""
-    if isinstance(record, TrustUpdated) and record.state is not TrustState.TRUSTED:
-        return Trust(record.state, record), None
-    if isinstance(record, BreakerUpdated) and record.mode in {None, BreakerMode.ENFORCE}:
-        return None, _circuit(record) if record.state is not BreakerState.CLOSED else None
-    return None, None
 
 
 def _circuit(record: BreakerUpdated) -> Circuit:

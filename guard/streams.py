@@ -34,7 +34,7 @@ def relay(stream: Any, ended: Ended) -> Any:
             reported = True
             ended(error, left)
 
-    make: Callable[..., Any] = relay_async if type(stream) is AsyncGeneratorType else _relay
+    make: Callable[..., Any] = _relay_async if type(stream) is AsyncGeneratorType else _relay
     made = make(stream, report_once)
     made.__name__, made.__qualname__ = stream.__name__, stream.__qualname__
     # A generator that was never started runs no code when it is closed.
@@ -55,7 +55,7 @@ def _relay(stream: Generator[Any, Any, Any], ended: Ended) -> Generator[Any, Any
     return value
 
 
-async def relay_async(stream: AsyncGenerator[Any, Any], ended: Ended | None = None) -> AsyncGenerator[Any, Any]:
+async def _relay_async(stream: AsyncGenerator[Any, Any], ended: Ended) -> AsyncGenerator[Any, Any]:
     """Delegate to an asynchronous generator, as `yield from` does to a plain one."""
     try:
         item = await stream.__anext__()
@@ -70,13 +70,10 @@ async def relay_async(stream: AsyncGenerator[Any, Any], ended: Ended | None = No
             else:
                 item = await stream.asend(sent)
     except StopAsyncIteration:
-        if ended is not None:
-            ended(None, False)  # noqa: FBT003
+        ended(None, False)  # noqa: FBT003
     except GeneratorExit:
-        if ended is not None:
-            ended(None, True)  # noqa: FBT003
+        ended(None, True)  # noqa: FBT003
         raise
     except BaseException as error:
-        if ended is not None:
-            ended(error, False)  # noqa: FBT003
+        ended(error, False)  # noqa: FBT003
         raise

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
-from weakref import WeakSet
 
 from .blocking import LoopThread, call_on, serve
 from .clock import new_id
 from .decorators import guarded
 from .errors import GuardError
-from .guard import ToolGuard
+from .guard import FORK_AWARE, ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from .tool_threads import Function
 
 T = TypeVar("T")
-
-_GUARDS: WeakSet[SyncToolGuard] = WeakSet()
 
 
 class SyncGuardSession(GuardSession):
@@ -63,7 +59,7 @@ class SyncToolGuard:
             self._thread.stop()
             raise
         self.guard.home = self._thread.loop
-        _GUARDS.add(self)
+        FORK_AWARE.add(self)
 
     def after_fork(self) -> None:
         """Reset in a child process, which has only the thread that forked."""
@@ -137,11 +133,11 @@ class SyncToolGuard:
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
         made = self.guard.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
-        return guarded(function, made.name, self.guard.settings, self._call_from_loop, self.call)
 
-    async def _call_from_loop(self, tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
-        """Make a guarded call on the guard's loop; a coroutine function runs on the loop that awaits it."""
-        return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
+        async def call(tool_name: str, function: Function, args: dict[str, Any]) -> ToolResult:
+            return await call_on(self._loop_thread().loop, self.guard, tool_name, function, args)
+
+        return guarded(function, made.name, self.guard.settings, call, self.call)
 
     @contextmanager
     def session(self, session_id: str | None = None, **options: Unpack[SessionOptions]) -> Iterator[SyncGuardSession]:
@@ -181,11 +177,3 @@ class SyncToolGuard:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _after_fork() -> None:
-    for guard in list(_GUARDS):
-        guard.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -18,6 +18,7 @@ from ..rules.rules import Rules
 from ..schemas.codec import encode, rfc3339
 from ..schemas.outcomes import US
 from ..schemas.public_state import STATE_KINDS, Lease
+from .clock import resolve
 from .guard import ToolGuard
 from .options import GuardOptions
 
@@ -53,7 +54,7 @@ class MovableClock:
         self.move(ms=ms)
         await asyncio.sleep(0)
 
-    async def wait(self, future: asyncio.Future[Any], ms: float) -> bool:
+    async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
         """Wait for a future, or until the clock was moved by `ms`."""
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (self._now_ms + ms, alarm)
@@ -63,23 +64,17 @@ class MovableClock:
         finally:
             self._alarms.remove(entry)
             alarm.cancel()
-        return future.done()
 
     def move(self, seconds: float = 0, *, ms: float = 0) -> None:
         """Move the clock forward; waits that are due end at the loop's next turn."""
         self._now_ms += seconds * 1000 + ms
         for due, alarm in tuple(self._alarms):
             if due <= self._now_ms:
-                alarm.get_loop().call_soon_threadsafe(_set_done, alarm)
+                alarm.get_loop().call_soon_threadsafe(resolve, alarm, None)
 
     def after(self, seconds: float) -> str:
         """Return the time `seconds` from now in the form of published states."""
         return rfc3339(int(self._now_ms + seconds * 1000))
-
-
-def _set_done(alarm: asyncio.Future[None]) -> None:
-    if not alarm.done():
-        alarm.set_result(None)
 
 
 def guard_for_tests(

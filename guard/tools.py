@@ -116,9 +116,6 @@ class ToolRegistry:
         self._tools[tool.name] = tool
         return tool
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._tools
-
     def get(self, name: str) -> Tool:
         """Return the tool of this name."""
         tool = self._tools.get(name) or self._unknown.get(name)

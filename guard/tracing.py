@@ -39,24 +39,22 @@ class Tracing:
             "gen_ai.conversation.id": _shown(call, call.session_id),
             "trustfold.guard": True,
         }
-        span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
-            "tool_execution", attributes=attributes, record_exception=False, set_status_on_exception=False
-        )
-        return span
+        return self._span("tool_execution", attributes)
 
     def retry(self, call: Call, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
         """A child span around the wait for a retry."""
         if self._tracer is None:
             return _NOTHING
+        attributes = {
+            "gen_ai.tool.name": _shown(call, call.name),
+            "retry.attempt": attempt,
+            "retry.delay_ms": wait_ms,
+        }
+        return self._span("retry_delay", attributes)
+
+    def _span(self, name: str, attributes: dict[str, Any]) -> AbstractContextManager[Any]:
         span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
-            "retry_delay",
-            attributes={
-                "gen_ai.tool.name": _shown(call, call.name),
-                "retry.attempt": attempt,
-                "retry.delay_ms": wait_ms,
-            },
-            record_exception=False,
-            set_status_on_exception=False,
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
         )
         return span
 

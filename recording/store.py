@@ -16,8 +16,7 @@ from ..history.recorder import Recorder
 from ..projections.topology import DECISION_TOPICS
 from ..security.private_files import make_file
 from ..streams.embedded.store import STORE_ID
-from ..streams.embedded.store_tail import Copied, Tail
-from ..streams.embedded.store_views import Views
+from ..streams.embedded.store_views import Copied, Views
 from .status import RecordingStatus
 
 PAGE = 2000
@@ -61,7 +60,7 @@ class StoreRecording:
         finally:
             views.close()
         recorder.from_source(store_source(identity, path))
-        self._recorder, self._path, self._tail = recorder, path, Tail.open(path)
+        self._recorder, self._path, self._tail = recorder, path, Views.open(path)
         self._keep_days, self._say = keep_days, say
         self._file = _file(path)
         self._marker = recorder.root / POSITIONS

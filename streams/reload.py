@@ -7,10 +7,9 @@ until the file is corrected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable
 
+from ..config import RuleFiles
 from ..rules.rules import Rules
 
 log = logging.getLogger(__name__)
@@ -19,28 +18,12 @@ LOOK_S = 1.0
 """Seconds between two polls of the files; one stat call each."""
 
 
-class Files(Protocol):
-    """Rules files; see `config.RuleFiles`."""
-
-    fault: str | None
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """Return their paths."""
-
-    def changed(self) -> bool:
-        """Whether they changed since they were last read."""
-
-    def reload(self) -> Rules | None:
-        """Read them again; None if they are invalid."""
-
-
 class Reloader:
     """Passes changed rules to an engine."""
 
     def __init__(
         self,
-        files: Files | None,
+        files: RuleFiles | None,
         rebase: Callable[[Rules], None],
         on_fault: Callable[[str | None], None] = lambda _fault: None,
     ) -> None:

@@ -30,8 +30,7 @@ from ..schemas.codec import decode_event, rfc3339
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record
-from ..streams.embedded.request_bodies import read_body
-from ..streams.embedded.server import Service
+from ..streams.embedded.server import Service, read_body
 
 STARTED = "tool_call.started"
 
@@ -96,7 +95,7 @@ def policy_of(service: Service) -> Policy:
     """Create a policy that tracks the engine's states from now on, in commit order."""
     policy = Policy()
     writer = service.writer
-    for key, value in writer.engine.states().items():
+    for key, value in writer.engine.views.states().items():
         policy.view.apply(key, value)
 
     def listen(outputs: Sequence[Output]) -> None:

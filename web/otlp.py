@@ -20,8 +20,7 @@ from starlette.routing import BaseRoute, Route
 from ..guard.otel.receiver import JSON, PROTOBUF, Refused, document_of
 from ..integrations.otel import Exports, Unreadable
 from ..streams.embedded.engine import Request
-from ..streams.embedded.request_bodies import read_body
-from ..streams.embedded.server import Service
+from ..streams.embedded.server import Service, read_body
 
 Signal = Literal["traces", "logs"]
 

@@ -473,15 +473,12 @@ class Coalescer:
     async def _finish(self, call: Call, record: DedupeRecord, ttl_ms: int) -> None:
         try:
             await self._store.finish(record, ttl_ms)
-            self._metrics.put(CACHE_SIZE, "", "store", value=await self._size())
+            size = await self._store.size() if self._store.in_process else 0  # elsewhere it takes a request
+            self._metrics.put(CACHE_SIZE, "", "store", value=size)
         except Exception as error:  # noqa: BLE001 - the lease will end
             self._log_store_failure(call, "finish", error)
         tool = self._metrics.tool(call.name)
         self._metrics.put(CACHE_TTL, tool, record.state, value=ttl_ms / 1000)
-
-    async def _size(self) -> int:
-        """Number of records in the store, if it is known without a request."""
-        return await self._store.size() if self._store.in_process else 0
 
     async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
         self._count_hit(call, "conflict")

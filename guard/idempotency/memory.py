@@ -14,7 +14,7 @@ from threading import RLock
 
 import msgspec
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock, SystemClock, resolve
 from .record import Claim, DedupeRecord, DedupeState
 
 MAX_KEYS = 25_000
@@ -159,7 +159,6 @@ class InMemoryDedupeStore:
         with self._lock:
             if key in self._records:
                 self._drop(key)
-                self._wake(key)
 
     def sweep(self) -> int:
         """Delete expired records; return their number."""
@@ -206,7 +205,7 @@ class InMemoryDedupeStore:
     def _wake(self, key: str) -> None:
         for future in self._waiting.pop(key, ()):
             with contextlib.suppress(RuntimeError):  # the loop is closed, so it has no waiters
-                future.get_loop().call_soon_threadsafe(_set_done, future)
+                future.get_loop().call_soon_threadsafe(resolve, future, None)
 
     def _make_room(self) -> None:
         gone, count, size = [], len(self._records), self.kept_bytes
@@ -226,11 +225,6 @@ class InMemoryDedupeStore:
         if record.payload is None:
             return record
         return msgspec.structs.replace(record, payload=_copied(record.payload))
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _copied(payload: object) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -24,13 +24,13 @@ from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
 from ...projections.stage import Stage
-from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC, STAGES
+from ...projections.topology import STAGE_OF_TOPIC, STAGES
 from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
-from .store_views import StoredOutput, Views
+from .store_views import Views
 
 LIVE_STATES = 20_000
 """Number of decoded states each stage keeps between batches: about 100 MB for real sessions. The rest is on disk."""
@@ -86,13 +86,12 @@ class EmbeddedEngine:
             because the tool had its most fine keys (`trust.max_fine_keys`).
     """
 
-    def __init__(self, store: Store, source: RuleSource, *, live_states: int = LIVE_STATES) -> None:
+    def __init__(self, store: Store, source: RuleSource) -> None:
         """Use an open store; usually created by `open`."""
         self.source = source
         self.views = Views(store.connection, store.path)
         self.counted: Counter[str] = Counter()
         self._store = store
-        self._live_states = live_states
         self._batches = 0
         self._stale = True
         self._restore()
@@ -103,8 +102,6 @@ class EmbeddedEngine:
         path: str | Path,
         rules: Rules | None = None,
         environment: SettingsOverrides | None = None,
-        *,
-        live_states: int = LIVE_STATES,
     ) -> Self:
         """Open or create a store and continue from its last commit.
 
@@ -118,7 +115,7 @@ class EmbeddedEngine:
         store = Store(path)
         try:
             source = source_in_force(Views(store.connection, store.path)) if rules is None else None
-            engine = cls(store, source or RuleSource(rules, environment), live_states=live_states)
+            engine = cls(store, source or RuleSource(rules, environment))
             engine.note_rules()
             engine.note_fault(None)
         except BaseException:
@@ -172,14 +169,6 @@ class EmbeddedEngine:
         """
         return self.submit([Request("events", values)], arrived_ms=arrived_ms)[0].outputs
 
-    def command(self, value: bytes, *, arrived_ms: int = -1) -> list[Output]:
-        """Fold one operator's command and commit; return all outputs it caused.
-
-        Raises:
-            StoreError: it was not kept.
-        """
-        return self.submit([Request("commands", [value])], arrived_ms=arrived_ms)[0].outputs
-
     def submit(self, requests: Sequence[Request], *, arrived_ms: int = -1) -> list[Receipt]:
         """Fold several requests in order and commit them together; return one receipt each.
 
@@ -192,7 +181,7 @@ class EmbeddedEngine:
                 raise ConfigError(f"topic {request.topic!r} takes no input; use events, commands or settings")
         # The stored values are the folded ones, so that folding the log again gives the same decisions.
         requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
-        with _Undo(self):
+        with self._batch():
             answers: dict[bytes, Answered] = {}
             receipts = [self._fold(request, arrived_ms, answers) for request in requests]
             roots = [
@@ -211,7 +200,7 @@ class EmbeddedEngine:
         Raises:
             StoreError: nothing was stored; the next tick retries.
         """
-        with _Undo(self):
+        with self._batch():
             roots: list[Root] = []
             outputs: list[Output] = []
             while due := self._topology.due(now_ms):
@@ -230,7 +219,7 @@ class EmbeddedEngine:
             StoreError: nothing was kept.
         """
         chosen = list(offsets)
-        with _Undo(self):
+        with self._batch():
             roots = [self._origin(offset, arrived_ms) for offset in chosen]
             outputs = [
                 output
@@ -239,20 +228,6 @@ class EmbeddedEngine:
             ]
             self._commit(roots, outputs, arrived_ms, republished=chosen)
         return outputs
-
-    def decisions(
-        self, topics: str | Iterable[str] = DECISION_TOPICS, *, after: int = 0, limit: int = 1000
-    ) -> list[StoredOutput]:
-        """Outputs of one or several topics beyond the offset `after`, oldest first."""
-        return self.views.decisions([topics] if isinstance(topics, str) else topics, after=after, limit=limit)
-
-    def states(self) -> dict[str, bytes]:
-        """Return the latest public record of every key that differs from its default."""
-        return self.views.states()
-
-    def dead_letters(self, *, after: int = 0, limit: int = 1000, republished: bool = False) -> list[StoredOutput]:
-        """Return dead letters after an offset, oldest first; republished ones only on request."""
-        return self.views.dead_letters(after=after, limit=limit, republished=republished)
 
     def announce(self, address: str) -> None:
         """Store this process's address, for other processes that find the store locked."""
@@ -333,7 +308,15 @@ class EmbeddedEngine:
         self._batches += 1
         if self._batches % FORGET_EVERY == 0:
             for processor in self._topology.processors.values():
-                processor.forget_clean(self._live_states)
+                processor.forget_clean(LIVE_STATES)
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """If a batch is interrupted, the in-memory states are reloaded from the last commit before the next batch."""
+        self._refresh()
+        self._stale = True
+        yield
+        self._stale = False
 
     def _refresh(self) -> LocalTopology:
         """Return the topology, restored from the store if a batch was interrupted."""
@@ -351,19 +334,6 @@ class EmbeddedEngine:
             with closing(self._store.headers(stage.name)) as headers:
                 self._topology.processors[stage.name].adopt(_readable(stage, headers))
         self._stale = False
-
-
-class _Undo:
-    """If a batch is interrupted, the in-memory states are reloaded from the last commit before the next batch."""
-
-    def __init__(self, engine: EmbeddedEngine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        self._engine._refresh()  # noqa: SLF001 - one class in two
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._engine._stale = kind is not None  # noqa: SLF001 - as above
 
 
 def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

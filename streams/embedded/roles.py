@@ -1,10 +1,7 @@
-"""HTTP access control: who may publish to the embedded engine, and who may send commands.
+"""HTTP access control: who may publish to the embedded engine, and who may send commands (docs/operating.md, Roles).
 
 Without a token only this machine has access: the Host header must name this machine (DNS rebinding), and pages of other
-sites may not send anything. Commands (resets, settings, rules, republishing) need the operator's token, a different one
-than the publishers'; without tokens they are refused unless the server was started to accept them: an agent with a
-shell must not be able to reset its own tools. A browser signs in once (`sign_in`), and its cookie is valid for pages
-only. See docs/operating.md, Roles.
+sites may not send anything. A browser signs in once (`sign_in`), and its cookie is valid for pages only.
 """
 
 from __future__ import annotations
@@ -73,11 +70,11 @@ class Refusal(NamedTuple):
 class Access:
     """ASGI middleware that checks host, origin and token of every request; sets `request.state.role`."""
 
-    def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns | None = None) -> None:
+    def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns) -> None:
         """Protect an application; browsers sign in with `sign_ins`."""
         self._app = app
         self._roles = roles
-        self._sign_ins = sign_ins or SignIns(roles)
+        self._sign_ins = sign_ins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with the refusal."""

@@ -20,6 +20,8 @@ answer may simply repeat it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -37,17 +39,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from ...config import RuleFiles
 from ...errors import ConfigError, TrustfoldError
 from ...projections.topology import DECISION_TOPICS
 from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
 from ...schemas.outcomes import DEFAULT_WORKSPACE
-from ..reload import Files
 from .engine import EmbeddedEngine, Receipt, Request
-from .request_bodies import read_body, records_of
 from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
-from .store_views import DEAD_LETTERS, StoredOutput, Views
+from .store_views import DEAD_LETTERS, StoredOutput, Views, session_of
 from .writer import Busy, Writer
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
@@ -58,6 +59,12 @@ HEARTBEAT_S = 15.0
 
 LOOKED_THROUGH = 2_000
 """Outputs read at once when filtering by session; other readers run in between."""
+
+BODY_S = 30.0
+"""Seconds within which a body must arrive: 16 MiB in half a minute is 4 Mbit/s."""
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces."""
 
 MAX_FAULTS = 10
 """Largest number of faults in one answer; all of them are dead letters."""
@@ -70,11 +77,15 @@ class Service:
         path: file of the store.
         sign_ins: cookies of browsers.
         ending: called once before the streams end and the writer stops.
+        read: runs a query of `Views` by its name, concurrently with the writer.
+        search: as `read`, for queries that may scan the whole store: on its own thread, so that `read` does not wait.
         collectors: further metrics of this process, as prometheus-client collectors.
         error_page: renders an error for browsers; None for programs, which get JSON.
     """
 
-    def __init__(self, engine: EmbeddedEngine, path: Path, files: Files | None = None, roles: Roles = NOBODY) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, path: Path, files: RuleFiles | None = None, roles: Roles = NOBODY
+    ) -> None:
         """Serve an engine over the store at `path`; its rules come from `files`, browsers sign in with `roles`."""
         self.sign_ins = SignIns(roles)
         self.writer = Writer(engine, files)
@@ -83,16 +94,8 @@ class Service:
         self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
-        self._reader = _Reader(path, "trustfold-reader")
-        self._searcher = _Reader(path, "trustfold-searcher")
-
-    async def read(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` concurrently with the writer."""
-        return await self._reader.run(query, *arguments, **options)
-
-    async def search(self, query: str, *arguments: Any, **options: Any) -> Any:
-        """Run a query of `Views` that may scan the whole store, on its own thread so that `read` does not wait."""
-        return await self._searcher.run(query, *arguments, **options)
+        self._reader, self._searcher = _Reader(path, "trustfold-reader"), _Reader(path, "trustfold-searcher")
+        self.read, self.search = self._reader.run, self._searcher.run
 
     def stop_following(self) -> None:
         """End the open streams so that the server can stop."""
@@ -161,7 +164,7 @@ def make_app(
     path: str | Path,
     *,
     roles: Roles = NOBODY,
-    files: Files | None = None,
+    files: RuleFiles | None = None,
     more: Callable[[Service], Sequence[BaseRoute]] = lambda _service: (),
 ) -> Starlette:
     """Create the application; it owns the engine and closes it when it stops. `app.state.service` is the `Service`.
@@ -249,6 +252,47 @@ async def _submit(request: HttpRequest, topic: str) -> Receipt:
     token = blake2b(body, digest_size=16, person=topic.encode()).digest() if values else b""
     receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token))
     return receipt
+
+
+async def read_body(request: HttpRequest) -> bytes:
+    """Return the decompressed body.
+
+    Raises:
+        HTTPException: 408 too slow, 413 too large, 415 unknown compression, 400 broken compression.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip"}:
+        raise HTTPException(415, f"content-encoding {encoding!r} is unknown; send gzip, or none")
+    unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    body = bytearray()
+    stream = aiter(request.stream())
+    until = asyncio.get_running_loop().time() + BODY_S
+    while True:
+        try:
+            async with asyncio.timeout_at(until):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            break
+        except TimeoutError as late:
+            raise HTTPException(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
+        try:
+            body += unpack.decompress(chunk, MAX_BODY_BYTES + 1 - len(body)) if unpack else chunk
+        except zlib.error as error:
+            raise HTTPException(400, f"the body is not gzip: {error}") from error
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"larger than {MAX_BODY_BYTES >> 20} MiB; send it in pieces")
+    if unpack is not None and not unpack.eof:
+        raise HTTPException(400, "the gzip body ends early; send it again")
+    return bytes(body)
+
+
+def records_of(body: bytes, content_type: str) -> list[bytes]:
+    """Split a body into records: one per line, or, declared as `application/json`, one object over several lines."""
+    if content_type.partition(";")[0].strip().lower() == "application/json":
+        with contextlib.suppress(orjson.JSONDecodeError):
+            orjson.loads(body)
+            return [body.strip()]
+    return [line for line in map(bytes.strip, body.split(b"\n")) if line]
 
 
 def _counts(receipt: Receipt) -> dict[str, Any]:
@@ -354,17 +398,9 @@ def _json(body: object, status: int = 200, headers: Any = None) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json", headers=headers)
 
 
-class _About(msgspec.Struct):
-    session_id: str | None = None
-
-
-_about = msgspec.json.Decoder(_About)
-
-
 def _is_of(one: StoredOutput, session: str) -> bool:
     """Whether a record is about a session, or was caused in it; for an empty session always true."""
-    value = one.output.value
-    return not session or (value is not None and _about.decode(value).session_id == session)
+    return not session or session_of(one.output.value) == session
 
 
 def _ndjson(page: list[StoredOutput]) -> bytes:

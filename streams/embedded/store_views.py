@@ -1,13 +1,16 @@
-"""Queries of a store: decisions, public states and dead letters, concurrently with its writer.
+"""Queries of a store, concurrently with its writer: decisions, states, dead letters, records by session or by id.
 
-Opened read-only, with or without a running engine. Each query sees the last committed batch as a whole.
+Opened read-only, with or without a running engine. Each query sees the last committed batch as a whole. Those by
+session or id use the indexes of `lookups.sql`; a store written only by versions without them is scanned instead, which
+is slower and gives the same result. Records deleted by retention (`Store.forget`) are not found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import orjson
@@ -17,17 +20,74 @@ from ...projections.session.state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...schemas.settings import SettingsOverrides
-from .store import FIRST_OFFSET, OUTPUTS, connect
-from .store_lookups import MAX_PAGE, Lookups
-
-__all__ = ["DEAD_LETTERS", "MAX_PAGE", "StoredOutput", "Views", "session_of"]
+from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
 DEAD_LETTERS = "dead-letters"
+
+MAX_PAGE = 10_000
+"""Largest number of records of one query; a follower continues from the last offset."""
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""Bytes of records in a page; the last record may exceed it."""
+
+BLOCK_BITS = 12
+"""The indexes of the log begin with `seq >> 12`: blocks are queried one by one, newest first."""
+
+_DECIDED = "topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events')"
+"""Exactly as in `lookups.sql`: otherwise SQLite does not use the index."""
+
+_OUTPUT_SESSION = "json_extract(CAST(value AS TEXT), '$.session_id')"
+
 
 _END = 1 << 62
 """Offset greater than every other."""
 
 _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
+
+
+def _field(name: str) -> str:
+    return f"CASE WHEN json_valid(CAST(value AS TEXT)) THEN json_extract(CAST(value AS TEXT), '$.{name}') END"
+
+
+class StoredDecision(NamedTuple):
+    """Decision in its wire form.
+
+    Attributes:
+        offset: increases over all outputs, from 1.
+        arrived_ms: wall clock of the causing input, milliseconds; -1 if unknown.
+    """
+
+    offset: int
+    value: bytes
+    arrived_ms: int
+
+
+class StoredEvent(NamedTuple):
+    """Input event of the log.
+
+    Attributes:
+        seq: sequence number in the log; 0 for an event that the engine appended to its outputs alone.
+        arrived_ms: wall clock, milliseconds; -1 if unknown.
+    """
+
+    seq: int
+    value: bytes
+    arrived_ms: int
+
+
+class Copied(NamedTuple):
+    """Record of the log or of the outputs.
+
+    Attributes:
+        offset: its `seq` in the log, or its offset in the outputs.
+        arrived_ms: wall clock, milliseconds; -1 if unknown.
+    """
+
+    topic: str
+    offset: int
+    arrived_ms: int
+    key: bytes | None
+    value: bytes | None
 
 
 class StoredOutput(NamedTuple):
@@ -37,8 +97,13 @@ class StoredOutput(NamedTuple):
     output: Output
 
 
-class Views(Lookups):
-    """Queries of one store. Not thread-safe; created by `open`."""
+class Views:
+    """Queries of one store. Not thread-safe; usually created by `open`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Use an open connection."""
+        self._connection = connection
+        self._path = path
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -60,16 +125,14 @@ class Views(Lookups):
         where = f"offset > ? AND {column} IN ({marks})"
         return self._outputs(where, (after, *wanted), limit)
 
-    def latest(
-        self, topics: Iterable[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200
-    ) -> list[StoredOutput]:
-        """Return the latest outputs of the topics before the offset `before`, oldest first."""
-        marks = ", ".join("?" * len(wanted := list(topics)))
+    def latest(self, *, before: int | None = None, limit: int = 200) -> list[StoredOutput]:
+        """Return the latest decisions before the offset `before`, oldest first."""
+        marks = ", ".join("?" * len(DECISION_TOPICS))
         statement = (
             f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) "  # noqa: S608 - our own words
             "ORDER BY offset DESC LIMIT ?"
         )
-        rows = self._all(statement, (_END if before is None else before, *wanted, min(limit, MAX_PAGE)))
+        rows = self._all(statement, (_END if before is None else before, *DECISION_TOPICS, min(limit, MAX_PAGE)))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
 
     def newest_ms(self) -> int | None:
@@ -125,6 +188,116 @@ class Views(Lookups):
         rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
         return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
+    # --- for copying, each table by its own position ------------------------------------------------------------------
+
+    def log(self, after: int, limit: int) -> list[Copied]:
+        """Return inputs after a `seq`, of every source topic, in folding order; at most `PAGE_BYTES`."""
+        return list(
+            self._page("SELECT topic, seq, arrived_ms, key, value FROM log WHERE seq > ? ORDER BY seq", after, limit)
+        )
+
+    def outputs(self, after: int, limit: int) -> list[Copied]:
+        """Return outputs after an offset, of every topic, in order, including the events that the engine appended.
+
+        At most `PAGE_BYTES`.
+        """
+        statement = (
+            "SELECT topic, offset, arrived_ms, CAST(key AS BLOB), value FROM outputs WHERE offset > ? ORDER BY offset"
+        )
+        return list(self._page(statement, after, limit))
+
+    def ends(self) -> tuple[int, int]:
+        """Return the last `seq` of the log and the last offset of the outputs; 0 for an empty table."""
+        statement = "SELECT coalesce((SELECT max(seq) FROM log), 0), (SELECT next FROM positions WHERE name = ?)"
+        ((log, following),) = self._all(statement, (OUTPUTS,))
+        return log, (following or FIRST_OFFSET) - 1
+
+    # --- by session or id --------------------------------------------------------------------------------------------
+
+    def session_events(self, session_id: str, *, before: int | None = None, limit: int = MAX_PAGE) -> list[StoredEvent]:
+        """Return the latest events of a session before `seq` `before`, oldest first, at most `limit`."""
+        found: list[StoredEvent] = []
+        for where, arguments in self._places("log_by_session"):
+            statement = (
+                f"SELECT seq, value, arrived_ms FROM log WHERE {where} {_field('session_id')} = ? AND seq < ? "  # noqa: S608
+                "AND topic = 'events' AND value IS NOT NULL ORDER BY seq DESC LIMIT ?"
+            )
+            rows = self._all(
+                statement, (*arguments, session_id, _END if before is None else before, limit - len(found))
+            )
+            found += [StoredEvent(*row) for row in rows]
+            if len(found) >= limit:
+                break
+        return found[::-1]
+
+    def appended_events(self, session_id: str) -> list[StoredEvent]:
+        """Return events of a session that the engine appended itself (overdue calls), oldest first."""
+        return [
+            StoredEvent(0, one.value, one.arrived_ms)
+            for one in self._decided(f"{_DECIDED} AND {_OUTPUT_SESSION} = ? AND +topic = 'events'", (session_id,))
+        ]
+
+    def session_decisions(
+        self, session_id: str, *, before: int | None = None, limit: int = MAX_PAGE
+    ) -> list[StoredDecision]:
+        """Return the latest decisions about a session, or caused in it, before an offset, oldest first.
+
+        Changes of circuits name no session: `circuit_changes`.
+        """
+        where = f"{_DECIDED} AND {_OUTPUT_SESSION} = ? AND +topic <> 'events' AND offset < ?"
+        return self._decided(where, (session_id, _END if before is None else before), limit, latest=True)
+
+    def circuit_changes(self, since_ms: int, until_ms: int) -> list[StoredDecision]:
+        """Return decisions about circuits in a time interval (milliseconds, both ends included), oldest first."""
+        return self._decided("topic = 'breakers' AND time_ms BETWEEN ? AND ?", (since_ms, until_ms))
+
+    def decision(self, decision_id: str) -> StoredDecision | None:
+        """Return the decision with an id; None if it does not exist or was deleted."""
+        found = self._decided(f"{_DECIDED} AND id = ? AND +topic <> 'events'", (decision_id,), 1)
+        return found[0] if found else None
+
+    def events_up_to(self, seq: int, *, limit: int = 2000) -> list[StoredEvent]:
+        """Return the latest events of all sessions up to and including a `seq`, oldest first."""
+        rows = self._all(
+            "SELECT seq, value, arrived_ms FROM log WHERE seq <= ? AND topic = 'events' AND value IS NOT NULL "
+            "ORDER BY seq DESC LIMIT ?",
+            (seq, min(limit, MAX_PAGE)),
+        )
+        return [StoredEvent(*row) for row in rows[::-1]]
+
+    def patterns_by_session(self) -> dict[str, int]:
+        """Return the number of detected patterns by session, among the latest `MAX_PAGE` outputs about behaviour."""
+        statement = (
+            f"SELECT {_OUTPUT_SESSION}, count(*) FILTER (WHERE type = 'pattern.detected') FROM "  # noqa: S608 - our own words
+            "(SELECT type, value FROM outputs WHERE topic = 'nudges' AND value IS NOT NULL "
+            "ORDER BY offset DESC LIMIT ?) GROUP BY 1"
+        )
+        return dict(self._all(statement, (MAX_PAGE,)))
+
+    def events_of(self, ids: Collection[str]) -> list[StoredEvent]:
+        """Return events by id, in the order of the log; then those the engine appended."""
+        missing, found = set(ids), list[StoredEvent]()
+        for where, arguments in self._places("log_by_id"):
+            if not missing:
+                break
+            marks = ", ".join("?" * len(missing))
+            statement = (
+                f"SELECT seq, value, arrived_ms FROM log WHERE {where} {_field('id')} IN ({marks}) "  # noqa: S608
+                "AND topic IN ('events', 'commands') AND value IS NOT NULL ORDER BY seq DESC"
+            )
+            rows = self._all(statement, (*arguments, *missing))
+            found += [StoredEvent(*row) for row in rows]
+            missing -= {str(orjson.loads(row[1])["id"]) for row in rows}
+        found.reverse()
+        for one in sorted(missing):
+            appended = self._decided(f"{_DECIDED} AND id = ? AND +topic = 'events'", (one,), 1)
+            found += [StoredEvent(0, row.value, row.arrived_ms) for row in appended]
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def _session(self, session_id: str) -> SessionState | None:
         stage = STAGE_OF_TOPIC["events"]
         rows = self._all("SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, session_id.encode()))
@@ -135,6 +308,45 @@ class Views(Lookups):
         statement = f"SELECT {_COLUMNS} FROM outputs WHERE {where} ORDER BY offset LIMIT ?"  # noqa: S608 - our own words
         rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows]
+
+    def _places(self, index: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield conditions for each block of the log, newest first; one empty condition if the index is missing."""
+        if not self._all("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?", (index,)):
+            yield "", ()
+            return
+        ((first, last),) = self._all("SELECT min(seq), max(seq) FROM log")
+        if last is not None:
+            for block in range(last >> BLOCK_BITS, (first >> BLOCK_BITS) - 1, -1):
+                yield f"seq >> {BLOCK_BITS} = ? AND", (block,)
+
+    def _decided(
+        self, where: str, arguments: Sequence[object], limit: int = MAX_PAGE, *, latest: bool = False
+    ) -> list[StoredDecision]:
+        order = "DESC" if latest else ""
+        statement = (
+            f"SELECT offset, value, arrived_ms FROM outputs WHERE {where} AND value IS NOT NULL "  # noqa: S608 - our own words
+            f"ORDER BY offset {order} LIMIT ?"
+        )
+        rows = self._all(statement, (*arguments, max(0, min(limit, MAX_PAGE))))
+        found = [StoredDecision(*row) for row in rows]
+        return found[::-1] if latest else found
+
+    def _all(self, statement: str, arguments: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(statement, tuple(arguments)).fetchall()
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
+    def _page(self, statement: str, after: int, limit: int) -> Iterator[Copied]:
+        size = 0
+        try:
+            for row in self._connection.execute(f"{statement} LIMIT ?", (after, limit)):
+                yield Copied(*row)
+                size += len(row[4] or b"")
+                if size >= PAGE_BYTES:
+                    return
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
 
 
 class _About(msgspec.Struct):

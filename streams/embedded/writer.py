@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from ...config import RuleFiles
 from ...errors import TrustfoldError
 from ...projections.emitter import Output
 from ...schemas.topics import TOPICS
-from ..reload import LOOK_S, Files, Reloader
+from ..reload import LOOK_S, Reloader
 from .engine import EmbeddedEngine, Receipt, Request
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Writer:
         listeners: callbacks with the outputs of each commit, in order, called before the sender gets its receipt.
     """
 
-    def __init__(self, engine: EmbeddedEngine, files: Files | None = None) -> None:
+    def __init__(self, engine: EmbeddedEngine, files: RuleFiles | None = None) -> None:
         """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
         self.reloader = Reloader(files, engine.rebase, engine.note_fault)

@@ -1,8 +1,4 @@
-"""Faust app: one worker's engine as agents, tables and tasks.
-
-`make_app` builds it from settings. `faust -A trustfold.streams.kafka.app worker` uses an app built from the environment
-in the attribute `app`, which is created at its first use.
-"""
+"""Faust app: one worker's engine as agents, tables and tasks."""
 
 from __future__ import annotations
 
@@ -15,20 +11,20 @@ import faust
 
 from .backpressure import POLLS
 from .engine import Engine
-from .lane import LEAVE_S, BatchConsumer, BatchTransport, PollSchema, bounded
+from .lane import BatchConsumer, BatchTransport, PollSchema
 from .logs import quieten
 from .metrics import LaneMetrics
 from .monitor import Monitor
-from .protocols import Topology, default_topology
-from .recovery import LaneTables
+from .records import LEAVE_S, bounded
+from .recovery import LaneTables, StateTable
 from .settings import KafkaSettings
-from .table import StateTable
+from .stages import Topology, default_topology
 from .ticks import run_ticks
 
 if TYPE_CHECKING:
+    from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
     from ...rules.rules import Rules
-    from ..reload import Files
 
 
 METADATA_AGE_MS = 30_000
@@ -73,7 +69,7 @@ def make_app(
     rules: Rules | RuleSource | None = None,
     topology: Topology | None = None,
     *,
-    files: Files | None = None,
+    files: RuleFiles | None = None,
 ) -> TrustfoldApp:
     """Build the app; connects only when it is started.
 
@@ -115,7 +111,7 @@ def make_app(
     return app
 
 
-def _follow_settings(app: TrustfoldApp, source: RuleSource, files: Files | None) -> None:
+def _follow_settings(app: TrustfoldApp, source: RuleSource, files: RuleFiles | None) -> None:
     """Update the source from the `settings` topic and the files of its rules."""
     from ..reload import LOOK_S, Reloader  # noqa: PLC0415
     from .followed_settings import SettingsFollower  # noqa: PLC0415
@@ -180,15 +176,6 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
         "web_enabled": False,  # `health` serves the web port, from a thread independent of this loop
         "worker_redirect_stdouts": False,
     }
-
-
-def __getattr__(name: str) -> Any:
-    """Build `app` from the environment at its first use (PEP 562)."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = make_app(KafkaSettings.from_env())
-    globals()["app"] = value
-    return value
 
 
 EXCHANGE_S = 1.0

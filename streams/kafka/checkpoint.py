@@ -40,13 +40,7 @@ class Superseded(Exception):
 
 
 class Owner(Protocol):
-    """Worker whose tasks a checkpoint makes durable; the engine.
-
-    Attributes:
-        settings: changelog names, timeouts.
-        metrics: counters of checkpoints.
-        tasks: currently owned stage partitions.
-    """
+    """Worker whose tasks a checkpoint makes durable; the engine."""
 
     settings: KafkaSettings
     metrics: LaneMetrics
@@ -194,7 +188,6 @@ class Checkpointer:
         metrics = self._owner.metrics
         metrics.checkpoints += 1
         metrics.checkpoint_seconds += seconds
-        metrics.checkpoint_last_seconds = seconds
         for part in parts:
             metrics.checkpoint_keys += len(part.items)
             metrics.checkpoint_bytes += sum(len(value) for _, value in part.items if value is not None)

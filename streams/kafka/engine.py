@@ -20,22 +20,22 @@ import orjson
 from faust.types import TP
 
 from ...errors import ConfigError, RejectReason
+from ...projections.stage import Stage
 from ...schemas.topics import TOPICS, Role
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
-from .changelog import Fenced
+from .changelog import Changelogs, Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, passes
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
-from .ownership import Changelogs
-from .protocols import StageSpec, Topology
+from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
 from .spans import Spans
+from .stages import Topology
 from .store import PartitionStore
-from .table import StateTable
 from .task import PartitionTask
 
 log = logging.getLogger(__name__)
@@ -65,19 +65,11 @@ class Engine:
     """Engine of one worker.
 
     Attributes:
-        settings: settings of the worker.
         rules: rules, passed to every processor.
         topology: the stages it runs.
-        metrics: counters.
-        gate: whether records flow.
-        order: selects the next records.
         tasks: currently owned stage partitions.
-        writer: sends outputs.
-        changelogs: claims and reads them.
-        checkpointer: takes checkpoints.
         follower: reads the `settings` topic; None if the stages use no settings.
         rulebook: rules of each task; None if the stages use no rules.
-        watch: monitor of the brokers and topics.
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
@@ -97,7 +89,7 @@ class Engine:
         self.metrics = metrics
         self.gate = Gate()
         self.tasks: dict[tuple[str, int], PartitionTask] = {}
-        self.sources: dict[str, tuple[str, StageSpec]] = {
+        self.sources: dict[str, tuple[str, Stage[Any]]] = {
             settings.topic(name): (name, stage) for name, stage in topology.sources.items()
         }
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
@@ -175,7 +167,6 @@ class Engine:
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
-        self.metrics.batches += 1
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if self._spans is not None:
@@ -443,7 +434,7 @@ class Engine:
         self.order.open(offsets)
         self.gate.open(self._tenure, offsets)
 
-    def _owned(self, assigned: Iterable[TP]) -> list[tuple[StageSpec, int]]:
+    def _owned(self, assigned: Iterable[TP]) -> list[tuple[Stage[Any], int]]:
         have = {(tp.topic, tp.partition) for tp in assigned}
         owned = []
         for stage in self.topology.stages:

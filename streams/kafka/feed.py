@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorization
 
 from ...errors import ConfigError, TrustfoldError
 from .access import RIGHTS_ERRORS, hidden_topics_error, missing_right_error, unreachable
-from .records import closed, ended
+from .records import STOP_S, bounded, ended
 from .settings import KafkaSettings
 from .topic_metadata import describe
 
@@ -117,7 +117,7 @@ class Feed:
                 log.exception("the topics cannot be read; they are tried again")
                 await self._lost(TrustfoldError(f"the topics cannot be read: {error!r}; see the log of this server"))
             finally:
-                await closed(consumer.stop())
+                await bounded(consumer.stop(), STOP_S, "closing the reader of the topics")
             await asyncio.sleep(pause)
             pause = min(LAST_PAUSE_S, 2 * pause)
 

@@ -15,9 +15,8 @@ from aiokafka.errors import ConsumerStoppedError
 
 from ...projections.emitter import Output
 from ...projections.rule_source import TOPIC, RuleSource
-from .changelog import ChangelogReader
-from .lane import LEAVE_S, bounded
-from .records import partitions_of
+from .changelog import changelog_reader
+from .records import LEAVE_S, bounded, partitions_of, read_spans
 from .settings import KafkaSettings
 
 WAIT_MS = 100
@@ -73,10 +72,10 @@ class SettingsFollower:
     async def read(self, source: RuleSource, until: Mapping[str, int]) -> None:
         """Apply the records before given offsets to another source; their faults were reported before."""
         places = {TopicPartition(self._settings.topic(TOPIC), int(number)): end for number, end in until.items()}
-        async with ChangelogReader(self._settings) as reader:
-            ends = await reader.ends(list(places))
+        async with changelog_reader(self._settings) as reader:
+            ends = await reader.end_offsets(list(places))
             spans = {place: (0, min(end, ends[place])) for place, end in places.items()}
-            async for place, records, _ in reader.read(spans):
+            async for place, records, _ in read_spans(reader, spans):
                 for record in records:
                     source.fold(record, place.partition)
 

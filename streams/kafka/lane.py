@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, cast
 
 import faust
@@ -30,6 +30,7 @@ from ...errors import TrustfoldError
 from .backpressure import POLL_S, Gate, Poll
 from .faults import passes
 from .order import Order
+from .records import LEAVE_S, bounded
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,6 @@ COMMIT_S = 5.0
 SEEK_S = 30.0
 """Timeout in seconds for the offsets of an assignment; after it the recovery restarts."""
 
-LEAVE_S = 2.0
-"""Timeout in seconds for leaving the group, and for each resource that is closed afterwards."""
-
 UNLIMITED_S = 1e9
 
 CALLS = 4
@@ -69,24 +67,6 @@ def is_cancelled() -> bool:
     """Whether the current task was cancelled; aiokafka may raise CancelledError without a cancellation."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> bool:
-    """Run a step of a shutdown in its own task; return whether it succeeded in time.
-
-    Neither cancelling nor `asyncio.timeout` bounds code that swallows cancellations; it stays in the task, as does a
-    CancelledError without a cancellation.
-    """
-    task = asyncio.ensure_future(work)
-    done, _ = await asyncio.wait({task}, timeout=seconds)
-    if not done:
-        task.cancel()
-        log.debug("%s took longer than %g s and was abandoned", name, seconds)
-        return False
-    if task.cancelled() or task.exception() is not None:
-        log.debug("%s failed: %r", name, None if task.cancelled() else task.exception())
-        return False
-    return True
 
 
 class PollSchema(faust.Schema):  # type: ignore[type-arg]

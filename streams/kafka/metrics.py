@@ -41,48 +41,30 @@ class Histogram:
 
 @dataclass(slots=True)
 class LaneMetrics:
-    """Counters of a worker.
+    """Counters of a worker; `exposition` says what each one counts, and under which name it is exported.
 
     Attributes:
-        records: source records handed to a processor, by catalogue topic name.
-        batches: polls of a partition that gave at least one record.
-        outputs: records written, by catalogue topic name; includes dead letters.
-        checkpoints: checkpoints that wrote or acknowledged something.
-        checkpoint_seconds: total time of those, from snapshot to acknowledgement.
-        checkpoint_last_seconds: duration of the newest.
-        checkpoint_keys: states written.
-        checkpoint_bytes: bytes of those states.
-        ticks: events appended because a deadline passed.
-        lag: records between the last one processed and the log end, by (catalogue topic name, partition).
-        assigned: stage partitions this worker owns now.
-        rebalances: number of assignments.
-        recovered_records: changelog records read back.
-        recovery_seconds: total time between an assignment and the first delivery.
-        stale_records: changelog records ignored because their worker had lost the partition.
+        records: by catalogue topic name.
+        outputs: by catalogue topic name; includes dead letters.
+        checkpoint_keys: states written by checkpoints.
+        lag: by catalogue topic name and partition.
         folds: counters of the folds, by name: `untracked`, failures counted only in their tool's key because the tool
             had its most fine keys (`trust.max_fine_keys`); `clamped`, event times ahead of their record; `dropped`,
             idle states that were dropped.
-        dead_letter_reasons: dead letters by reason code.
-        fold_seconds: seconds of a fold per record.
-        decision_seconds: seconds between the timestamp of a record and its outputs.
-        states: stored states and their bytes, by stage.
-        recoveries: recoveries completed.
+        dead_letter_reasons: by reason code.
+        states: number and bytes, by stage.
         rebalances_lost: tenures that ended before their last checkpoint.
-        producer_restarts: producers replaced after a batch failed.
         rules: name of the rules of this worker's files and environment; empty before the first assignment.
         stream_lag: seconds of log time between the newest folded record of any stage and the oldest one that a stage
             has not folded, by stage.
         stream_lag_most: the largest such distance at which a record was folded, by stage.
-        held_seconds: seconds in which records were held back, by reason: `fetch`, `stage` or `workers`.
-        offset_jumps: deliveries that began after the expected offset (retention or compaction removed records).
+        held_seconds: by reason: `fetch`, `stage` or `workers`.
     """
 
     records: Counter[str] = field(default_factory=Counter)
-    batches: int = 0
     outputs: Counter[str] = field(default_factory=Counter)
     checkpoints: int = 0
     checkpoint_seconds: float = 0.0
-    checkpoint_last_seconds: float = 0.0
     checkpoint_keys: int = 0
     checkpoint_bytes: int = 0
     ticks: int = 0
@@ -105,8 +87,3 @@ class LaneMetrics:
     states: dict[str, tuple[int, int]] = field(default_factory=dict)
     producer_restarts: int = 0
     rules: str = ""
-
-    @property
-    def dead_letters(self) -> int:
-        """Return the number of rejected records."""
-        return self.outputs["dead-letters"]

@@ -234,11 +234,6 @@ class Order:
             return None
         return buffer.head if len(buffer) else buffer.latest
 
-    @property
-    def buffered(self) -> int:
-        """Return the number of buffered records."""
-        return sum(map(len, self._buffers.values()))
-
     def wanted(self) -> set[TP]:
         """Return the partitions with room for another poll."""
         limit = BUFFERED_POLLS * self._most
@@ -341,7 +336,7 @@ class Order:
             return
         log.warning("%d outputs of this worker were not read back within %g s; its stages no longer wait for them",
                     self.outputs_in_flight.count, self._wait)  # fmt: skip
-        self.outputs_in_flight.stop_waiting()
+        self.outputs_in_flight.waited_for = False
         self._stuck = None
 
 

@@ -26,7 +26,8 @@ class OutputsInFlight:
 
     Attributes:
         topics: catalogue names of the internal topics.
-        waited_for: False after `stop_waiting`, until a record in flight is folded.
+        count: number of records in flight.
+        waited_for: False makes `oldest` ignore the records in flight; True again when one of them is folded.
     """
 
     def __init__(self, topics: Collection[str] = ()) -> None:
@@ -38,45 +39,41 @@ class OutputsInFlight:
         self._sent: dict[int, tuple[str, _Sent]] = {}
         self._acknowledged: dict[TP, deque[tuple[int, _Sent]]] = {}
         self._tickets = 0
-        self._count = 0
+        self.count = 0
 
     def reset(self) -> None:
         """Forget everything: the outputs are lost or created again."""
         self._queued.clear()
         self._sent.clear()
         self._acknowledged.clear()
-        self._count = 0
+        self.count = 0
 
     def own(self, folded: Mapping[TP, int]) -> None:
         """Track these partitions, folded up to these offsets; others are not tracked."""
         self.waited_for = True
         self._folded = dict(folded)
         for tp in [tp for tp in self._acknowledged if tp not in folded]:
-            self._count -= sum(sent.records for _, sent in self._acknowledged.pop(tp))
+            self.count -= sum(sent.records for _, sent in self._acknowledged.pop(tp))
         for tp, offset in folded.items():
             self.folded(tp, offset)
-
-    def stop_waiting(self) -> None:
-        """Stop waiting until a record in flight is folded."""
-        self.waited_for = False
 
     # --- on the way -------------------------------------------------------------------------------------------------
 
     def queued(self, at: int, count: int) -> None:
         """Register queued records; `at` is the order time of their cause."""
         self._queued.append(_Sent(at, count))
-        self._count += count
+        self.count += count
 
     def taken(self, entries: int) -> None:
         """Remove the first entries of the queue, which were made into batches and registered by `sent`."""
         for _ in range(min(entries, len(self._queued))):
-            self._count -= self._queued.popleft().records
+            self.count -= self._queued.popleft().records
 
     def sent(self, topic: str, at: int, count: int) -> int:
         """Register a batch given to the producer; return its ticket."""
         self._tickets += 1
         self._sent[self._tickets] = topic, _Sent(at, count)
-        self._count += count
+        self.count += count
         return self._tickets
 
     def acknowledged(self, ticket: int, tp: TP, end: int) -> None:
@@ -85,7 +82,7 @@ class OutputsInFlight:
         if sent is None:
             return
         if end <= self._folded.get(tp, end):  # negative, of another worker, or folded before the acknowledgement
-            self._count -= sent.records
+            self.count -= sent.records
         else:
             self._acknowledged.setdefault(tp, deque()).append((end, sent))
 
@@ -96,17 +93,12 @@ class OutputsInFlight:
         if waiting is None:
             return
         while waiting and waiting[0][0] <= offset:
-            self._count -= waiting.popleft()[1].records
+            self.count -= waiting.popleft()[1].records
             self.waited_for = True
         if not waiting:
             del self._acknowledged[tp]
 
     # --- questions --------------------------------------------------------------------------------------------------
-
-    @property
-    def count(self) -> int:
-        """Return the number of records in flight."""
-        return self._count
 
     def oldest(self, buffered: Collection[TP] = ()) -> float:
         """Return the order time of the oldest record in flight; infinity without one.
@@ -118,12 +110,10 @@ class OutputsInFlight:
         if not self.waited_for:
             return math.inf
         waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp not in buffered]
-        return min([*waiting, *(sent.at for _, sent in self._sent.values()), *self._head()], default=math.inf)
+        head = [self._queued[0].at] if self._queued else []
+        return min([*waiting, *(sent.at for _, sent in self._sent.values()), *head], default=math.inf)
 
     def oldest_of(self, topics: Collection[str]) -> float:
         """Return the order time of the oldest record in flight to topics (real names); infinity without one."""
         waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics]
         return min([*waiting, *(sent.at for name, sent in self._sent.values() if name in topics)], default=math.inf)
-
-    def _head(self) -> list[int]:
-        return [self._queued[0].at] if self._queued else []

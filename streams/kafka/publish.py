@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
@@ -19,11 +19,8 @@ from ...errors import ConfigError
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
 from .outputs import partition_of
-from .records import closed
+from .records import STOP_S, bounded
 from .settings import KafkaSettings
-
-REPORT_S = 0.5
-"""Seconds between two progress reports."""
 
 LINGER_S = 0.2
 """Longest time in seconds that a line waits to fill a batch."""
@@ -31,64 +28,27 @@ LINGER_S = 0.2
 IN_FLIGHT = 64
 """Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file."""
 
-SHOWN = 20
-"""Number of rejected lines kept with their reason."""
-
 
 @dataclass(slots=True)
 class Progress:
     """Progress of a publication.
 
     Attributes:
-        read: lines read, without blank ones.
         sent: acknowledged lines.
-        refused: lines that are not JSON objects or lack the key; they are not sent.
-        reasons: line number and reason of the first rejected lines.
-        bytes: bytes sent.
+        refused: lines that are not JSON objects or lack a session; they are not sent.
     """
 
-    read: int = 0
     sent: int = 0
     refused: int = 0
-    reasons: list[tuple[int, str]] = field(default_factory=list)
-    bytes: int = 0
 
 
-KeyOf = Callable[[dict[str, Any]], str]
-"""Returns the record key of a parsed line; raises KeyError with the missing field, or ValueError with the reason."""
-
-
-def session_key(event: dict[str, Any]) -> str:
-    """Return the key of an input event: its session, so that a session is ordered in one partition.
-
-    See docs/design/contracts.md#topics.
-
-    Raises:
-        KeyError: no session_id.
-        ValueError: it is not a non-empty string.
-    """
-    session = event["session_id"]
-    if not isinstance(session, str) or not session:
-        raise ValueError("session_id must be a non-empty string")
-    return session
-
-
-async def publish(
-    settings: KafkaSettings,
-    lines: Iterable[bytes | str],
-    *,
-    topic: str = "events",
-    key_of: KeyOf = session_key,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Progress:
-    """Publish JSON lines and wait for the acknowledgement of all.
+async def publish(settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events") -> Progress:
+    """Publish JSON lines under the key of their session, and wait for the acknowledgement of all.
 
     Args:
         settings: connection settings.
         lines: one JSON object each; blank lines are skipped. Read in this coroutine's thread.
         topic: catalogue name.
-        key_of: returns the record key of a line.
-        on_progress: called about twice a second and once at the end.
 
     Raises:
         ConfigError: no broker answers, or the topic does not exist or may not be described.
@@ -96,40 +56,30 @@ async def publish(
     """
     progress = Progress()
     async with _Sender(settings, settings.topic(topic), progress) as sender:
-        reported = time.monotonic()
-        for number, line in enumerate(lines, 1):
+        for line in lines:
             data = line.strip()
             if not data:
                 continue
             data = data.encode() if isinstance(data, str) else data
-            progress.read += 1
-            try:
-                key = _key(data, key_of)
-            except ValueError as error:
+            key = session_key(data)
+            if key is None:
                 progress.refused += 1
-                if len(progress.reasons) < SHOWN:
-                    progress.reasons.append((number, str(error)))
-                continue
-            await sender.add(key, data)
-            if on_progress is not None and time.monotonic() - reported >= REPORT_S:
-                reported = time.monotonic()
-                on_progress(progress)
-    if on_progress is not None:
-        on_progress(progress)
+            else:
+                await sender.add(key, data)
     return progress
 
 
-def _key(data: bytes, key_of: KeyOf) -> bytes:
+def session_key(line: bytes) -> bytes | None:
+    """Return the record key of an input event: its session, so that a session is ordered in one partition.
+
+    See docs/design/contracts.md#topics. None if the line is no JSON object with a non-empty `session_id`.
+    """
     try:
-        parsed = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - a fault of the data, not of a type in the code
-    try:
-        return key_of(parsed).encode()
-    except KeyError as error:
-        raise ValueError(f"no {error.args[0]}") from error
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    session = event.get("session_id") if isinstance(event, dict) else None
+    return session.encode() if isinstance(session, str) and session else None
 
 
 class _Sender:
@@ -175,7 +125,7 @@ class _Sender:
                 while self._sent:
                     await self._collect()
         finally:
-            await closed(self._producer.stop())
+            await bounded(self._producer.stop(), STOP_S, "closing the producer")
 
     async def add(self, key: bytes, value: bytes) -> None:
         partition = partition_of(key, self._partitions)
@@ -197,13 +147,12 @@ class _Sender:
     async def _submit(self, partition: int) -> None:
         batch = self._open.pop(partition)
         batch.close()
-        count, size = batch.record_count(), batch.size()
+        count = batch.record_count()
         future = await self._producer.send_batch(batch, self._topic, partition=partition)
 
         def done(sent: asyncio.Future[Any]) -> None:
             if not sent.cancelled() and sent.exception() is None:
                 self._progress.sent += count
-                self._progress.bytes += size
 
         future.add_done_callback(done)
         self._sent.add(future)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from .settings import KafkaSettings
 from .topic_metadata import describe
 
+log = logging.getLogger(__name__)
+
 TIMEOUT_S = 30.0
 """Timeout in seconds without a record or an acknowledgement."""
 
@@ -25,6 +28,9 @@ AGAIN_S = 1.0
 
 STOP_S = 5.0
 """Timeout in seconds for closing a client; a producer would wait for its broker without end."""
+
+LEAVE_S = 2.0
+"""The same in a worker that stops, for leaving the group and for each resource that is closed afterwards."""
 
 Places = Mapping[TopicPartition, int]
 """Offset of each partition."""
@@ -161,7 +167,7 @@ async def write(settings: KafkaSettings, records: Sequence[Sent]) -> None:
             ]
             await asyncio.gather(*waiting)
     finally:
-        await closed(producer.stop())
+        await bounded(producer.stop(), STOP_S, "closing the producer")
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
@@ -171,14 +177,22 @@ async def ended(task: asyncio.Task[Any]) -> None:
         await asyncio.wait([task], timeout=AGAIN_S)
 
 
-async def closed(stopping: Coroutine[Any, Any, None]) -> None:
-    """Wait for a client to close, within a time limit; without a broker it may cancel itself."""
-    task = asyncio.ensure_future(stopping)
-    _, unfinished = await asyncio.wait({task}, timeout=STOP_S)
-    if unfinished:
+async def bounded(work: Coroutine[Any, Any, Any], seconds: float, name: str) -> bool:
+    """Run a step of a shutdown in its own task; return whether it succeeded in time.
+
+    Neither cancelling nor `asyncio.timeout` bounds code that swallows cancellations; it stays in the task, as does a
+    CancelledError without a cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
         task.cancel()
-    elif not task.cancelled():
-        task.exception()  # retrieve the exception so that asyncio does not log it
+        log.debug("%s took longer than %g s and was abandoned", name, seconds)
+        return False
+    if task.cancelled() or task.exception() is not None:
+        log.debug("%s failed: %r", name, None if task.cancelled() else task.exception())
+        return False
+    return True
 
 
 @asynccontextmanager
@@ -193,8 +207,10 @@ async def connected_admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdmi
 
 
 @asynccontextmanager
-async def connected_consumer(settings: KafkaSettings, **more: Any) -> AsyncIterator[AIOKafkaConsumer]:
-    """Connect a consumer without a group within TIMEOUT_S; close it at the end of the block.
+async def connected_consumer(
+    settings: KafkaSettings, *, stop_s: float = STOP_S, **more: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """Connect a consumer without a group within TIMEOUT_S; close it at the end of the block, within `stop_s` seconds.
 
     `more` are further arguments of the client.
     """
@@ -205,7 +221,7 @@ async def connected_consumer(settings: KafkaSettings, **more: Any) -> AsyncItera
             await consumer.start()
         yield consumer
     finally:
-        await closed(consumer.stop())
+        await bounded(consumer.stop(), stop_s, "closing a reader")
 
 
 async def partitions_of(settings: KafkaSettings, topic: str) -> list[int]:

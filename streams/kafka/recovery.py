@@ -13,13 +13,15 @@ import logging
 import time
 from typing import Any, cast
 
+import faust
 from faust.tables.manager import TableManager
 from faust.types import TP
 from mode import Service
 
 from .faults import passes
 from .lane import is_cancelled
-from .table import StateTable
+from .settings import KafkaSettings
+from .store import MemoryStore, PartitionStore, RocksStore
 
 CANCEL_S = 5.0
 """Longest wait in seconds for a cancelled recovery."""
@@ -124,6 +126,52 @@ class BulkRecovery(Service):
         app.flow_control.resume()
         app.consumer.resume_flow()
         await app._fetcher.maybe_start()
+
+
+class StateTable(faust.Table):  # type: ignore[type-arg]
+    """States of one stage, by key: a Faust table with a changelog, and a store of encoded states per partition.
+
+    Faust's own tables write one changelog record per change and lose time and partition outside an event. This one is
+    written only by the checkpoint and filled only by the recovery; Faust uses its name and changelog.
+    """
+
+    mundane_level = "debug"
+
+    def __init__(self, app: Any, settings: KafkaSettings, stage: str) -> None:
+        """Create the table; `app.tables.add` registers it."""
+        super().__init__(
+            app,
+            name=stage,
+            partitions=settings.partitions,
+            key_type=bytes,
+            value_type=bytes,
+            help=f"states of the {stage} stage",
+        )
+        self._settings = settings
+        self._stores: dict[int, PartitionStore] = {}
+
+    async def on_start(self) -> None:
+        """Declare no topic, unlike Faust's tables, as topics are created by a deployment step."""
+
+    def open(self, partition: int) -> PartitionStore:
+        """Return the store of a partition; opens it if necessary.
+
+        Raises:
+            ConfigError: RocksDB is missing, or another process has the files.
+        """
+        if partition not in self._stores:
+            self._stores[partition] = self._new_store_of(partition)
+        return self._stores[partition]
+
+    def keep_only(self, partitions: set[int]) -> None:
+        """Close the stores of all other partitions, which were reassigned."""
+        for partition in set(self._stores) - partitions:
+            self._stores.pop(partition).close()
+
+    def _new_store_of(self, partition: int) -> PartitionStore:
+        if self._settings.store == "memory":
+            return MemoryStore()
+        return RocksStore(self._settings.data_dir / f"{self._settings.app_id}-{self.name}-{partition}.db")
 
 
 class LaneTables(TableManager):

@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 import msgspec
 from faust.types import TP
@@ -37,9 +36,6 @@ from ...schemas.settings import SettingsOverrides
 from .metrics import LaneMetrics
 from .store import OWN
 from .task import PartitionTask
-
-if TYPE_CHECKING:
-    from ...projections.processor import StageProcessor
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +207,7 @@ class Rulebook:
         rules: TaskRules = task.rules
         rules.edition, rules.note, rules.held = edition, note, False
         rules.bound.clear()
-        cast("StageProcessor", task.processor).source = edition.source
+        task.processor.source = edition.source
         self._announce(task)
 
     def _announce(self, task: PartitionTask) -> None:

@@ -99,8 +99,9 @@ class KafkaSettings:
         if not self.servers:
             raise ConfigError("no broker address; set TRUSTFOLD_BROKER to host:port")
         _check_ports(self.servers)
-        if self.store not in STORES:
-            raise ConfigError(f"store {self.store!r} is unknown; use one of {', '.join(STORES)}")
+        for name, known in (("store", STORES), ("log_format", LOG_FORMATS)):
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name.replace('_', ' ')} {value!r} is unknown; use one of {', '.join(known)}")
         if not self.app_id or self.app_id.strip() != self.app_id:
             raise ConfigError(f"app id {self.app_id!r} must be a name without blanks around it")
         for name in ("partitions", "poll_records", "fetch_bytes", "live_states"):
@@ -117,8 +118,6 @@ class KafkaSettings:
             raise ConfigError(f"replication is {self.replication}; it must be a number of copies, or 0 for the default")
         if self.log_level not in logging.getLevelNamesMapping():
             raise ConfigError(f"log level {self.log_level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
-        if self.log_format not in LOG_FORMATS:
-            raise ConfigError(f"log format {self.log_format!r} is unknown; use one of {', '.join(LOG_FORMATS)}")
         if self.revoke_timeout >= self.rebalance_timeout:
             raise ConfigError(
                 f"revoke_timeout ({self.revoke_timeout} s) must be below rebalance_timeout "

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from faust.types import TP
 
 from .faults import WorkerFault
-from .protocols import Processor
 from .store import OWN, PartitionStore
+
+if TYPE_CHECKING:
+    from ...projections.processor import StageProcessor
 
 PROGRESS_KEY = OWN + b"progress"
 """Key of a checkpoint's source offsets in the changelog.
@@ -47,7 +49,7 @@ class PartitionTask:
 
     stage: str
     partition: int
-    processor: Processor
+    processor: StageProcessor
     store: PartitionStore
     epoch: int
     log_next: int

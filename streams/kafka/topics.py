@@ -20,11 +20,11 @@ from ...errors import ConfigError
 from ...schemas.topics import TOPICS, Role, full_name
 from .access import RIGHTS, RIGHTS_ERRORS, hidden_topics_error, unreachable, user_of
 from .broker_queries import hidden_topics
-from .protocols import Topology, default_topology
 from .settings import KafkaSettings
+from .stages import Topology, default_topology
 
 COMPACTION_LAG_MS = 10 * 60_000
-"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`fencing`)."""
+"""Milliseconds for which changelog records are not compacted; in it an owner repairs late writes (`changelog`)."""
 
 CHANGELOG_CONFIG = {
     "cleanup.policy": "compact",

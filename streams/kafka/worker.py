@@ -1,8 +1,9 @@
 """Runs a worker until it is stopped or fails.
 
 Faust's own worker command adds a spinner and sets the root logger to DEBUG, which costs a tenth of the throughput, and
-ends with a traceback for every reason. This one has three exit codes: stopped, failed, never started. Each is reached
-within `stop_timeout`: every step of a stop has a time limit, enforced by the watchdog (docs/operating.md, Outages).
+ends with a traceback for every reason. This one returns an exit code, or raises why it was not started. Each end
+is reached within `stop_timeout`: every step of a stop has a time limit, enforced by the watchdog (docs/operating.md,
+Outages).
 """
 
 from __future__ import annotations
@@ -13,25 +14,22 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from aiokafka.errors import KafkaError
-
-from ...errors import TrustfoldError
 from ..probe_server import ProbeServer
-from .access import RIGHTS_ERRORS, missing_right_error, run_client
+from .access import run_client
 from .app import TrustfoldApp, make_app
 from .faults import describe, is_expected
 from .health import probe_of, probe_port
-from .lane import bounded
 from .logs import start_log
-from .protocols import Topology
+from .records import bounded
 from .settings import KafkaSettings
+from .stages import Topology
 from .topics import Difference, check_topics
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from ...config import RuleFiles
     from ...projections.rule_source import RuleSource
     from ...rules.rules import Rules
-    from ..reload import Files
     from .lane import BatchConsumer
 
 log = logging.getLogger(__name__)
@@ -42,59 +40,24 @@ STOPPED = 0
 FAILED = 1
 """Exit code: a fault while running; everything acknowledged is durable. Start the worker again."""
 
-REFUSED = 2
-"""Exit code: invalid settings or topics, or no broker answered; nothing was started."""
-
-Started = Callable[[TrustfoldApp], None]
-
 
 def run_worker(
     settings: KafkaSettings,
     rules: Rules | RuleSource | None = None,
     topology: Topology | None = None,
     *,
-    files: Files | None = None,
-    on_started: Started | None = None,
+    files: RuleFiles | None = None,
 ) -> int:
-    """Run a worker in this process until SIGTERM or SIGINT; returns the exit code.
+    """Run a worker in this process until SIGTERM or SIGINT.
 
     Args:
         settings: see KafkaSettings.
         rules: rules of the folds, or a source of them; the defaults if None.
         topology: stages to run; trustfold's own if None.
         files: files of the rules, reloaded when they change.
-        on_started: called after the first recovery, on the worker's event loop. Web servers and exporters start here;
-            they find the engine and its metrics on the app.
 
     Returns:
-        STOPPED, FAILED or REFUSED; the log has the reason.
-    """
-    start_log(settings.log_level, settings.log_format)
-    try:
-        return run_or_raise(settings, rules, topology, files=files, on_started=on_started)
-    except RIGHTS_ERRORS as error:
-        reason = str(missing_right_error(settings, error))
-    except TrustfoldError as error:
-        reason = str(error)
-    except (KafkaError, OSError, TimeoutError) as error:
-        told = " ".join(str(error).split()) or type(error).__name__
-        reason = f"the brokers became unavailable while the topics were checked ({told}): start the worker again"
-    log.critical("not started: %s", reason)
-    return REFUSED
-
-
-def run_or_raise(
-    settings: KafkaSettings,
-    rules: Rules | RuleSource | None = None,
-    topology: Topology | None = None,
-    *,
-    files: Files | None = None,
-    on_started: Started | None = None,
-) -> int:
-    """Run a worker like `run_worker`, but raise why it was not started instead of logging it.
-
-    Returns:
-        STOPPED or FAILED.
+        Exit code: STOPPED, or FAILED; the log has the reason.
 
     Raises:
         TrustfoldError: the settings or topics do not fit, or no broker answers.
@@ -106,7 +69,7 @@ def run_or_raise(
     check = partial(check_topics, settings, topology)
     try:
         with probe_port(settings) as port:
-            code = run_client(_run(settings, make, check, port, on_started, watchdog))
+            code = run_client(_run(settings, make, check, port, watchdog))
     finally:
         watchdog.close()
     if code == FAILED:
@@ -119,7 +82,6 @@ async def _run(
     make: Callable[[], TrustfoldApp],
     check: Callable[[], Coroutine[Any, Any, Sequence[Difference]]],
     port: ProbeServer | None,
-    on_started: Started | None,
     watchdog: Watchdog,
 ) -> int:
     loop = asyncio.get_running_loop()
@@ -141,7 +103,7 @@ async def _run(
     app.engine.on_failure = failed.set
     if port is not None:
         port.probe = probe_of(app.engine)
-    starting = loop.create_task(_start(app, on_started))
+    starting = loop.create_task(app.start())  # ends after the first recovery, or when the app is stopped before
     fault = loop.create_task(failed.wait())
     crash = loop.create_task(app._crashed.wait())
     failing = _failing(starting)
@@ -182,12 +144,6 @@ async def _heartbeat(watchdog: Watchdog) -> None:
     while True:
         watchdog.heartbeat()
         await asyncio.sleep(1.0)
-
-
-async def _start(app: TrustfoldApp, on_started: Started | None) -> None:
-    await app.start()  # returns after the first recovery, or when the app is stopped before
-    if on_started is not None and not app.should_stop:
-        on_started(app)
 
 
 def _failing(starting: asyncio.Task[None]) -> asyncio.Future[None]:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import bench_process
@@ -14,9 +15,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench_broker import settings_for
 from bench_timed import make_processor
 from trustfold.projections.topology import STAGES
-from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka import worker
+from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.worker import run_worker
+from trustfold.streams.kafka.stages import Topology
 
 LOOK_S = 0.005
 
@@ -26,12 +28,14 @@ def main() -> None:
     task = bench_process.begin()
     settings = settings_for(task.bootstrap, task.prefix, task.partitions)
     result: dict[str, Any] = {}
-    watching: list[asyncio.Task[None]] = []
 
-    def started(app: Any) -> None:
-        watching.append(asyncio.get_running_loop().create_task(_watch(app, task, result)))
+    def watched_app(*given: Any, **options: Any) -> Any:
+        app = make_app(*given, **options)
+        app.task(partial(_watch, app, task, result))  # begins after the first recovery
+        return app
 
-    code = run_worker(settings, topology=Topology(STAGES, make_processor), on_started=started)
+    worker.make_app = watched_app
+    code = worker.run_worker(settings, topology=Topology(STAGES, make_processor))
     if code or "seconds" not in result:
         sys.exit(f"the worker ended with code {code}; {result}")
     result["committed"] = asyncio.run(_committed(settings))
@@ -63,7 +67,6 @@ async def _watch(app: Any, task: bench_process.Task, result: dict[str, Any]) -> 
         "checkpoint seconds": metrics.checkpoint_seconds,
         "states": metrics.checkpoint_keys,
         "state bytes": metrics.checkpoint_bytes,
-        "batches": metrics.batches,
         "ticks": metrics.ticks,
     }
     os.kill(os.getpid(), signal.SIGTERM)

@@ -41,8 +41,8 @@ from trustfold.streams.embedded.sign_in import Roles
 from trustfold.streams.kafka.engine import Engine
 from trustfold.streams.kafka.health import probe_of
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 from trustfold.streams.probe_server import ProbeServer
 from trustfold.web.routes import more_routes
 

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 def documents(path: Path) -> list[dict[str, Any]]:
     """Every published state."""
     with EmbeddedEngine.open(path) as engine:
-        return [json.loads(value) for value in engine.states().values()]
+        return [json.loads(value) for value in engine.views.states().values()]
 
 
 def states(path: Path) -> dict[str, str]:

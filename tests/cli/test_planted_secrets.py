@@ -156,7 +156,7 @@ def test_the_log_is_folded_as_it_is_stored(place: Path) -> None:
             row[0]
             for row in engine.views._connection.execute("SELECT value FROM log WHERE topic='events' ORDER BY seq")
         ]
-        kept = [one.output.id for one in engine.decisions(("escalations", "breakers", "nudges"), limit=100_000)]
+        kept = [one.output.id for one in engine.views.decisions(("escalations", "breakers", "nudges"), limit=100_000)]
     again = LocalTopology(engine.rules).feed("events", log)
     assert [out.id for out in again if out.topic in {"escalations", "breakers", "nudges"}] == kept
     assert [redact_record(value) for value in log] == log

@@ -170,7 +170,7 @@ def test_a_store_is_read_where_it_lies(store: Path, tmp_path: Path) -> None:
     assert "http_request" not in table
     document = json.loads(trustfold("status", "--store", store, "--json", cwd=tmp_path).stdout)
     with EmbeddedEngine.open(store) as engine:
-        assert document["states"] == [json.loads(value) for value in engine.states().values()]
+        assert document["states"] == [json.loads(value) for value in engine.views.states().values()]
     assert document["recovery_mode"] == "auto"
     everything = trustfold("status", "--store", store, "--all", cwd=tmp_path, env={"COLUMNS": "120"}).stdout.decode()
     assert "mcp_atlassian_search|mcp_server=atlassian " in everything

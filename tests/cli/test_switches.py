@@ -30,7 +30,7 @@ def said(*words: str, cwd: Path, code: int = 0) -> str:
 def state(path: Path, kind: str, key: str) -> dict[str, Any]:
     """The public state of a key; empty when it is at its default."""
     with EmbeddedEngine.open(path) as engine:
-        found = [json.loads(value) for value in engine.states().values()]
+        found = [json.loads(value) for value in engine.views.states().values()]
     return next((one for one in found if (one["kind"], one["key"]) == (kind, key)), {})
 
 

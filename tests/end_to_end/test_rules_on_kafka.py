@@ -20,6 +20,7 @@ from refolded import compared
 from trustfold.cli.lag import group_lags
 from trustfold.rules.rules import Rules
 from trustfold.streams.kafka.publish import publish
+from trustfold.streams.kafka.records import Sent, write
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
 
@@ -64,8 +65,8 @@ def saved(number: int, workspace: int, threshold: int) -> bytes:
 
 def save(settings: KafkaSettings, record: bytes) -> None:
     """Publish one record of settings."""
-    done = asyncio.run(publish(settings, [record], topic="settings", key_of=lambda body: str(body["scope"])))
-    assert not done.refused, done.reasons
+    scope = orjson.loads(record)["scope"]
+    asyncio.run(write(settings, [Sent(settings.topic("settings"), scope.encode(), record)]))
 
 
 def all_folded(settings: KafkaSettings) -> bool:

@@ -17,7 +17,7 @@ from trustfold.history.files import TEMPORARY, data_files
 from trustfold.history.recorder import Recorder
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.store_tail import Tail
+from trustfold.streams.embedded.store_views import Views
 
 KILLS = 10
 
@@ -158,7 +158,7 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
             spin(chance.random() * 0.15)
             process.send_signal(signal.SIGKILL)
     subprocess.run([*map(str, command), "--once"], check=True, capture_output=True)
-    tail = Tail.open(store)
+    tail = Views.open(store)
     log, outputs = tail.log(0, 1_000_000), tail.outputs(0, 1_000_000)
     tail.close()
     expected = sorted((one.topic, one.offset) for one in log)

@@ -14,9 +14,9 @@ from trustfold.errors import ConfigError
 from trustfold.history.recorder import Recorder
 from trustfold.recording.store import POSITIONS, StoreRecording
 from trustfold.rules.rules import Rules
-from trustfold.streams.embedded import store_tail
+from trustfold.streams.embedded import store_views
 from trustfold.streams.embedded.engine import EmbeddedEngine
-from trustfold.streams.embedded.store_tail import Tail
+from trustfold.streams.embedded.store_views import Views
 
 
 def ingest(store: Path, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
@@ -100,8 +100,8 @@ def test_a_page_of_long_records_is_short(tmp_path: Path, monkeypatch: pytest.Mon
     """Two thousand records of a mebibyte would not fit into memory."""
     store = tmp_path / "store.sqlite"
     ingest(store, range(100))
-    monkeypatch.setattr(store_tail, "PAGE_BYTES", 1000)
-    reader = Tail.open(store)
+    monkeypatch.setattr(store_views, "PAGE_BYTES", 1000)
+    reader = Views.open(store)
     page = reader.log(0, 2000)
     assert 1 < len(page) < 20
     assert reader.log(page[-1].offset, 2000)[0].offset == page[-1].offset + 1

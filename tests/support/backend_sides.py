@@ -32,7 +32,7 @@ from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.serve import address_of, listen
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_tail import Tail
+from trustfold.streams.embedded.store_views import Views
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
 
@@ -128,7 +128,7 @@ class Http(Remote):
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
         self._thread.start()
         wait_until(lambda: self._server.started, timeout=20, what="the server")
-        self._tail = Tail.open(store)
+        self._tail = Views.open(store)
         super().__init__(int(address_of(listener).rpartition(":")[2]))
 
     def backend(self, metrics: Metrics, limit: int) -> Backend:

@@ -20,8 +20,8 @@ from trustfold.schemas.vocabulary import BreakerState
 from trustfold.streams.kafka.engine import Engine
 from trustfold.streams.kafka.exposition import STATES, WorkerCollector
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 RULES = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yml"

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_tail import Tail
+from trustfold.streams.embedded.store_views import Views
 from trustfold.web.routes import more_routes
 
 TOOL = "deploy"
@@ -148,7 +148,7 @@ def test_a_coding_agent_uses_the_same_approval(server: TestClient, tmp_path: Pat
 def test_nothing_is_published(server: TestClient, tmp_path: Path) -> None:
     """The log and the decisions are what they were."""
     fail(server)
-    tail = Tail.open(tmp_path / "store.sqlite")
+    tail = Views.open(tmp_path / "store.sqlite")
     ends = tail.ends()
     for _ in range(3):
         check(server, session_id="s1", use=True)

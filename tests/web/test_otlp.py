@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.streams.embedded.store_tail import Tail
+from trustfold.streams.embedded.store_views import Views
 from trustfold.web.routes import more_routes
 
 PATHS = ("/v1/traces", "/v1/logs")
@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self, client: TestClient, store: Path) -> None:
         self.client = client
-        self.tail = Tail.open(store)
+        self.tail = Views.open(store)
 
     def send(self, path: str, body: Any, status: int = 200, **headers: str) -> str:
         """Send an export; returns the answer."""

@@ -22,8 +22,7 @@ from ...schemas.events import Event
 from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
-from ...streams.embedded.store_lookups import StoredDecision, StoredEvent
-from ...streams.embedded.store_views import DEAD_LETTERS, StoredOutput, session_of
+from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
 from .current_state import MAX_FEED, Board, Change, place_in_words
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, foreign_history, topic_of
@@ -38,7 +37,7 @@ class EmbeddedSource:
         self.history = history
         self._service = service
         engine = service.writer.engine
-        self.board.apply(Change("state", key, value) for key, value in engine.states().items())
+        self.board.apply(Change("state", key, value) for key, value in engine.views.states().items())
         self.board.apply(_changes(engine.views.latest(limit=MAX_FEED)))
         self._newest_ms = engine.views.newest_ms()
         self._origin = store_source(engine.views.noted(STORE_ID), service.path)

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...schemas.decision_text import counted
-from ...streams.embedded.request_bodies import read_body
+from ...streams.embedded.server import read_body
 from ...streams.embedded.sign_in import SIGNED_IN_S, SignIns, cookie_name
 from .render import Site
 

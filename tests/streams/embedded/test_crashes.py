@@ -176,12 +176,12 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
     lines = a_day()
     with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
         engine.ingest(lines[:20])
-        before = engine.decisions(limit=10_000)
+        before = engine.views.decisions(limit=10_000)
         pages = engine._store.connection.execute("PRAGMA page_count").fetchone()[0]
         engine._store.connection.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(StoreError, match="the disk is full; nothing of the last write was kept"):
             engine.ingest(lines[20:])
-        assert engine.decisions(limit=10_000) == before
+        assert engine.views.decisions(limit=10_000) == before
         engine._store.connection.execute("PRAGMA max_page_count=1000000")
         engine.ingest(lines[20:])
         engine.tick(engine.stream_time)

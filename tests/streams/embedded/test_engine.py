@@ -36,7 +36,7 @@ def folded(lines: list[bytes]) -> list[Output]:
 def stored(engine: EmbeddedEngine) -> list[Output]:
     """Every output the store holds, in order."""
     topics = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters", "events")
-    return [one.output for one in engine.decisions(topics, limit=10_000)]
+    return [one.output for one in engine.views.decisions(topics, limit=10_000)]
 
 
 def kept(outputs: list[Output]) -> list[Output]:
@@ -67,13 +67,14 @@ def test_outputs_are_those_of_a_replay(lines: list[bytes], cuts: list[tuple[int,
 
 
 @pytest.mark.parametrize("name", ["openhands_maverick", "tau_airline_gpt4o", "agentv_copilot"])
-def test_recorded_runs_give_the_outputs_of_a_replay(name: str, tmp_path: Path) -> None:
+def test_recorded_runs_give_the_outputs_of_a_replay(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real sessions through the store give what a replay gives, bytewise, with next to no state in memory."""
     trace = TRACES / f"{name}.ndjson.gz"
     if not trace.exists():
         pytest.skip("the recorded runs are not here (TRUSTFOLD_TRACES)")
+    monkeypatch.setattr(engine_module, "LIVE_STATES", 1)
     expected = list(Replay(RULES).run([str(trace)]))
-    with gzip.open(trace) as lines, EmbeddedEngine.open(tmp_path / "store.sqlite", RULES, live_states=1) as engine:
+    with gzip.open(trace) as lines, EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         outputs: list[Output] = []
         while batch := [line.strip() for line in islice(lines, 200)]:
             outputs += engine.ingest(batch)
@@ -88,14 +89,15 @@ def test_public_states_are_the_latest_of_the_state_topic(name: str, tmp_path: Pa
         for topic, value in ALL[name]().records:
             receipt = engine.submit([Request(topic, [value])])[0]
             latest.update({output.key: output.value for output in receipt.outputs if output.topic == "state"})
-        assert engine.states() == {key: value for key, value in latest.items() if value is not None}
+        assert engine.views.states() == {key: value for key, value in latest.items() if value is not None}
 
 
 def test_states_that_were_forgotten_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for one live state of each stage, decisions are the same: the rest is read back from the store."""
     monkeypatch.setattr(engine_module, "FORGET_EVERY", 1)
+    monkeypatch.setattr(engine_module, "LIVE_STATES", 1)
     lines = [value for story in ALL.values() for _, value in story().records]
-    with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES, live_states=1) as engine:
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         outputs = [output for line in lines for output in engine.ingest([line])]
         assert outputs + engine.tick(engine.stream_time) == folded(lines)
 
@@ -147,6 +149,11 @@ def test_requests_of_one_transaction_have_receipts_of_their_own(tmp_path: Path) 
     assert joined == LocalTopology(RULES).feed("events", [*lines[:2], b"{", *lines[2:]])
 
 
+def command(engine: EmbeddedEngine, value: bytes) -> list[Output]:
+    """Outputs of an operator's command."""
+    return engine.submit([Request("commands", [value])])[0].outputs
+
+
 def test_commands_fold_like_events(tmp_path: Path) -> None:
     """A reset unblocks, durably; a command that makes no sense becomes a dead letter."""
     story = cli_command_failures()
@@ -154,13 +161,13 @@ def test_commands_fold_like_events(tmp_path: Path) -> None:
     *events, (_, reset) = story.records
     with EmbeddedEngine.open(tmp_path / "store.sqlite", RULES) as engine:
         engine.ingest([value for _, value in events])
-        assert '"blocked"' in str(engine.states())
-        moved = [orjson.loads(out.value or b"") for out in engine.command(reset) if out.type == "trust.changed"]
+        assert '"blocked"' in str(engine.views.states())
+        moved = [orjson.loads(out.value or b"") for out in command(engine, reset) if out.type == "trust.changed"]
         assert [(one["key"], one["to"]) for one in moved] == [("bash|command=rm", "trusted")]
-        assert [output.topic for output in engine.command(b'{"type":"trust.reset"}')] == ["dead-letters"]
+        assert [output.topic for output in command(engine, b'{"type":"trust.reset"}')] == ["dead-letters"]
     with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
-        assert '"blocked"' not in str(engine.states())
-        assert len(engine.dead_letters()) == 1
+        assert '"blocked"' not in str(engine.views.states())
+        assert len(engine.views.dead_letters()) == 1
 
 
 def test_only_source_topics_take_input(tmp_path: Path) -> None:
@@ -197,14 +204,14 @@ def test_dead_letters_can_be_folded_again(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(stage, "fold", broken)
         engine.ingest([*lines, b'\xff{"not": "utf-8"}'])
         monkeypatch.setattr(stage, "fold", fold)
-        letters = engine.dead_letters()
+        letters = engine.views.dead_letters()
         reasons = [orjson.loads(one.output.value or b"")["reason"] for one in letters]
         assert reasons == ["internal_error"] * len(lines) + ["invalid_utf8"]
         outputs = engine.republish([one.offset for one in letters])
         assert [out.key for out in outputs if out.type == "trust.changed"] == ["w1\x1fbash|command=rm"]
-        again = engine.dead_letters()
+        again = engine.views.dead_letters()
         assert [orjson.loads(one.output.value or b"")["reason"] for one in again] == ["invalid_utf8"]
-        assert len(engine.dead_letters(republished=True)) == len(letters) + 1
+        assert len(engine.views.dead_letters(republished=True)) == len(letters) + 1
         with pytest.raises(ConfigError, match="no dead letter has the offset 99999"):
             engine.republish([99_999])
 
@@ -216,11 +223,10 @@ def test_pages_follow_one_another(tmp_path: Path) -> None:
         outputs = kept(engine.ingest(lines))
         for topics in (["nudges"], ["nudges", "escalations", "state"]):
             after, found = 0, []
-            while page := engine.decisions(topics, after=after, limit=3):
+            while page := engine.views.decisions(topics, after=after, limit=3):
                 found += [one.output for one in page]
                 after = page[-1].offset
             assert found == [output for output in outputs if output.topic in topics]
-        assert engine.decisions("breakers") == engine.decisions(["breakers"])
 
 
 def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
@@ -231,17 +237,17 @@ def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
         engine.ingest([b"old"], arrived_ms=1_000)
         engine.ingest(lines[:half], arrived_ms=2_000)
         engine.ingest([*lines[half:], b"new"], arrived_ms=3_000)
-        before, states = stored(engine), engine.states()
+        before, states = stored(engine), engine.views.states()
         engine.forget({"events": 2_500, "dead-letters": 3_000})
-        assert [orjson.loads(one.output.value or b"")["value"] for one in engine.dead_letters()] == ["new"]
+        assert [orjson.loads(one.output.value or b"")["value"] for one in engine.views.dead_letters()] == ["new"]
         assert stored(engine) == before[1:]
-        assert engine.states() == states
+        assert engine.views.states() == states
         rows = engine._store.connection.execute("SELECT arrived_ms FROM log WHERE topic <> 'rules'").fetchall()
         assert {arrived for (arrived,) in rows} == {3_000}
         engine.forget({"dead-letters": 4_000})
         engine.ingest([b"newest"], arrived_ms=-1)
         engine.forget({"dead-letters": 1 << 60})
-        assert [orjson.loads(one.output.value or b"")["value"] for one in engine.dead_letters()] == ["newest"]
+        assert [orjson.loads(one.output.value or b"")["value"] for one in engine.views.dead_letters()] == ["newest"]
 
 
 def test_what_the_folds_count_is_that_of_kept_batches(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from fixed_rules import Rules
 from story import Story
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
-from trustfold.streams.embedded.store_lookups import BLOCK_BITS, StoredDecision, StoredEvent
-from trustfold.streams.embedded.store_views import Views
+from trustfold.streams.embedded.store_views import BLOCK_BITS, StoredDecision, StoredEvent, Views
 
 URL = {"url": "https://api.example.com/data"}
 

@@ -86,7 +86,7 @@ def test_a_bad_record_is_a_dead_letter_that_can_be_mended(path: Path) -> None:
     with EmbeddedEngine.open(path, Rules()) as engine:
         (receipt,) = engine.submit(settings_of(story))
         assert (receipt.accepted, receipt.dead_letters) == (0, 1)
-        (letter,) = engine.dead_letters()
+        (letter,) = engine.views.dead_letters()
         body = orjson.loads(letter.output.value or b"")
         assert (body["topic"], body["path"]) == ("settings", "$.overrides.policies.plan")
         engine.rebase(Rules(policies={"plan": Policy(requires="plan", before=("edit",))}))

@@ -61,8 +61,8 @@ def test_readers_see_commits_while_the_engine_runs(tmp_path: Path) -> None:
         assert views.states() == {}
         for _, value in cli_command_failures().records:
             engine.ingest([value])
-            assert views.states() == engine.states()
-            assert views.decisions() == engine.decisions()
+            assert views.states() == engine.views.states()
+            assert views.decisions() == engine.views.decisions()
         assert views.states()
         assert views.next_offset() == views.decisions(["state", "escalations"])[-1].offset + 1
         views.close()
@@ -129,4 +129,4 @@ def test_a_half_made_store_is_finished(tmp_path: Path) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
     with EmbeddedEngine.open(path) as engine:
-        assert engine.decisions() == []
+        assert engine.views.decisions() == []

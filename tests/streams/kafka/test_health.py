@@ -28,8 +28,8 @@ from trustfold.streams.kafka.health import STUCK_S, alive, probe_of, ready
 from trustfold.streams.kafka.logs import ClientNoise, JsonFormatter
 from trustfold.streams.kafka.metrics import Histogram, LaneMetrics
 from trustfold.streams.kafka.monitor import Monitor
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 from trustfold.streams.probe_server import ProbeServer
 from waiting import wait_until
 

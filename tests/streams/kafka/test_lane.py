@@ -13,12 +13,13 @@ from trustfold.errors import ConfigError
 from trustfold.streams.kafka.app import make_app
 from trustfold.streams.kafka.backpressure import POLLS, Batch, Gate, Poll, Tenure
 from trustfold.streams.kafka.engine import Engine, LostBatch
-from trustfold.streams.kafka.lane import BatchConsumer, bounded
+from trustfold.streams.kafka.lane import BatchConsumer
 from trustfold.streams.kafka.metrics import LaneMetrics
 from trustfold.streams.kafka.order import Order
-from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.records import bounded
 from trustfold.streams.kafka.recovery import BulkRecovery
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 
 EVENTS = TP("trustfold.events", 0)
 PLACE = TopicPartition("trustfold.events", 0)

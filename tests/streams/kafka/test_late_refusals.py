@@ -9,8 +9,8 @@ from trustfold.streams.kafka.changelog import Fenced
 from trustfold.streams.kafka.checkpoint import LostGroup
 from trustfold.streams.kafka.engine import Engine
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.protocols import Topology
 from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.stages import Topology
 
 REFUSALS = [Fenced("claimed by another worker"), LostGroup("no member any more")]
 

@@ -74,7 +74,7 @@ def test_every_record_once_and_in_the_order_of_time(stamps: list[list[int]], pol
     left = {tp: sorted(times) for tp, times in zip(EVENTS, stamps, strict=True)}
     log.places = {tp: (0, len(times)) for tp, times in left.items()}
     found: list[int] = []
-    while any(left.values()) or log.order.buffered:
+    while any(left.values()) or any(map(len, log.order._buffers.values())):
         for tp, times in left.items():
             if times:
                 log.fetch(tp, *times[:poll], end=(log.places[tp] or (0, 0))[1])

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Self
 import pytest
 from aiokafka import TopicPartition
 from trustfold.errors import ConfigError
-from trustfold.streams.kafka.changelog import CLAIM_KEY, Fenced, epoch_headers
+from trustfold.streams.kafka.changelog import CLAIM_KEY, Changelogs, Fenced, epoch_headers
 from trustfold.streams.kafka.metrics import LaneMetrics
-from trustfold.streams.kafka.ownership import Changelogs
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import MemoryStore
 from trustfold.streams.kafka.task import PartitionTask
@@ -24,7 +23,7 @@ class Log:
     records: ClassVar[list[Any]] = []
 
     def __init__(self, *_: object) -> None:
-        """As ChangelogReader."""
+        """As changelog_reader."""
 
     async def __aenter__(self) -> Self:
         """Connect."""
@@ -47,12 +46,12 @@ class Log:
         future.set_result(SimpleNamespace(offset=self.append(key, value, None)))
         return future
 
-    async def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """As ChangelogReader."""
+    async def end_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """As the consumer."""
         return dict.fromkeys(places, len(self.records))
 
     async def read(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> AsyncIterator[tuple[Any, list[Any], int]]:
-        """As ChangelogReader, one record at a time."""
+        """As read_spans, one record at a time."""
         for place, (start, end) in spans.items():
             for record in self.records[start:end]:
                 yield place, [record], record.offset + 1
@@ -62,7 +61,8 @@ class Log:
 def changelogs(monkeypatch: pytest.MonkeyPatch) -> Changelogs:
     """Changelogs on an empty log."""
     monkeypatch.setattr(Log, "records", [])
-    monkeypatch.setattr("trustfold.streams.kafka.ownership.ChangelogReader", Log)
+    monkeypatch.setattr("trustfold.streams.kafka.changelog.changelog_reader", Log)
+    monkeypatch.setattr("trustfold.streams.kafka.changelog.read_spans", Log.read)
     return Changelogs(KafkaSettings(), Log, LaneMetrics())
 
 

@@ -1,7 +1,5 @@
 """The worker process: how it starts, ends, and what it says."""
 
-import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -10,13 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka.errors import NodeNotReadyError
 from broker_kit import Broker
 from lane_harness import SCRIPT, LaneHarness, event, events
 from probing import free_port, get, status
-from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.topics import create_topics
-from trustfold.streams.kafka.worker import run_worker
 from waiting import wait_until
 
 
@@ -33,20 +27,6 @@ def test_no_broker_no_start(tmp_path: Path) -> None:
     worker = lane.start()
     assert worker.process.wait(30) == 2
     assert "no broker answers at 127.0.0.1:1" in worker.text()
-
-
-def test_a_broker_that_goes_away_in_the_check_of_the_topics_no_start(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The worker ends with 2 and one line, not with a traceback."""
-
-    async def lost(*_: object) -> None:
-        raise NodeNotReadyError("node id 1")
-
-    monkeypatch.setattr("trustfold.streams.kafka.worker.check_topics", lost)
-    monkeypatch.setattr("trustfold.streams.kafka.worker.start_log", lambda *_: None)
-    assert run_worker(KafkaSettings(), object()) == 2
-    assert "not started: the brokers became unavailable while the topics were checked" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("command", [["-m", "trustfold", "worker"], [str(SCRIPT)]], ids=["command", "function"])
@@ -94,38 +74,6 @@ def test_stopping_at_any_moment_ends_well(lane: LaneHarness) -> None:
     assert "Traceback" not in early.text() + late.text()
 
 
-@pytest.mark.durable_broker
-def test_faust_own_command_finds_the_app(lane: LaneHarness) -> None:
-    """`faust -A trustfold.streams.kafka.app worker` runs an app made from the environment."""
-    asyncio.run(create_topics(lane.settings))  # the harness has made those of its own, smaller topology
-    environ = lane.environ | {"TRUSTFOLD_LOG_LEVEL": "INFO"}
-    command = [
-        sys.executable,
-        "-m",
-        "faust",
-        "-A",
-        "trustfold.streams.kafka.app",
-        "worker",
-        "-l",
-        "info",
-        "--without-web",
-    ]
-    log = lane.path / "faust.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT, cwd=lane.path)
-    try:
-        wait_until(
-            lambda: "ready in generation" in log.read_text(errors="replace") or process.poll() is not None,
-            timeout=30,
-            what=lambda: log.read_text(errors="replace")[-3000:],
-        )
-        process.terminate()
-        assert process.wait(30) == 0, log.read_text(errors="replace")[-3000:]
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.slow
 @pytest.mark.durable_broker
 @pytest.mark.parametrize("more", [0, 120], ids=["shorter", "longer"])
@@ -142,19 +90,3 @@ def test_a_topic_created_anew_is_refused(lane: LaneHarness, more: int) -> None:
     last = again.text().splitlines()[-1]
     assert f"{lane.settings.topic('events')} was deleted and created again while no worker ran" in last
     assert "TRUSTFOLD_APP_ID" in last
-
-
-def test_the_package_does_not_start_an_app_by_being_imported() -> None:
-    """Importing the module reads no environment; the app is made when somebody asks for it."""
-    code = (
-        "import os; os.environ['TRUSTFOLD_PARTITIONS'] = 'nonsense'\n"
-        "import trustfold.streams.kafka.app as module\n"
-        "assert 'app' not in vars(module)\n"
-        "try: module.app\n"
-        "except Exception as error: print(type(error).__name__)"
-    )
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.strip() == "ConfigError", done.stderr

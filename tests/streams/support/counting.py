@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 from trustfold.projections.emitter import Output
-from trustfold.streams.kafka.protocols import Topology
+from trustfold.streams.kafka.stages import Topology
 
 
 class Event(msgspec.Struct, gc=False):

@@ -1,10 +1,19 @@
-"""A worker of the engine's own test stages, as a process: settings from TRUSTFOLD_*, exit code from run_worker."""
+"""A worker of the engine's own test stages, as a process: settings from TRUSTFOLD_*, exit code 2 if not started."""
 
 import sys
 
 from counting import TOPOLOGY
+from trustfold.cli.clients.kafka_log import reaching_kafka
+from trustfold.errors import TrustfoldError
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.worker import run_worker
 
 if __name__ == "__main__":
-    sys.exit(run_worker(KafkaSettings.from_env(), object(), TOPOLOGY))
+    settings = KafkaSettings.from_env()
+    try:
+        with reaching_kafka(settings):
+            code = run_worker(settings, object(), TOPOLOGY)
+    except TrustfoldError as error:
+        print(f"not started: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,47 @@
+"""Stages that the Kafka engine runs, and the factory of their processors; its own tests run it with other stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ...projections.processor import StageProcessor
+    from ...projections.stage import Stage
+
+Load = Callable[[bytes], bytes | None]
+"""Returns the stored snapshot of a state key, or None."""
+
+
+class Topology(NamedTuple):
+    """Stages to run, and the factory of their processors.
+
+    Attributes:
+        stages: in the order of the flow.
+        make_processor: called as `make_processor(stage, partition, rules, load)`.
+    """
+
+    stages: Sequence[Stage[Any]]
+    make_processor: Callable[[Any, int, Any, Load], StageProcessor]
+
+    @property
+    def sources(self) -> dict[str, Stage[Any]]:
+        """Return the stage of each source topic, by catalogue name.
+
+        Raises:
+            ValueError: two stages read the same topic; one consumer group can deliver a record only once.
+        """
+        found: dict[str, Stage[Any]] = {}
+        for stage in self.stages:
+            for topic in stage.sources:
+                if topic in found:
+                    raise ValueError(f"stages {found[topic].name} and {stage.name} both read {topic}")
+                found[topic] = stage
+        return found
+
+
+def default_topology() -> Topology:
+    """Return trustfold's own topology, imported at the first call."""
+    from ...projections import topology  # noqa: PLC0415 - the engine's own tests run without it
+
+    return Topology(topology.STAGES, topology.make_processor)
