@@ -20,20 +20,14 @@ import duckdb
 
 from ..errors import ConfigError
 from .column_comments import comments
-from .columns import Row, columns_of
-from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
-from .event_rows import EventRow
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
 from .locations import NAMED, address_of, opened, pattern_of, surveyed
+from .parquet import COLUMNS
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
-
-KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-"""Row type by topic."""
-
 
 ADDED = {"noted": "BOOLEAN", "finish": "BOOLEAN"}
 """Columns of events that are not recorded, and their types: NULL in files."""
@@ -281,10 +275,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     every = (
         rows.of
         if rows
-        else {
-            topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
-            for topic, kind in KINDS.items()
-        }
+        else {topic: _rows(topic, [place.pattern for place in found if topic in place.topics]) for topic in COLUMNS}
     )
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
@@ -313,9 +304,9 @@ def _quoted(text: str) -> str:
     return text.replace("'", "''")
 
 
-def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
+def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    named = columns_of(kind) | (ADDED if topic == "events" else {})
+    named = COLUMNS[topic] | (ADDED if topic == "events" else {})
     columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.

@@ -14,8 +14,8 @@ from typing import Any
 import duckdb
 
 from ..security.private_files import is_read_only
-from .columns import Row, columns_of
-from .decision_rows import ROWS
+from . import decision_rows
+from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import EventRow
 from .files import Workshop, put_in_place
@@ -35,8 +35,10 @@ COMPRESSION = "COMPRESSION zstd, COMPRESSION_LEVEL 1"
 ROW_GROUPS = (122_880, 16_384, 2048)
 """Rows of a group, which is held in memory while it is written; fewer for wide rows."""
 
-_KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-RECORDED_TOPICS = tuple(_KINDS)
+COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
+"""Column names and their DuckDB types, in order, by topic."""
+
+RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""
 
 
@@ -75,7 +77,7 @@ class ParquetWriter:
             HistoryFull: the disk is full; nothing is left behind.
             HistoryError: it cannot be written for another reason.
         """
-        columns = columns_of(_KINDS[topic])
+        columns = COLUMNS[topic]
         read = ", ".join(f"'{name}': '{'BIGINT' if kind == 'TIMESTAMP' else kind}'" for name, kind in columns.items())
         chosen = ", ".join(
             f'make_timestamp("{name}" * 1000) AS "{name}"' if kind == "TIMESTAMP" else f'"{name}"'

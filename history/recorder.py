@@ -22,7 +22,7 @@ from ..security.private_files import make_directory
 from ..security.redaction import redact_record
 from .columns import END_MS
 from .compaction import Tidied, tidy
-from .decision_rows import ROWS, row_of
+from .decision_rows import COLUMNS, row_of
 from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
 from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
@@ -177,7 +177,7 @@ class Recorder:
             part = self._parts[topic, partition] = _Part(owned, following, following)
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
-            if topic not in ROWS:
+            if topic not in COLUMNS:
                 since = next_offset(self.root, topic, partition) - LOOK_BACK
                 files = last_files(self.root, topic, partition, since)
                 for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
@@ -216,7 +216,7 @@ class Recorder:
         value = value and redact_record(value)
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
-            if topic in ROWS
+            if topic in COLUMNS
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
         if (fault := row.get("fault")) is not None:
