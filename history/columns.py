@@ -52,7 +52,7 @@ def columns_of(kind: type[Row], more: Mapping[str, str] = MappingProxyType({})) 
     """Column names of a row, and `more` ones, with their DuckDB types, in order; `record`, the longest, is last."""
     columns = {name: _type_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
     record = columns.pop("record")
-    return columns | more | {"record": record}
+    return {**columns, **more, "record": record}
 
 
 def _type_of(hint: Any) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from ...schemas.codec import rfc3339
 from ...schemas.envelope import output_id
 from ...schemas.fields import MAX_SPAN_MS
-from .reading import Numbered, Skipped
+from .reading import Lines, Numbered, Skipped, objects_of
 from .results import GOOD, INTERRUPTED, Ending
 from .values import bounded, bounded_arguments, name_of, shortened
 
@@ -296,6 +296,30 @@ def each(records: Iterable[Numbered], read: Callable[[dict[str, Any]], Iterable[
     for line, value in records:
         defaults.run.line = line
         yield from attempted(value, read, defaults)
+
+
+class Log(Protocol):
+    """Protocol of a reader of one log's objects."""
+
+    def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        """Events of a record."""
+
+    def ended(self) -> Iterator[bytes]:
+        """Events of the end of the log, which close the calls left open."""
+
+
+def importer(kind: Callable[[Defaults], Log]) -> Callable[[Lines, Defaults], Iterator[bytes]]:
+    """Function that reads the events of a whole log with a reader of its objects.
+
+    It raises ConfigError if nothing in the log is JSON.
+    """
+
+    def read(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
+        log = kind(defaults)
+        yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
+        yield from log.ended()
+
+    return read
 
 
 def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: Defaults) -> list[R]:
