@@ -23,7 +23,7 @@ from .column_comments import comments
 from .errors import HistoryError, unreadable
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
-from .locations import NAMED, address_of, opened, pattern_of, surveyed
+from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .parquet import COLUMNS
 
 STORAGE = "v1.0.0"
@@ -200,7 +200,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
     try:
         with duckdb.connect(str(made), config={"storage_compatibility_version": STORAGE}) as connection:
             if relative:
-                connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
+                connection.execute(f"SET file_search_path = '{quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
             for statement in comments(connection):
                 connection.execute(statement)
@@ -248,7 +248,7 @@ def statements(
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"
     )
-    sources = " UNION ALL ".join(f"SELECT '{_quoted(place.source)}' AS source" for place in found)
+    sources = " UNION ALL ".join(f"SELECT '{quoted(place.source)}' AS source" for place in found)
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _sql_of("00")
@@ -298,10 +298,6 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
 
 def _listed(roots: Path | Sequence[Path]) -> list[Path]:
     return [roots] if isinstance(roots, Path) else list(dict.fromkeys(roots))
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
 
 
 def _rows(topic: str, places: Sequence[str]) -> str:

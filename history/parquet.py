@@ -19,6 +19,7 @@ from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import EventRow
 from .files import Workshop, put_in_place
+from .locations import quoted
 
 MEMORY = "512MB"
 """Memory limit of DuckDB while it writes; a batch needs a tenth of it."""
@@ -68,7 +69,7 @@ class ParquetWriter:
             ("temp_directory", str(self._workshop.folder)),
             ("autoinstall_known_extensions", False),
         ):
-            self._connection.execute(f"SET {setting} = '{_quoted(value)}'")
+            self._connection.execute(f"SET {setting} = '{quoted(str(value))}'")
 
     def write(self, topic: str, lines: Sequence[bytes | bytearray], count: int, target: Path) -> None:
         """Write `count` lines of JSON as one file with the columns of a topic.
@@ -173,7 +174,7 @@ class ParquetWriter:
         made = self._name("parquet")
         try:
             written = self._connection.execute(
-                f"COPY ({query()}) TO '{_quoted(made)}' (FORMAT parquet, {COMPRESSION}, ROW_GROUP_SIZE {group})",
+                f"COPY ({query()}) TO '{quoted(str(made))}' (FORMAT parquet, {COMPRESSION}, ROW_GROUP_SIZE {group})",
                 arguments,
             ).fetchone()
             if written is None or written[0] != count:
@@ -191,10 +192,6 @@ class ParquetWriter:
 
 def _sentence(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _quoted(value: object) -> str:
-    return str(value).replace("'", "''")
 
 
 def unwritable(root: Path, error: Exception) -> HistoryError:

@@ -46,17 +46,14 @@ class Passing:
         """True if a decision passes."""
         if not self.has_time(output.time_ms):
             return False
-        return not self._looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
+        looks_inside = bool(self._workspaces) or self._events is not None
+        return not looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
 
     def has_held(self, held: Held) -> bool:
         """True if a stopped call passes."""
         if not self.has_time(held.time_ms) or (self._workspaces and held.workspace not in self._workspaces):
             return False
         return self._events is None or held.event_id in self._events
-
-    @property
-    def _looks_inside(self) -> bool:
-        return bool(self._workspaces) or self._events is not None
 
     def has_body(self, body: dict[str, Any]) -> bool:
         """True if a decision passes all filters except time."""

@@ -18,13 +18,8 @@ def toml_of(found: Found, basis: Sequence[str]) -> str:
     Args:
         found: search with a choice.
         basis: sentences on the data of the search.
-
-    Raises:
-        ValueError: the search has no choice.
     """
-    if found.chosen is None:
-        msg = "a search that has chosen nothing has no rules to write"
-        raise ValueError(msg)
+    assert found.chosen is not None  # noqa: S101 - the caller has checked it
     trial = found.trials[found.chosen]
     told = [
         "Rules chosen by `trustfold whatif --search`. They hold all that is not as shipped, so that they stand alone.",

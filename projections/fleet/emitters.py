@@ -12,7 +12,7 @@ from ...schemas.outcomes import US
 from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
 from ..emitter import MAX_CAUSES, Emitter
-from .promotion import Change, Move
+from .promotion import Change
 from .state import ModelProfile, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
 
@@ -38,7 +38,7 @@ def user_trust_changed(
             scope="user",
             from_=change.before,
             to=change.after,
-            trigger=TrustTrigger(change.move),
+            trigger=change.trigger,
             reason=why,
             count=round(change.rate, 4),
             threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
@@ -113,12 +113,12 @@ def _when(ms: int) -> str | None:
 def reason(change: Change, rules: FleetRules) -> str:
     """Return why a tool's trust changed, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
     many = "1 workspace" if change.workspaces == 1 else f"{change.workspaces} workspaces"
-    match change.move:
-        case Move.PROMOTION:
+    match change.trigger:
+        case TrustTrigger.PROMOTION:
             return f"fails across {many}: {change.rate:.0%} of calls (limit {rules.failure_rate:.0%})"
-        case Move.DEMOTION if change.workspaces < rules.workspaces:
+        case TrustTrigger.DEMOTION if change.workspaces < rules.workspaces:
             return f"not trusted in {change.workspaces} of {rules.workspaces} workspaces any more"
-        case Move.DEMOTION:
+        case TrustTrigger.DEMOTION:
             return f"down to {change.rate:.0%} of calls failing across {many} (limit {rules.release_rate:.0%})"
     return "the escalation has lasted long enough"
 
@@ -130,7 +130,7 @@ def recovery_hint(expires_at: int) -> str:
 
 def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
     """Return the message for the user about a change."""
-    if change.move is not Move.PROMOTION:
+    if change.trigger is not TrustTrigger.PROMOTION:
         return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
     return (
         f"⚠️ Tool '{tool}' escalated to require approval in all your workspaces\n   Reason: {why}\n"
@@ -140,7 +140,7 @@ def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
 
 def permission_warning(change: Change, why: str, expires_at: int) -> str | None:
     """Return the warning for a permission prompt while the tool is escalated."""
-    if change.move is not Move.PROMOTION:
+    if change.trigger is not TrustTrigger.PROMOTION:
         return None
     return f"This tool has been escalated in all your workspaces due to: {why}\n{recovery_hint(expires_at)}"
 

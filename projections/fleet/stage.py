@@ -109,7 +109,7 @@ class FleetStage:
         if change is None:
             return
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-        emit.begin(f"{key}@{change.at}/{change.move}", change.at)
+        emit.begin(f"{key}@{change.at}/{change.trigger}", change.at)
         user_trust_changed(record, change, rules, emit)
         emit.begin(cause, now, traceparent)
 

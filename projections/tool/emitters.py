@@ -57,7 +57,7 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
             scope=record.scope,
             from_=change.before,
             to=change.after,
-            trigger=TrustTrigger(change.move),
+            trigger=change.trigger,
             reason=change.reason,
             count=round(change.amount, 4),
             threshold=change.threshold,
@@ -264,7 +264,7 @@ def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule
             return f"{name} is recovering ({record.successes}/{record.successes_needed} successes)"
         case TrustState.REMOVED:
             return f"{name} removed by an operator"
-    return f"✓ {name} recovered" if change.move is not trust.Move.RESTORE else f"✓ {name} restored"
+    return f"✓ {name} recovered" if change.trigger is not TrustTrigger.RESTORE else f"✓ {name} restored"
 
 
 def permission_warning(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str | None:
