@@ -199,9 +199,6 @@ def _bare(statement: str) -> str:
     return statement.rstrip().rstrip(";")
 
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 TABLES, COLUMNS, ASK, HELP_COMMAND, QUIT = ".tables", ".columns", ".ask", ".help", ".quit"
 
 COMMANDS = {TABLES: "", COLUMNS: "views", ASK: "questions", HELP_COMMAND: "", QUIT: ""}

@@ -98,11 +98,6 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
     )
 
 
-def withdraw_model(profile: ModelProfile, emit: Emitter) -> None:
-    """Emit the removal of a model's profile."""
-    emit.tombstone("state", f"model:{profile.model}")
-
-
 def _when(ms: int) -> str | None:
     return rfc3339(ms) if ms else None
 

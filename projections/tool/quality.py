@@ -79,14 +79,6 @@ def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | 
     return rules.by_cause.get(outcome.severity)
 
 
-def shows_incapable(outcome: CallOutcome) -> bool:
-    """Whether a failure shows that the tool is not capable of the requested work.
-
-    True if it rejected the input or its output was invalid. An exception proves nothing, as it may be temporary.
-    """
-    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
-
-
 def is_unavailable(outcome: CallOutcome) -> bool:
     """Whether a failed call did not reach the tool or got no answer in time."""
     return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
@@ -103,7 +95,9 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         if is_unavailable(outcome):
             _missed(fold)
         if severity is not None:
-            _failed(fold, severity, outcome.scenario, incapable=shows_incapable(outcome))
+            # A rejected input or an invalid output shows that the tool cannot do it; an exception may be temporary.
+            incapable = outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
+            _failed(fold, severity, outcome.scenario, incapable=incapable)
         if state.quality is not None and (severity is not None or state.quality.missed):
             _publish(fold, outcome.cause, always=severity is not None and bool(outcome.scenario))
 

@@ -499,14 +499,6 @@ def apply_order(
     return changes if hidden else _explain(record, changes, rule, None)
 
 
-def use_up(record: TrustRecord, approvals: tuple[str, ...]) -> bool:
-    """End the approval of a record if it is one of the used `approvals`; returns whether it was."""
-    used = bool(record.approval) and record.approval in approvals
-    if used:
-        record.approval, record.approval_until = "", 0
-    return used
-
-
 def _move(
     record: TrustRecord, move: TrustTrigger, rule: EscalationRule, at: int, count: float, threshold: float | None
 ) -> list[Change]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
@@ -14,7 +15,7 @@ from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
 from trustfold.projections.local_topology import LocalTopology, LogRecord
 from trustfold.projections.topology import make_processor
-from trustfold.schemas.standings import decode_standing
+from trustfold.schemas.standings import Standing
 
 CONTRACT = settings(max_examples=60, deadline=None)
 Records = list[tuple[str, bytes]]
@@ -89,7 +90,7 @@ def test_what_the_sources_tell_of_a_key_rises(records: Records) -> None:
     """The rule that repeats are recognised by: origins of one key rise within each topic and partition."""
     highest: dict[tuple[str, str], int] = {}
     for value in Stages().tell(records):
-        standing = decode_standing(value)
+        standing = msgspec.json.decode(value, type=Standing)
         place = standing.key, standing.space
         assert standing.origin > highest.get(place, -1)
         highest[place] = standing.origin
