@@ -28,11 +28,6 @@ HOME = Path(__file__).resolve().parent / "generated"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_id(wire_type: str) -> str:
-    """Return the stable `$id` of a wire type's schema; the 1 is the major version of the contract."""
-    return f"urn:trustfold:schema:1:{wire_type}"
-
-
 def kinds() -> dict[str, type[msgspec.Struct]]:
     """Return every wire type of the public topics with its struct."""
     return {wire: kind for topic in TOPICS.values() for wire, kind in zip(topic.types, topic.kinds, strict=True)}
@@ -89,7 +84,7 @@ def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
     own.pop("title")
     made: dict[str, Any] = {
         "$schema": DIALECT,
-        "$id": schema_id(wire_type),
+        "$id": f"urn:trustfold:schema:1:{wire_type}",  # 1: the major version of the contract
         "title": wire_type,
         "description": own.pop("description"),
         **own,

@@ -24,7 +24,7 @@ from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
 from ...schemas.vocabulary import QualitySeverity, Severity
 from ..calls.classify import by_message
-from ..scenario import content_words, name_words, tag_of
+from ..scenario import TAG_PREFIX, content_words, name_words
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
 
 AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
@@ -56,8 +56,7 @@ def registered_score(state: ToolState, rules: QualityRules) -> float:
     """Registered score of a tool, which successes restore; 0 to 1."""
     if state.quality is not None and state.quality.raised:
         return state.quality.raised
-    registered = rules.tools.get(state.name)
-    return registered.score if registered is not None else rules.registered_score
+    return rules.registered(state.name)
 
 
 def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float:
@@ -230,7 +229,7 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
     if not always and abs(record.score - shown) < PUBLISHED_STEP - 1e-9 and not (whole and shown != record.score):
         return
     record.published_score, record.published, record.published_down_until = record.score, True, down_until
-    tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
+    tags = {TAG_PREFIX + word: known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
     emit.write(
         "state",
         key,
