@@ -126,12 +126,8 @@ def overview_table(
 ) -> RenderableType:
     """Tables of keys that are not trusted and circuits that are not closed, and the totals.
 
-    Args:
-        states: states to show.
-        mode: recovery mode; None if unknown.
-        now: time that durations are counted from.
-        everything: show trusted keys with recent failures, too.
-        complete: False if there are states that this version cannot read.
+    Durations are counted from `now`. `everything` shows trusted keys with recent failures, too; `complete` is False if
+    there are states that this version cannot read. The recovery `mode` is None if unknown.
     """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]

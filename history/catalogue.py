@@ -102,12 +102,7 @@ def install(
 ) -> None:
     """Create all views and macros in a connection.
 
-    Args:
-        connection: connection to create them in.
-        roots: places of the histories.
-        filters: filters applied in the views of recorded topics.
-        beside: paths in views are relative to this directory. [default: absolute]
-        rows: queries used in place of the files. [default: the files]
+    As in `connect`; with `beside`, paths in views are relative to that directory; `rows` stand in place of the files.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -131,14 +126,8 @@ def narrow(
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
-    The replaced views have no comments.
-
-    Args:
-        connection: connection to the catalogue.
-        roots: places of the histories.
-        filters: new filters.
-        rows: as in `install`.
-        views: the views to replace, as `filtered_views` names them; if one fails, none is replaced. [default: all]
+    The replaced views, all or those of `views` (as `filtered_views` names them), have no comments; if one fails, none
+    is replaced. `rows` as in `install`.
 
     Raises:
         ConfigError: nothing is recorded there.

@@ -88,12 +88,9 @@ class Memory:
     """In-memory columns of one history; thread-safe for refreshes and queries."""
 
     def __init__(self, root: Path, *, most_rows: int = MOST_ROWS, threads: int = 2) -> None:
-        """Prepare for a directory; reads nothing yet.
+        """Prepare for a directory of Parquet files; reads nothing yet.
 
-        Args:
-            root: directory of the Parquet files.
-            most_rows: maximum number of records.
-            threads: threads of a query.
+        `most_rows`: maximum number of records; `threads`: threads of a query.
         """
         self._root = root
         self._most_rows = most_rows

@@ -126,12 +126,9 @@ class ParquetWriter:
         return int(found[0][0] or 0)
 
     def last_records(self, paths: list[Path], since: int, most_bytes: int) -> list[tuple[int, int, str | None, bytes]]:
-        """Offset, arrival, key and record of the last rows of files of events, oldest first.
+        """Offset, arrival, key and record of the last rows of files of events from an offset on, oldest first.
 
-        Args:
-            paths: the files.
-            since: first offset.
-            most_bytes: maximum total size of the records; older ones are left out.
+        Older rows are left out if the records have more than `most_bytes` in all.
 
         Raises:
             HistoryError: they cannot be read.

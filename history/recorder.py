@@ -157,12 +157,7 @@ class Recorder:
             )
 
     def own(self, topic: str, partition: int, at_least: int = 0) -> int:
-        """Acquire a partition; returns the offset to read from.
-
-        Args:
-            topic: catalogue name.
-            partition: its number.
-            at_least: position stored by the source itself.
+        """Acquire a partition; returns the offset to read from, at least the source's own position `at_least`.
 
         Raises:
             HistoryTaken: another process records it here.
@@ -197,13 +192,8 @@ class Recorder:
     ) -> None:
         """Add one record of an owned partition; an already recorded one is ignored.
 
-        Args:
-            topic: catalogue name.
-            partition: its number.
-            offset: offset in the partition; increasing.
-            arrived_ms: record timestamp in milliseconds; -1 when unknown.
-            key: record key.
-            value: record value; None is a tombstone.
+        Offsets increase; `arrived_ms` is the record timestamp in milliseconds, -1 when unknown; without a value it is a
+        tombstone.
         """
         part = self._parts[topic, partition]
         if offset < part.following:

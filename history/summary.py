@@ -151,12 +151,9 @@ def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, 
 
 
 def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
-    """Numbers of a summary, most urgent first.
+    """Numbers of a summary from `counts`, most urgent first.
 
-    Args:
-        found: result of `counts`.
-        needing: number of keys, circuits and sessions that need attention now.
-        comparable: True if there is a preceding period.
+    `needing`: number of keys, circuits and sessions that need attention now; `comparable`: there is a preceding period.
     """
     calls, failures, stuck, wasted, asks, nudges, outages = (
         found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
@@ -207,12 +204,7 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
 
 
 def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) -> list[Pointer]:
-    """Ranked findings: what needs attention, what got worse, what is new, what cost most.
-
-    Args:
-        answers: answers by names of questions.
-        most: maximum number of findings.
-    """
+    """Ranked findings, from answers by their questions' names: what needs attention, got worse, is new, cost most."""
 
     def rows(name: str) -> list[dict[str, object]]:
         return objects(answers[name]) if name in answers else []

@@ -26,12 +26,7 @@ class Passing:
     """
 
     def __init__(self, filters: Filters = EVERYTHING, events: frozenset[str] | None = None) -> None:
-        """Create a filter.
-
-        Args:
-            filters: of the history.
-            events: ids of the events that pass; required if tools, models or sessions are given.
-        """
+        """Create a filter; `events`, ids of those that pass, are required if tools, models or sessions are given."""
         self._from = int(filters.since.timestamp() * 1000) if filters.since else None
         self._until = int(filters.until.timestamp() * 1000) if filters.until else None
         self._workspaces, self._tools = frozenset(filters.workspaces), frozenset(filters.tools)
@@ -71,12 +66,7 @@ class Passing:
 
 
 def passing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> Passing:
-    """Create the filter for decisions about a history.
-
-    Args:
-        connection: unfiltered connection to the history.
-        filters: filters of the history.
-    """
+    """Create the filter for decisions about a history, from an unfiltered connection to it."""
     own = filters._replace(since=None, until=None, workspaces=())
     if own == EVERYTHING:
         return Passing(filters)

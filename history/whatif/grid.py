@@ -244,12 +244,8 @@ def try_all(
 ) -> list[list[Raised]]:
     """Alarms of each combination, in their order; independent of the number of processes.
 
-    Args:
-        material: what is folded, and which alarms count; for alarms that are calls, its guard says which are held up.
-        tried: the combinations.
-        alarm: what an alarm is.
-        patterns: patterns that count; empty: any.
-        progress: told how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
+    If calls are the alarms, the material's guard says which are held up. No `patterns` mean any. `progress` is told
+    how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
     """
     inputs = material.inputs
     processes = processes_for(inputs, len(tried))

@@ -15,9 +15,7 @@ _WIDTH = 110
 def toml_of(found: Found, basis: Sequence[str]) -> str:
     """Chosen rules as TOML: all values that differ from the defaults, after comments on origin and effect.
 
-    Args:
-        found: search with a choice.
-        basis: sentences on the data of the search.
+    `basis`: sentences on the data of the search, which has a choice.
     """
     assert found.chosen is not None  # noqa: S101 - the caller has checked it
     trial = found.trials[found.chosen]

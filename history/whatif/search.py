@@ -87,14 +87,7 @@ def judged(
     alarm: Alarm = Alarm.PATTERN,
     patterns: frozenset[str] = frozenset(),
 ) -> Judged:
-    """Labels of the sessions that are folded from their start.
-
-    Args:
-        connection: of the history; its filters hold.
-        inputs: what is folded.
-        labels: what people say; None: what the history tells.
-        alarm: what an alarm is.
-        patterns: patterns tried.
+    """Labels of the sessions that are folded from their start: from a file, else what the history tells.
 
     Raises:
         ConfigError: the labels cannot be read.
@@ -113,14 +106,9 @@ def search(
     *,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Found:
-    """Try every combination of a grid and choose the one that costs least.
+    """Try every combination of a grid and choose the one that costs least on the known sessions.
 
-    Args:
-        material: what is folded, and which alarms count; its guard says which calls are held up.
-        present: the rules in force.
-        wanted: how to choose.
-        known: the sessions to judge by.
-        progress: told how many records have been folded, over all combinations.
+    `progress` is told how many records have been folded, over all combinations.
 
     Raises:
         ConfigError: the grid does not fit.
