@@ -61,7 +61,6 @@ class Finding:
 
     Attributes:
         check: what was looked at.
-        status: its result.
         found: what was found, or why the check was skipped.
         advice: what to do; empty if nothing.
     """

@@ -54,12 +54,7 @@ def unit_text(environment: Path, command: Sequence[str]) -> str:
 
 
 class UserService:
-    """Background service of a user, running or not.
-
-    Attributes:
-        home: its folder.
-        store: its store.
-    """
+    """Background service of a user, running or not."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Locate the service by the environment; creates nothing."""

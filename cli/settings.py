@@ -33,13 +33,7 @@ SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, L
 
 
 class Place(NamedTuple):
-    """Target and owner of settings that a command reads and writes.
-
-    Attributes:
-        target: client that the command uses.
-        who: owner of the settings.
-        settings: settings of the environment.
-    """
+    """Target and owner of settings that a command reads and writes."""
 
     target: Target
     who: SettingsOwner

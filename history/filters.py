@@ -55,8 +55,8 @@ class Filters(NamedTuple):
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """SQL conditions for the rows of a topic, by its catalogue name.
 
-        All transitions of a key pass if a cause of one of them passes, so that no outage loses its end. `rows`: query of
-        all rows of the topic; `events`: query of all events that decisions may name as causes.
+        All transitions of a key pass if a cause of one of them passes, so that no outage loses its end. `rows`: query
+        of all rows of the topic; `events`: query of all events that decisions may name as causes.
         """
         found = [f"time >= {timestamp(self.since)}"] if self.since else []
         found += [f"time < {timestamp(self.until)}"] if self.until else []

@@ -29,14 +29,9 @@ class Report(NamedTuple):
     """Content of a report.
 
     Attributes:
-        title: title of the page.
         period: period of its numbers; None if nothing is recorded.
         window: time range of the state timelines, up to the last known time.
         filters: description of the filters; empty if none.
-        made: time of creation.
-        numbers: numbers of the period.
-        pointers: findings to look at first.
-        answers: answers to all questions.
     """
 
     title: str

@@ -66,7 +66,6 @@ class Pointer(NamedTuple):
     Attributes:
         mark: reason in one word.
         colour: meaning of the colour of its mark, as in `--state-MEANING`.
-        subject: subject of the finding.
         says: the reason in one sentence.
         section: question that has more about it.
         order: command that resolves it; empty if none.

@@ -29,7 +29,6 @@ class Output(NamedTuple):
 
     Attributes:
         topic: catalogue name, e.g. `nudges`; may be a source topic (an appended event).
-        key: record key.
         value: JSON bytes; None is a tombstone.
         id: deterministic output id; empty for tombstones.
         type: wire type, e.g. `nudge.issued`.

@@ -87,7 +87,6 @@ class Candidate(NamedTuple):
     """Tool to rank.
 
     Attributes:
-        name: name of the tool.
         about: purpose in words; if empty, the words of the name are used.
         service: service behind it, whose circuit counts for the tool; if empty, the service in the tool's name.
     """
@@ -101,7 +100,6 @@ class Ranked(NamedTuple):
     """Rank of one tool, with its factors.
 
     Attributes:
-        tool: name of the tool.
         rank: max(0, similarity − demotion) × quality.
         similarity: similarity of the scenario and the tool's purpose, 0 to 1.
         demotion: reduction by a past failure in a similar scenario, halved with each half-life of its age.

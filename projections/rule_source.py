@@ -87,7 +87,6 @@ class RuleSource:
         environment: overrides of the environment; they win over every scope.
         rules: rules without scope overrides.
         scoped: whether any user or workspace has overrides.
-        changes: number of changes.
     """
 
     __slots__ = ("_resolved", "_scopes", "base", "changes", "environment", "rules", "scoped")

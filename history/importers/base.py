@@ -110,9 +110,7 @@ class Session:
     ids again. Times never decrease: a log is in the order of events.
 
     Attributes:
-        id: session id.
         workspace: workspace id, or empty.
-        model: current model.
         agent: agent id, or empty.
         turn: turn of the session, -1 before the first.
         at_ms: time of the last event, -1 before the first.

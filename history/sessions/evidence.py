@@ -43,7 +43,6 @@ class Behind(NamedTuple):
     """Evidence of a decision.
 
     Attributes:
-        decision: the decision.
         measures: numbers it is based on.
         calls: calls that counted, in the order of their ends.
         events: other events that counted, oldest first.
@@ -68,12 +67,7 @@ class Behind(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Calls that a decision does not name and that must be counted again.
-
-    Attributes:
-        most: number of calls.
-        words: description of the calls.
-    """
+    """Calls that a decision does not name and that must be counted again."""
 
     most: int
     words: str

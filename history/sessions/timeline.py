@@ -65,7 +65,6 @@ class Decided(NamedTuple):
     """Decision and its time.
 
     Attributes:
-        record: the decision.
         arrived_ms: arrival of its input, milliseconds since 1970; -1 if unknown.
     """
 

@@ -51,10 +51,8 @@ class Found(NamedTuple):
     """Result of a search.
 
     Attributes:
-        alarm: definition of an alarm.
         trials: results of each combination, in the order of the grid, including the rules in force.
         rules: rules of each combination.
-        judged: evaluated sessions.
         parts: sessions used to choose, and sessions used to check the choice.
         weigh: costs of a false alarm and of a miss.
         chosen: number of the combination that costs least; None: there are too few sessions to choose by.

@@ -115,7 +115,6 @@ class Change(NamedTuple):
         amount: effective failures, successes or rate that caused it.
         threshold: the threshold that was reached; None if there is none.
         pending: whether recovery waits for the operator.
-        reason: reason in words.
         order_key: key of the record whose reset lets calls of the key run: its own, or that of a wider record.
         part_of: key of the wider record whose change already informs users of this one; empty if none.
         evidence: ids of the events that caused it, oldest first.
@@ -137,7 +136,6 @@ class ParentRecord(NamedTuple):
     """The record of the tool or service that a fine key belongs to.
 
     Attributes:
-        record: the wider record.
         notifies: whether users are notified of its changes.
     """
 
