@@ -25,7 +25,7 @@ from .clients.selection import target_of
 from .operator import ask, envelope, operator_name
 from .options import combined, json_option, target_options, workspace_option
 from .quality import models_table
-from .render import console, echo, note, write_json
+from .render import console, echo, note, note_any, write_json
 from .terminal import lined_table
 
 SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
@@ -162,9 +162,8 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
         )
         return
     show_table(rows)
-    for text in (known.unknown, known.fault and f"{known.fault}; the previous rules stay in force"):
-        if text:
-            note(text)
+    note_any(known.unknown)
+    note_any(known.fault and f"{known.fault}; the previous rules stay in force")
 
 
 @settings.command()

@@ -318,19 +318,21 @@ def choice_in_words(found: Found) -> list[str]:
         return [f"no ★: {few}, {LEAST} of each are needed; record more, or --labels"]
     trial = found.trials[found.chosen]
     values = _values(trial)
-    if found.refuted is not None:
-        cheap = f"{_values(found.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+    if found.choice.refuted is not None:
+        cheap = (
+            f"{_values(found.choice.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+        )
         return [f"★ {values}: the rules in force; {cheap}"]
-    if found.price_by is None:
+    if found.choice.price_by is None:
         return [f"★ {values}: the rules in force cost least; nothing better was found"]
     lines = [
         f"★ {values} costs least; against the rules in force, on the sessions it was chosen by:",
-        *price_lines(found.price_by),
+        *price_lines(found.choice.price_by),
     ]
-    if found.price is None:
+    if found.choice.price is None:
         lines.append("no session was held out: on others it will do less well")
     else:
-        lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
+        lines += [f"on those held out ({found.choice.price.verdict}):", *price_lines(found.choice.price)]
     lines.append(f"its price: {price_in_words(found)}")
     return lines
 
@@ -369,7 +371,7 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
         name: change
         and change._asdict()
         | {"before": _score_json(change.before), "after": _score_json(change.after), "verdict": change.verdict}
-        for name, change in (("chosen_by", found.price_by), ("held_out", found.price))
+        for name, change in (("chosen_by", found.choice.price_by), ("held_out", found.choice.price))
     }
     return {
         "alarm": str(found.alarm),
@@ -399,8 +401,8 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
         ],
         "recommended": found.chosen,
         "against_in_force": price,
-        "price": "" if found.price_by is None else price_in_words(found),
-        "refuted": None if found.refuted is None else dict(found.refuted.values),
+        "price": "" if found.choice.price_by is None else price_in_words(found),
+        "refuted": None if found.choice.refuted is None else dict(found.choice.refuted.values),
     }
 
 

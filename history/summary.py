@@ -1,4 +1,7 @@
-"""Numbers of a period compared with the previous period, and findings to look at first."""
+"""Numbers of a period compared with the previous period, and findings to look at first.
+
+What asks a connection raises HistoryError if the files cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -111,11 +114,7 @@ UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTE
 
 
 def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> Period | None:
-    """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded."""
     _, ((first, end),) = run(connection, "SELECT first, until FROM recorded_first, recorded_until")
     if first is None or end is None:
         return None
@@ -127,11 +126,7 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
 
 
 def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
-    """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing."""
     _, ((begin, end),) = run(
         connection,
         "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since",
@@ -140,11 +135,7 @@ def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
 
 
 def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, Share]:
-    """Counts by name from a time on, and before it; the connection's filters bound both periods.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """Counts by name from a time on, and before it; the connection's filters bound both periods."""
     _, rows = run(connection, _COUNTS, {"begin": begin})
     return {name: Share(*map(int, numbers)) for name, *numbers in rows}
 

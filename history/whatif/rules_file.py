@@ -30,12 +30,12 @@ def toml_of(found: Found, basis: Sequence[str]) -> str:
 
 
 def _prices(found: Found) -> Iterator[str]:
-    where = ((found.price_by, "the sessions it was chosen by"), (found.price, "the sessions held out"))
+    where = ((found.choice.price_by, "the sessions it was chosen by"), (found.choice.price, "the sessions held out"))
     for price, which in where:
         if price is not None:
             yield f"Against the rules then in force, on {which} ({price.verdict}):"
             yield from price_lines(price)
-    if found.price is None:
+    if found.choice.price is None:
         yield "No sessions were held out: on others it will do worse than on those it was chosen by."
 
 

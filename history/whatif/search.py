@@ -11,7 +11,7 @@ import duckdb
 from ...rules.rules import Rules
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
-from .choice import HOLD_OUT, Change, Split, Trial, Weights, choose, split, weights
+from .choice import HOLD_OUT, Choice, Split, Trial, Weights, choose, split, weights
 from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .labels import Truth, labelled, recorded_sessions, truth_of
 from .replay import Material
@@ -55,10 +55,7 @@ class Found(NamedTuple):
         rules: rules of each combination.
         parts: sessions used to choose, and sessions used to check the choice.
         weigh: costs of a false alarm and of a miss.
-        chosen: number of the combination that costs least; None: there are too few sessions to choose by.
-        price: what it changes on the sessions held out; None: none are, or nothing was chosen, or it is in force.
-        price_by: the same on the sessions that it was chosen by.
-        refuted: combination that would have been chosen, but surely costs more on the sessions held out.
+        choice: the combination chosen, and its price.
     """
 
     alarm: Alarm
@@ -67,10 +64,12 @@ class Found(NamedTuple):
     judged: Judged
     parts: Split
     weigh: Weights
-    chosen: int | None
-    price: Change | None
-    price_by: Change | None
-    refuted: Trial | None = None
+    choice: Choice
+
+    @property
+    def chosen(self) -> int | None:
+        """Number of the chosen combination; None: there are too few sessions to choose by."""
+        return next((number for number, trial in enumerate(self.trials) if trial is self.choice.trial), None)
 
     @property
     def in_force(self) -> Trial:
@@ -117,7 +116,6 @@ def search(
     trials = _scored(material.connection, tried, raised, known.truth, alarm)
     parts = split(known.truth, wanted.hold_out, wanted.seed)
     weigh = weights(parts.by, wanted.false_alarm, wanted.miss)
-    choice = choose(trials, parts, weigh)
     return Found(
         alarm=alarm,
         trials=trials,
@@ -125,10 +123,7 @@ def search(
         judged=known,
         parts=parts,
         weigh=weigh,
-        chosen=next((number for number, trial in enumerate(trials) if trial is choice.trial), None),
-        price=choice.price,
-        price_by=choice.price_by,
-        refuted=choice.refuted,
+        choice=choose(trials, parts, weigh),
     )
 
 
