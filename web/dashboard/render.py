@@ -194,10 +194,12 @@ def moment(value: str | float | datetime, now: datetime | None = None) -> Markup
     return _time(at, "at", None) if now is None else _time(at, "ago", ago(at, now))
 
 
-def clock(value: str | float | datetime) -> Markup:
-    """A `<time>` that shows the time of day alone."""
+def clock(value: str | float | datetime, now: datetime | None = None) -> Markup:
+    """A `<time>` that shows the time of day alone; where `now` is given, with the date of any day but today."""
     at = when(value)
-    return _time(at, "clock", f"{at:%H:%M:%S}")
+    if now is None:
+        return _time(at, "clock", f"{at:%H:%M:%S}")
+    return _time(at, "recent", f"{at:%H:%M:%S}" if at.date() == when(now).date() else f"{at:%Y-%m-%d %H:%M:%S}")
 
 
 def _time(at: datetime, mode: str, shown: str | None) -> Markup:

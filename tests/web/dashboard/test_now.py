@@ -19,6 +19,7 @@ from trustfold.web.dashboard.current_state import Board, Change
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import WORDS, Ranking, place_of
+from trustfold.web.dashboard.render import clock
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
@@ -195,6 +196,13 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     assert "<b>" not in page
     assert "t&lt;img src=x onerror=alert(1)&gt;\\u202ey</a>" in page
     assert 'name="key" value="tool:t&lt;img src=x onerror=alert(1)&gt;\u202ey"' in page
+
+
+def test_a_decision_of_another_day_shows_its_date() -> None:
+    """Events may be older than their arrival; a time of day alone would place them at today."""
+    assert ">12:00:00</time>" in clock(NOW, NOW)
+    assert ">00:00:00</time>" in clock(NOW.replace(hour=0), NOW)
+    assert ">2026-11-21 23:59:59</time>" in clock(NOW.replace(hour=0) - timedelta(seconds=1), NOW)
 
 
 def test_a_page_of_ten_thousand_keys_is_small_and_quick(tmp_path: Path) -> None:

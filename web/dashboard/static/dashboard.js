@@ -12,6 +12,7 @@
   const zone = zoneOf(new URLSearchParams(location.search).get("tz"));
   const full = formatOf({ year: "numeric", month: "2-digit", day: "2-digit" });
   const short = formatOf({});
+  const day = (at) => full.format(at).slice(0, 10);
 
   function zoneOf(asked) {
     try {
@@ -46,7 +47,12 @@
   function tellTimes(within = document) {
     for (const time of $$("time[data-show]", within)) {
       const at = new Date(time.dateTime);
-      const text = { ago: () => ago(at), clock: () => short.format(at), at: () => full.format(at) }[time.dataset.show]();
+      const text = {
+        ago: () => ago(at),
+        at: () => full.format(at),
+        clock: () => short.format(at),
+        recent: () => (day(at) === day(new Date()) ? short : full).format(at),
+      }[time.dataset.show]();
       if (time.textContent !== text) time.textContent = text;
       time.title = `${full.format(at)} ${zone}`;
     }
