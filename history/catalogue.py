@@ -280,7 +280,8 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
     first = f"SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "recorded_first", first, "Time of the first recorded event, whatever is filtered"
-    until = timestamp(filters.until) if filters.until else _latest(times)
+    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({times}))"  # noqa: S608 - paths are quoted
+    until = timestamp(filters.until) if filters.until else latest
     comment = "Where the present is: at --until, else at the last recorded event, whatever is filtered"
     yield "recorded_until", f"SELECT {until} AS until", comment
 
@@ -308,11 +309,6 @@ def _rows(topic: str, places: Sequence[str]) -> str:
         return query
     first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
-
-
-def _latest(events: str) -> str:
-    """SQL expression for the time of the latest event, at most now."""
-    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({events}))"  # noqa: S608 - paths are quoted
 
 
 def _times(places: Sequence[str]) -> str:

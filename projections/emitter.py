@@ -55,6 +55,11 @@ class Envelope(TypedDict):
     time: str
 
 
+def time_or_none(ms: int) -> str | None:
+    """Time of a decision on the wire; 0 is none."""
+    return rfc3339(ms) if ms else None
+
+
 @cache
 def _type_of(record: type[msgspec.Struct]) -> str:
     """Return the wire type of a record."""

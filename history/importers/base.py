@@ -32,16 +32,6 @@ _SYNTHETIC_END_MS = 4_000_000_000_000
 """2096: after this the clock restarts at the beginning."""
 
 
-def _as_it_is(value: Any, known: Sequence[str]) -> Any:
-    del known
-    return value
-
-
-def _none_known(value: Any) -> list[str]:
-    del value
-    return []
-
-
 @dataclass
 class Run:
     """One import of one or many logs: state shared by the logs.
@@ -56,8 +46,8 @@ class Run:
     """
 
     skipped: Skipped = field(default_factory=Skipped)
-    redact: Callable[[Any, Sequence[str]], Any] = _as_it_is
-    secrets_in: Callable[[Any], list[str]] = _none_known
+    redact: Callable[[Any, Sequence[str]], Any] = lambda value, _known: value
+    secrets_in: Callable[[Any], list[str]] = lambda _value: []
     seen: set[str] = field(default_factory=set)
     clock: int = SYNTHETIC_START_MS
     line: int = 0

@@ -11,7 +11,7 @@ from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
 from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
-from ..emitter import MAX_CAUSES, Emitter
+from ..emitter import MAX_CAUSES, Emitter, time_or_none
 from .promotion import Change
 from .state import ModelProfile, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
@@ -43,7 +43,7 @@ def user_trust_changed(
             count=round(change.rate, 4),
             threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
             window_s=rules.window_seconds,
-            expires_at=_when(record.expires_at),
+            expires_at=time_or_none(record.expires_at),
             recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
             notification=notification(key, change, why, record.expires_at),
             permission_warning=permission_warning(change, why, record.expires_at),
@@ -66,8 +66,8 @@ def user_trust_changed(
             reason=why,
             failure_rate=round(change.rate, 4),
             measured=change.calls,
-            escalated_at=_when(record.escalated_at),
-            expires_at=_when(record.expires_at),
+            escalated_at=time_or_none(record.escalated_at),
+            expires_at=time_or_none(record.expires_at),
         ),
     )
 
@@ -96,10 +96,6 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
             false_alarms=dict(sorted(profile.false_alarms.items())),
         ),
     )
-
-
-def _when(ms: int) -> str | None:
-    return rfc3339(ms) if ms else None
 
 
 # --- ready-to-show texts ---

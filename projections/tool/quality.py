@@ -24,6 +24,7 @@ from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
 from ...schemas.vocabulary import QualitySeverity, Severity
 from ..calls.classify import by_message
+from ..emitter import time_or_none
 from ..scenario import TAG_PREFIX, content_words, name_words
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
 
@@ -246,7 +247,7 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
             tags=tuple(tags),
             tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
             failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
-            last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
-            unavailable_until=rfc3339(down_until) if down_until else None,
+            last_failure_at=time_or_none(record.last_failed),
+            unavailable_until=time_or_none(down_until),
         ),
     )

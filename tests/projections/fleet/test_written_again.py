@@ -14,7 +14,7 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
 from trustfold.projections.local_topology import LocalTopology, LogRecord
-from trustfold.projections.topology import make_processor
+from trustfold.projections.processor import StageProcessor
 from trustfold.schemas.standings import Standing
 
 CONTRACT = settings(max_examples=60, deadline=None)
@@ -49,7 +49,7 @@ class Stages:
 
 def fleet(told: Iterable[bytes]) -> tuple[list[Output], dict[str, FleetState]]:
     """Decisions and final states of the fleet over what it is told."""
-    processor = make_processor(FleetStage(), 0, NERVOUS)
+    processor = StageProcessor(FleetStage(), 0, NERVOUS)
     outputs = processor.process("standings", [LogRecord(None, value, at) for at, value in enumerate(told)])
     assert not processor.rejected
     states: dict[str, Any] = {key.decode(): processor.state(key.decode()) for key, _ in processor.snapshot()}
