@@ -201,7 +201,7 @@ def _hooks() -> Iterator[Finding]:
         yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
-            reporting = HttpTarget(found[1], service.token).hooks()["agents"]
+            reporting = HttpTarget(found[1], service.token).hooks().agents
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
     for agent, file, fault in connections:

@@ -126,6 +126,12 @@ class Cli(LazyGroup):
         except BrokenPipeError:
             ignore_closed_stdout()
             ctx.exit(ExitCode.OK)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            name = error.filename if isinstance(error.filename, str) else repr(error.filename)
+            error_line(f"{name}: {error.strerror}; check the path and its rights, or name another one")
+            ctx.exit(ExitCode.FAILED)
         else:
             return result
 

@@ -78,9 +78,9 @@ def _to_server(target: HttpTarget, files: tuple[str, ...], topic: str) -> tuple[
     lines = _lines(files)
     while chunk := list(islice(lines, LINES_PER_REQUEST)):
         for body in bodies(chunk):
-            answer = target.post(f"/v1/{topic}", body)
-            sent += answer["accepted"]
-            refused += answer["dead_letters"]
+            answer = target.publish(topic, body)
+            sent += answer.accepted
+            refused += answer.dead_letters
     return sent, refused
 
 

@@ -76,6 +76,7 @@ def record(  # noqa: PLR0913 - options of a command
     root = history or settings.history
     broker = bootstrap or ("" if store else settings.broker)
     recorder = open_recorder(root, flush_s)
+    interrupted = False
     try:
         if files:
             from ..recording.files import record_files
@@ -83,12 +84,14 @@ def record(  # noqa: PLR0913 - options of a command
             with damaged(), reading(files) as progress:
                 record_files(recorder, files, settings.rules(rules_file), progress.advance)
         elif broker:
-            _from_kafka(recorder, broker, group, keep_days, once=once)
+            interrupted = _from_kafka(recorder, broker, group, keep_days, once=once)
         else:
-            _from_store(recorder, Path(store or settings.db), keep_days, once=once)
+            interrupted = _from_store(recorder, Path(store or settings.db), keep_days, once=once)
         note(f"{recorder.recorded:,} records written to {root}")
     finally:
         recorder.close()
+    if interrupted:
+        click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
 def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
@@ -140,7 +143,8 @@ def _run(recording: StoreRecording, stopped: threading.Event) -> None:
         error_line(f"recording has stopped: {error}")
 
 
-def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> None:
+def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: bool) -> bool:
+    """Record until a signal; return whether that was an interrupt."""
     from ..recording.probes import probed
     from ..recording.store import StoreRecording
     from ..streams.kafka.settings import KafkaSettings
@@ -161,26 +165,33 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
             recording.run(stopped, once=once)
     finally:
         recording.close()
-    if signal.SIGINT in received:
-        click.get_current_context().exit(ExitCode.INTERRUPTED)
+    return signal.SIGINT in received
 
 
-def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> None:
+def _from_kafka(recorder: Recorder, broker: str, group: str, keep_days: int | None, *, once: bool) -> bool:
+    """As `_from_store`."""
     from .clients.kafka import KafkaTarget
     from .clients.kafka_log import run
 
     settings = KafkaTarget(broker).kafka
+    received: list[int] = []
     from ..recording.kafka import KafkaRecording
     from ..recording.probes import probed
 
     async def work() -> None:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            received.append(number)
+            stopped.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+            loop.add_signal_handler(number, stop, number)
         recording = KafkaRecording(recorder, settings, group=group, keep_days=keep_days, say=note)
         with probed(recording.status, settings, once=once):
             note(f"recording {settings.bootstrap} into {recorder.root}" + ("" if once else "; Ctrl-C stops it"))
             await recording.run(stopped, once=once)
 
     run(settings, work())
+    return signal.SIGINT in received

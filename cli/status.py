@@ -99,7 +99,7 @@ def _withheld(target: Target) -> list[Record]:
     if target.name != str(service.store) or (found := service.running()) is None:
         return []
     try:
-        return [one for one in HttpTarget(found[1], service.token).hooks()["said"] if one["shadow"]]
+        return [one for one in HttpTarget(found[1], service.token).hooks().said if one.get("shadow")]
     except TrustfoldError:
         return []  # the table does not need it
 

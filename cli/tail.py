@@ -155,9 +155,9 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
     hooked: set[str] = set()
 
     def publish(events: Sequence[bytes]) -> Outcome:
-        hooked.update(target.hooks().get("sessions", ()))
+        hooked.update(target.hooks().sessions)
         own = [event for event in events if _session_of(event) not in hooked]
-        refused = sum(int(target.post("/v1/events", body)["dead_letters"]) for body in bodies(own)) if own else 0
+        refused = sum(target.publish("events", body).dead_letters for body in bodies(own)) if own else 0
         return Outcome(refused, len(events) - len(own))
 
     return target.name, publish

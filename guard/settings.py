@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from types import NoneType
 from typing import Any, Self, TypedDict, Unpack, get_args
 
 from ..errors import ConfigError
@@ -16,6 +17,20 @@ from .errors import Passthrough
 CONFLICTS = ("reject", "independent")
 UNATTENDED = ("allow", "deny")
 SCOPES = ("session", "global")
+
+
+def check_switches(options: Any) -> None:
+    """Check the fields of a dataclass that are annotated as `bool`, or `bool | None`.
+
+    Raises:
+        ConfigError: one is something else; the text "false" would count as true.
+    """
+    for one in fields(options):
+        if one.type in _SWITCHES and type(value := getattr(options, one.name)) not in _SWITCHES[one.type]:
+            raise ConfigError(f"{one.name} is {value!r}; use True or False, without quotation marks")
+
+
+_SWITCHES: dict[Any, tuple[type, ...]] = {"bool": (bool,), "bool | None": (bool, NoneType)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +92,7 @@ class DedupePolicy:
         Raises:
             ConfigError: naming the field.
         """
+        check_switches(self)
         if self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
         if self.conflict not in CONFLICTS:
@@ -145,6 +161,7 @@ class GuardSettings:
         Raises:
             ConfigError: a setting is invalid; the message names it.
         """
+        check_switches(self)
         if self.unattended not in UNATTENDED:
             raise ConfigError(f"unattended is {self.unattended!r}; use {' or '.join(UNATTENDED)}")
         if self.buffer_events < 1:

@@ -11,7 +11,7 @@ from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import DedupeMode
 from .errors import Passthrough
 from .guarantees import amount
-from .settings import SCOPES, RetryPolicy
+from .settings import SCOPES, RetryPolicy, check_switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,9 @@ class Tool:
         """Validate the registration.
 
         Raises:
-            ConfigError: the scope, the time limit, the cost or the annotations are invalid.
+            ConfigError: a switch, the scope, the time limit, the cost or the annotations are invalid.
         """
+        check_switches(self)
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
         limit = self.timeout_ms

@@ -14,7 +14,8 @@ could not be read counts nowhere and has its own table, so that all others hold 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import date
 from functools import cached_property
 from itertools import count, groupby
@@ -180,20 +181,26 @@ class Memory:
             return
         gone = [old for old in self._loaded.difference(files) if not any(file.covers(old) for file in files)]
         missing = self._missing(files)
-        for old in gone:
-            self._drop(old)
-            self._loaded.discard(old)
-        for topic, group in groupby(sorted(missing, key=_place), key=lambda file: file.topic):
-            batch: list[DataFile] = []
-            for file in group:
-                batch.append(file)
-                if sum(map(_size, batch)) >= AT_A_TIME:
-                    self._load(topic, batch)
-                    batch = []
-            if batch:
-                self._load(topic, batch)
-        if gone or missing:
-            self._name_causes()
+        before = self._loaded
+        at_once = sum(map(_size, missing)) <= AT_A_TIME
+        try:
+            with transaction(self._own) if at_once else nullcontext():  # no reader sees decisions without their causes
+                for old in gone:
+                    self._drop(old)
+                self._loaded = self._loaded.difference(gone)
+                for topic, batch in _batches(missing):
+                    with nullcontext() if at_once else transaction(self._own):
+                        self._load(topic, batch)
+                    if not at_once:
+                        self._compress()
+                if gone or missing:
+                    self._name_causes()
+        except BaseException:
+            if at_once:
+                self._loaded = before
+            raise
+        if at_once and sum(map(_size, missing)) > AT_A_TIME // 10:
+            self._compress()
         self._loaded = set(files)
         self.records = sum(map(_size, files))
         self.ready = bool(files)
@@ -209,27 +216,24 @@ class Memory:
         return found
 
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
-        """Load the rows of files of one topic, atomically."""
+        """Load the rows of files of one topic, in a transaction of the caller."""
         columns = COLUMNS[topic]
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
-        with transaction(self._own):
-            for part in parts:
-                self._drop(part)
-            self._own.execute(
-                f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false "  # noqa: S608 - our own names
-                "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
-                [[str(file.path) for file in files]],
-            )
-            if topic == "events":
-                self._note()
-            for table in _TABLES if topic == "events" else (_named(topic),):
-                self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
-            self._own.execute("DROP TABLE batch")
+        for part in parts:
+            self._drop(part)
+        self._own.execute(
+            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false "  # noqa: S608 - our own names
+            "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
+            [[str(file.path) for file in files]],
+        )
+        if topic == "events":
+            self._note()
+        for table in _TABLES if topic == "events" else (_named(topic),):
+            self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
+        self._own.execute("DROP TABLE batch")
         self._loaded = (self._loaded - parts) | set(files)
-        if sum(map(_size, files)) > AT_A_TIME // 10:
-            self._compress()
 
     def _note(self) -> None:
         """Choose the finished calls of a batch that are noted, and move loaded ones that its other events are about."""
@@ -273,6 +277,19 @@ class Memory:
         caused = " UNION ".join(f"SELECT unnest(caused_by) FROM kept.{topic}" for topic in _WITH_CAUSES)  # noqa: S608
         events = " UNION ALL ".join(f"SELECT id, tool_name, model, session_id FROM kept.{table}" for table in _TABLES)  # noqa: S608
         self._own.execute(f"CREATE OR REPLACE TABLE kept.causes AS FROM ({events}) WHERE id IN ({caused})")
+
+
+def _batches(files: Iterable[DataFile]) -> Iterator[tuple[str, list[DataFile]]]:
+    """Divide files into batches of one topic, each of few more than `AT_A_TIME` records."""
+    for topic, group in groupby(sorted(files, key=_place), key=lambda file: file.topic):
+        batch: list[DataFile] = []
+        for file in group:
+            batch.append(file)
+            if sum(map(_size, batch)) >= AT_A_TIME:
+                yield topic, batch
+                batch = []
+        if batch:
+            yield topic, batch
 
 
 def _size(file: DataFile) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -36,6 +36,72 @@ TIMEOUT_S = 30.0
 """The server folds the whole body before it answers, so a large body takes long."""
 
 PAGE = 10_000
+
+
+T = TypeVar("T")
+
+
+class _Fault(msgspec.Struct):
+    """Reason why a record was rejected."""
+
+    path: str
+    message: str
+
+
+class Published(msgspec.Struct):
+    """Answer to posted records: numbers of folded and of rejected ones, and the first reasons of rejections."""
+
+    accepted: int
+    dead_letters: int
+    faults: list[_Fault] = []
+
+    @property
+    def fault(self) -> _Fault:
+        """First reason."""
+        return next(iter(self.faults), _Fault("", "it gave no reason; `trustfold dead-letters list` may"))
+
+
+class _Ordered(Published, kw_only=True):
+    """Answer to orders, with the decisions they caused."""
+
+    decisions: list[Record]
+
+
+class _Settings(msgspec.Struct):
+    """Settings of each level, and the rules that they override."""
+
+    levels: dict[Level, SettingsOverrides]
+    rules: Rules
+    rules_fault: str | None
+
+
+class _Reload(msgspec.Struct):
+    """Answer to a reload; see `Reloaded`."""
+
+    reloaded: bool
+    files: list[str]
+    rules_fault: str | None
+
+
+class _Republish(msgspec.Struct):
+    """Answer to republishing: number of records, and of those that became dead letters again."""
+
+    republished: int
+    dead_letters: int
+
+
+class HookReport(msgspec.Struct):
+    """Hooks that a server has answered.
+
+    Attributes:
+        agents: number of hooks (`hooks`) and time of the last one (`last_time`), by agent.
+        sessions: ids of their sessions.
+        said: latest answers.
+    """
+
+    agents: dict[str, Record]
+    sessions: list[str]
+    said: list[Record]
 
 
 class HttpTarget:
@@ -76,10 +142,7 @@ class HttpTarget:
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
         found = self._json("GET", f"/v1/sessions/{quote(session_id, safe='')}")
-        try:
-            msgspec.convert(found, SessionTimeline)
-        except msgspec.ValidationError as error:
-            raise self._not_ours(f"its session cannot be read: {error}") from error
+        self._as(SessionTimeline, found)
         return found if found["items"] else None
 
     def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
@@ -88,16 +151,15 @@ class HttpTarget:
         Raises:
             TrustfoldError: the server rejected one of them.
         """
-        answer = self.post("/v1/commands", b"\n".join(encode(command) for command in commands))
-        if answer["dead_letters"]:
-            raise TrustfoldError(f"{self.name} did not take the order: {answer['faults'][0]['message']}")
-        return decision_records(answer["decisions"])
+        answer = self._post(_Ordered, "/v1/commands", b"\n".join(encode(command) for command in commands))
+        if answer.dead_letters:
+            raise TrustfoldError(f"{self.name} did not take the order: {answer.fault.message}")
+        return decision_records(answer.decisions)
 
     def settings(self, who: SettingsOwner) -> KnownSettings:
         """Settings of each level for a workspace, user and session."""
-        body = self._json("GET", f"/v1/settings?{urlencode(who._asdict())}")
-        levels = {Level(level): msgspec.convert(set_, SettingsOverrides) for level, set_ in body["levels"].items()}
-        return KnownSettings(msgspec.convert(body["rules"], Rules), levels, fault=body["rules_fault"])
+        known = self._as(_Settings, self._json("GET", f"/v1/settings?{urlencode(who._asdict())}"))
+        return KnownSettings(known.rules, known.levels, fault=known.rules_fault)
 
     def save(self, changes: Sequence[SettingsChanged]) -> None:
         """Replace the settings of scopes."""
@@ -113,15 +175,14 @@ class HttpTarget:
         Raises:
             TrustfoldError: the server rejected one of them.
         """
-        answer = self.post(f"/v1/{topic}", b"\n".join(values))
-        if answer["dead_letters"]:
-            fault = answer["faults"][0]
-            raise TrustfoldError(f"{self.name} did not take it: {fault['path']}: {fault['message']}")
+        answer = self.publish(topic, b"\n".join(values))
+        if answer.dead_letters:
+            raise TrustfoldError(f"{self.name} did not take it: {answer.fault.path}: {answer.fault.message}")
 
     def reload(self) -> Reloaded:
         """Make the server reload its rules and policies."""
-        body = self.post("/v1/reload", b"")
-        return Reloaded(body["reloaded"], body["files"], body["rules_fault"])
+        done = self._post(_Reload, "/v1/reload", b"")
+        return Reloaded(done.reloaded, done.files, done.rules_fault)
 
     def dead_letters(self, *, everything: bool) -> list[Letter]:
         """Dead letters, oldest first."""
@@ -135,21 +196,25 @@ class HttpTarget:
     def republish(self, letters: Sequence[Letter]) -> Republished:
         """Fold the records of dead letters again."""
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
-        return Republished(len(letters), int(self.post("/v1/dead-letters/republish", body)["dead_letters"]))
+        done = self._post(_Republish, "/v1/dead-letters/republish", body)
+        return Republished(len(letters), done.dead_letters)
 
-    def hooks(self) -> Record:
+    def hooks(self) -> HookReport:
         """Agents whose hooks have called the server, their sessions, and the answers they were given."""
-        return self._json("GET", "/v1/hooks")
+        return self._as(HookReport, self._json("GET", "/v1/hooks"))
 
-    def post(self, path: str, body: bytes) -> Record:
-        """Post NDJSON; returns the answer.
+    def publish(self, topic: str, body: bytes) -> Published:
+        """Post records of a topic, one a line.
 
         Raises:
             Unreachable: no server answers.
             TookTooLong: no answer in time.
             TrustfoldError: the server refused; its reason is the message.
         """
-        return self._json("POST", path, body)
+        return self._post(Published, f"/v1/{topic}", body)
+
+    def _post(self, kind: type[T], path: str, body: bytes) -> T:
+        return self._as(kind, self._json("POST", path, body))
 
     def _lines(self, path: str, **query: Any) -> list[Record]:
         lines = [self._object(line) for line in self._request("GET", f"{path}?{urlencode(query)}").splitlines() if line]
@@ -168,6 +233,12 @@ class HttpTarget:
         if not isinstance(answer, dict):
             raise self._not_ours("it gave no JSON object")
         return answer
+
+    def _as(self, kind: type[T], answer: Record) -> T:
+        try:
+            return msgspec.convert(answer, kind)
+        except msgspec.ValidationError as error:
+            raise self._not_ours(f"its answer cannot be read: {error}") from error
 
     def _not_ours(self, why: str) -> TrustfoldError:
         return TrustfoldError(f"what answers at {self.name} is not `trustfold up`, or another version of it: {why}")

@@ -110,7 +110,7 @@ class EventBuffer:
     """Bounded queue of events to deliver, oldest first; when full it drops and counts the oldest.
 
     Attributes:
-        dropped: number of records dropped because the buffer was full.
+        dropped: number of records dropped because the buffer was full or closed.
     """
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
@@ -118,6 +118,7 @@ class EventBuffer:
         self.dropped = 0
         self._limit = limit
         self._metrics = metrics
+        self._told_late = False
         self._records: deque[msgspec.Struct] = deque()
         self._lock = Lock()
 
@@ -132,11 +133,20 @@ class EventBuffer:
     def add(self, record: msgspec.Struct) -> None:
         """Append one record."""
         with self._lock:
-            if len(self._records) >= self._limit:
-                self._records.popleft()
-                self.dropped += 1
-                self._metrics.add(EVENTS, "dropped")
-            self._records.append(record)
+            if len(self._records) < self._limit or self._make_room():
+                self._records.append(record)
+                return
+        if not self._told_late:
+            self._told_late = True
+            log_event(logging.WARNING, "events_dropped", why="published after the guard was closed")
+
+    def _make_room(self) -> bool:
+        """Drop the oldest record, or, if the buffer is closed, the one to add; return whether there is room now."""
+        self.dropped += 1
+        self._metrics.add(EVENTS, "dropped")
+        if self._limit:
+            self._records.popleft()
+        return self._limit > 0
 
     def take(self, most: int) -> list[msgspec.Struct]:
         """Remove and return up to `most` of the oldest records."""
@@ -152,6 +162,14 @@ class EventBuffer:
             if lost:
                 self._metrics.add(EVENTS, "dropped", amount=lost)
             self._records.extendleft(reversed(records[lost:]))
+
+    def close(self) -> int:
+        """Empty the buffer and return how many records it held; records added later are dropped and counted."""
+        with self._lock:
+            left = len(self._records)
+            self._records.clear()
+            self._limit = 0
+        return left
 
 
 def encoded(record: msgspec.Struct, metrics: Metrics) -> bytes | None:

@@ -24,7 +24,7 @@ MAX_IDLE = 4
 READ_BYTES = 65_536
 
 REFUSED_CONTENT = frozenset({400, 403, 413, 415, 422})
-"""Statuses that say that the body itself, or its sender, is refused: the same request would be refused again."""
+"""Statuses that say that the body, or its sender, is refused: the same request would most likely be refused again."""
 
 Method = Literal["GET", "POST"]
 
@@ -33,7 +33,7 @@ class EngineRefused(TrustfoldError):
     """The engine answered with an error.
 
     Attributes:
-        status: HTTP status, from 300.
+        status: HTTP status: from 300, or 200 for an answer that is no engine's.
     """
 
     def __init__(self, message: str, status: int) -> None:

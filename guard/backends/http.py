@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from enum import Enum, auto
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,39 @@ LAST_PAUSE_S = 5.0
 
 REPEAT_S = 60.0
 """Seconds after which a lasting fault of the delivery is logged again."""
+
+CLOSE_S = 5.0
+"""Seconds that a closing guard delivers buffered events and waits for the answer."""
+
+EVENTS_PATH, ORDERS_PATH = "/v1/events", "/v1/commands"
+
+NOT_OURS = 200
+"""Status of an answer that is not an engine's, such as a sign-in page."""
+
+
+class _Counts(msgspec.Struct):
+    """Answer of an engine to a post: number of records folded, and of those put among the dead letters."""
+
+    accepted: int
+    dead_letters: int
+
+
+class _Fault(Enum):
+    """Whose fault a failed post is.
+
+    Attributes:
+        WAY: that of the network, a proxy, the server or the token for everything; the post is repeated.
+        SENDER: that of the operator's token; no order is accepted.
+        RECORDS: that of one of the records.
+    """
+
+    WAY = auto()
+    SENDER = auto()
+    RECORDS = auto()
+
+
+def _too_large(error: TrustfoldError) -> bool:
+    return isinstance(error, EngineRefused) and error.too_large
 
 
 def record_key(record: dict[str, Any]) -> str:
@@ -83,6 +117,7 @@ class HttpBackend:
         self._under_way = 0
         self._reported_at: float | None = None
         self._closing = threading.Event()
+        self._given_up = False
         self._stream: EngineStream | None = None
         self._threads: list[threading.Thread] = []
         self._started = False
@@ -98,6 +133,7 @@ class HttpBackend:
         self._following = self._delivering = False
         self._under_way = 0
         self._reported_at = None
+        self._started = self._started and not self._closing.is_set()
         self._closing = threading.Event()
         self._stream = None
         self._engine = None
@@ -111,7 +147,8 @@ class HttpBackend:
     @property
     def undelivered(self) -> int:
         """Number of events that are buffered or not yet acknowledged."""
-        return len(self.buffer) + self._under_way
+        with self._work:
+            return len(self.buffer) + self._under_way
 
     def publish(self, record: msgspec.Struct) -> None:
         """Append an event or a command to the buffer."""
@@ -150,19 +187,25 @@ class HttpBackend:
         return True
 
     async def close(self) -> None:
-        """Deliver buffered events for a few seconds, then disconnect."""
-        if self.connected:
-            await self.flush(5.0)
+        """Deliver buffered events within `CLOSE_S` seconds, then disconnect.
+
+        Without a connection this is tried once. What no answer confirmed by then counts as undelivered, also if it
+        arrives later.
+        """
+        until = time.monotonic() + CLOSE_S
         self._closing.set()
         with self._work:
             self._work.notify_all()
         if (stream := self._stream) is not None:
             stream.interrupt()
+        for thread in reversed(self._threads):
+            await asyncio.to_thread(thread.join, max(0.0, until - time.monotonic()))
+        with self._work:
+            self._given_up = True
+            left = self._under_way + self.buffer.close()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join, 2.0)
-        if left := self.undelivered:
+        if left:
             log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 
@@ -204,6 +247,8 @@ class HttpBackend:
         path = f"/v1/decisions?follow=true&topics={','.join(FOLLOWED)}&after={offset}"
         stream = self._stream = self._client.stream(path, token=self._token, silence_s=SILENCE_S)
         try:
+            if self._closing.is_set():  # `close` did not see the stream
+                return
             self._following = True
             self._caught_up.set()
             self._changed.notify()
@@ -219,57 +264,101 @@ class HttpBackend:
             with self._work:
                 while not len(self.buffer) and not self._closing.is_set():
                     self._work.wait(1.0)
-            if self._closing.is_set():
+                batch = self.buffer.take(BATCH)
+                self._under_way = len(batch)
+            if not batch:
                 return
-            batch = self.buffer.take(BATCH)
-            self._under_way = len(batch)
             for are_events, records in groupby(batch, is_event):
-                self._post("/v1/events" if are_events else "/v1/commands", list(records))
-            self._under_way = 0
+                if not self._post(EVENTS_PATH if are_events else ORDERS_PATH, list(records)):
+                    return
             self._changed.notify()
 
-    def _post(self, path: str, records: list[msgspec.Struct]) -> None:
-        """Post records until they are accepted, refused for good, or the guard closes."""
-        if ready := [(one, value) for one in records if (value := encoded(one, self._metrics)) is not None]:
-            self._post_encoded(path, ready)
+    def _post(self, path: str, records: list[msgspec.Struct]) -> bool:
+        """Post records until they are accepted or refused for good; return False if the guard closed before."""
+        ready = [value for one in records if (value := encoded(one, self._metrics)) is not None]
+        with self._work:
+            self._under_way -= len(records) - len(ready)
+        return not ready or self._post_encoded(path, ready)
 
-    def _post_encoded(self, path: str, ready: list[tuple[msgspec.Struct, bytes]]) -> None:
-        """Post records with their encoded values; those that are too large together are posted in halves."""
-        body = b"\n".join(value for _, value in ready)
-        token = (self._operator_token if path == "/v1/commands" else "") or self._token
+    def _post_encoded(self, path: str, ready: list[bytes]) -> bool:
+        """Post encoded records as `_post` does; those that are refused are posted in halves, down to the one at fault.
+
+        A closing guard posts once more.
+        """
+        body = b"\n".join(ready)
+        token = (self._operator_token if path == ORDERS_PATH else "") or self._token
         pause = FIRST_PAUSE_S
-        while not self._closing.is_set():
+        suspected = False
+        while not self._given_up:
+            last = self._closing.is_set()
             try:
-                answer = self._client.request("POST", path, body, token=token)
-                if not answer.startswith(b"{"):
-                    raise Unreachable(f"what answers at {self._client.name} is not `trustfold up`")  # noqa: TRY301
+                self._request(path, body, token, len(ready))
             except (Unreachable, TookTooLong, EngineRefused) as error:
-                if isinstance(error, EngineRefused) and error.too_large and len(ready) > 1:
+                fault = self._fault(error, path, token)
+                if fault is _Fault.RECORDS and len(ready) > 1:
                     middle = len(ready) // 2
-                    self._post_encoded(path, ready[:middle])
-                    self._post_encoded(path, ready[middle:])
-                    return
-                if isinstance(error, EngineRefused) and self._is_final(error, token):
+                    return self._post_encoded(path, ready[:middle]) and self._post_encoded(path, ready[middle:])
+                if fault is _Fault.RECORDS and not suspected and not _too_large(error):
+                    suspected = True  # a proxy may have changed its mind between this record and the empty body
+                    continue
+                if fault is not _Fault.WAY:
                     log_event(logging.ERROR, "events_refused", count=len(ready), why=str(error)[:200])
-                    self._metrics.add(EVENTS, "refused", amount=len(ready))
-                    self._delivered()
-                    return
+                    self._settle("refused", len(ready))
+                    return True
                 self._log_failed_delivery(error)
                 self._delivering = False
+                if last:
+                    return False
                 self._closing.wait(pause)
                 pause = min(LAST_PAUSE_S, 2 * pause)
             else:
-                self._delivered()
-                self._metrics.add(EVENTS, "published", amount=len(ready))
-                return
-        self.buffer.put_back([record for record, _ in ready])
+                self._settle("published", len(ready))
+                return True
+        return False
 
-    def _is_final(self, error: EngineRefused, token: str) -> bool:
-        """Whether a refusal concerns these records alone; events do not wait for orders whose own token is refused."""
-        return not error.temporary or (error.status == 401 and token != self._token)
+    def _request(self, path: str, body: bytes, token: str, records: int) -> None:
+        """Post a body of so many records.
 
-    def _delivered(self) -> None:
+        Raises:
+            Unreachable, TookTooLong: nothing answers.
+            EngineRefused: they are not accepted, or what answers is no engine.
+        """
+        answer = self._client.request("POST", path, body, token=token)
+        try:
+            counts = msgspec.json.decode(answer, type=_Counts)
+        except msgspec.DecodeError:
+            counts = None
+        if counts is None or counts.accepted + counts.dead_letters != records:
+            raise EngineRefused(f"what answers at {self._client.name} is not `trustfold up`", NOT_OURS)
+
+    def _fault(self, error: TrustfoldError, path: str, token: str) -> _Fault:
+        """Return whose fault a failed post is.
+
+        A proxy refuses a record's content and a sender with the same statuses. What also refuses a body without records
+        refuses the sender.
+        """
+        if _too_large(error):
+            return _Fault.RECORDS
+        if not isinstance(error, EngineRefused):
+            return _Fault.WAY
+        own_token = path == ORDERS_PATH and token != self._token
+        if error.temporary and error.status != NOT_OURS:
+            return _Fault.SENDER if error.status == 401 and own_token else _Fault.WAY
+        try:
+            self._request(path, b"\n", token, 0)
+        except EngineRefused as refusal:
+            return _Fault.SENDER if path == ORDERS_PATH and not refusal.temporary else _Fault.WAY
+        except (Unreachable, TookTooLong):
+            return _Fault.WAY
+        return _Fault.RECORDS
+
+    def _settle(self, result: str, count: int) -> None:
+        """Count records as published or refused, unless `close` has counted them as undelivered."""
         self._delivering, self._reported_at = True, None
+        with self._work:
+            if not self._given_up:
+                self._under_way -= count
+                self._metrics.add(EVENTS, result, amount=count)
 
     def _log_failed_delivery(self, error: TrustfoldError) -> None:
         """Log a failed attempt: the first one, then one every `REPEAT_S` seconds."""

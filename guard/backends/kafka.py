@@ -160,7 +160,7 @@ class KafkaBackend:
         self._closing = True
         await _end(*self._tasks)
         await self._drop_producer()
-        if left := len(self.buffer):
+        if left := self.buffer.close():
             log_event(logging.ERROR, "events_undelivered", count=left)
             self._metrics.add(EVENTS, "undelivered", amount=left)
 

@@ -8,6 +8,11 @@ CREATE OR REPLACE MACRO service_of(subject) AS
 CASE WHEN starts_with(subject, 'service:') THEN subject[9:] ELSE nullif(regexp_extract(subject, '[|](?:domain|mcp_server)=([^|]+)', 1), '') END;
 COMMENT ON MACRO service_of IS 'Service (domain or MCP server) that a trust key or a circuit is of; NULL where it names none';
 
+CREATE OR REPLACE MACRO severity_rank(severity) AS
+list_position(['repeated_auth', 'security', 'corruption', 'crash', 'server_error', 'timeout', 'validation', 'permission', 'invalid_input',
+    'not_found', 'transient'], severity);
+COMMENT ON MACRO severity_rank IS 'Place of the severity of a failure, from 1 for the worst';
+
 CREATE OR REPLACE MACRO in_quotes(subject) AS
     '''' || replace(subject, '''', '''\''''') || '''';
 COMMENT ON MACRO in_quotes IS 'A key or circuit as one word of a shell, in single quotes';

@@ -41,7 +41,7 @@ COMMENT ON MACRO TABLE call_arguments IS 'Starts of the calls with this call_dig
 
 CREATE OR REPLACE MACRO failure_signatures(min_count := 2) AS TABLE
 SELECT * FROM (
-SELECT signature, mode(severity) AS severity, count(*) AS failures, count(DISTINCT session_id) AS sessions,
+SELECT signature, mode(severity ORDER BY severity_rank(severity)) AS severity, count(*) AS failures, count(DISTINCT session_id) AS sessions,
        count(DISTINCT coalesce(agent_id, model, '')) AS agents, list(DISTINCT tool_name ORDER BY tool_name)[:5] AS tools,
        min(time) AS first_seen, max(time) AS last_seen
 FROM failures WHERE expected IS NOT TRUE AND signature IS NOT NULL

@@ -158,7 +158,7 @@ WITH placed AS (
     WHERE expected IS NOT TRUE AND signature IS NOT NULL AND time <= until
 )
 SELECT * EXCLUDE (failures_before) FROM (
-    SELECT signature, CASE WHEN bool_and(recent) THEN 'new' ELSE 'back' END AS seen, mode(severity) AS severity,
+    SELECT signature, CASE WHEN bool_and(recent) THEN 'new' ELSE 'back' END AS seen, mode(severity ORDER BY severity_rank(severity)) AS severity,
            count(*) FILTER (recent) AS failures, count(*) FILTER (before) AS failures_before,
            count(DISTINCT session_id) FILTER (recent) AS sessions, list(DISTINCT tool_name ORDER BY tool_name)[:5] AS tools,
            min(time) AS first_seen, max(time) AS last_seen

@@ -147,6 +147,8 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     Raises:
         StoreError: it cannot be opened, is another kind of file, or has another format.
     """
+    if not writable and path.is_dir():
+        raise StoreError(f"{path}: is a directory; name the store in it, e.g. {path / 'trustfold.sqlite'}")
     if not writable and not path.is_file():
         raise StoreError(f"{path}: no such store; `trustfold up --store {path}` makes one")
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"

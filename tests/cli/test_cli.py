@@ -6,8 +6,10 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -19,6 +21,7 @@ from recorded import record
 from trustfold.cli.main import COMMANDS, RELIABILITY_COMMANDS, main
 from trustfold.cli.render import ExitCode
 from trustfold.history import queries
+from trustfold.streams.embedded.engine import EmbeddedEngine
 from two_days import two_days
 
 HEAVY = {"aiokafka", "asyncio", "duckdb", "faust", "http", "rich", "sqlite3", "starlette", "uvicorn"}
@@ -177,6 +180,43 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.INTERRUPTED
         assert process.stderr.read() == b"trustfold: interrupted\n"
+
+
+@pytest.mark.parametrize("source", ["--store", "--bootstrap"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.OK)])
+def test_a_stopped_recorder_says_what_it_wrote(
+    tmp_path: Path, source: str, number: signal.Signals, code: ExitCode
+) -> None:
+    """Whatever it records, and whichever signal stops it; a broker that does not answer keeps it from nothing."""
+    with closing(EmbeddedEngine.open(tmp_path / "s.sqlite")), socket.create_server(("127.0.0.1", 0)) as silent:
+        place = str(tmp_path / "s.sqlite") if source == "--store" else f"127.0.0.1:{silent.getsockname()[1]}"
+        with subprocess.Popen(
+            [*COMMAND, "record", source, place, "--history", "h"],
+            cwd=tmp_path,
+            env=environment({"TRUSTFOLD_STOP_TIMEOUT": "0.1"}),
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stderr is not None
+            assert b"Ctrl-C stops it" in process.stderr.readline()
+            process.send_signal(number)
+            assert process.wait(60) == code
+            assert re.search(rb"\d records written to h\n\Z", process.stderr.read())
+
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("status", "--store", LONG), ("up", "--store", LONG), ("record", "--history", LONG), ("replay", LONG)],
+    ids=lambda words: words[0],
+)
+def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """As a folder of somebody else, where even asking whether a file exists is refused."""
+    done = trustfold(*words, cwd=tmp_path)
+    assert done.returncode == ExitCode.FAILED
+    (line,) = done.stderr.decode().splitlines()
+    assert re.fullmatch(r"trustfold: \S*a{300}: File name too long; check the path and its rights, .*", line)
 
 
 def test_an_interrupt_of_a_query_is_exit_code_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 from click.testing import CliRunner
-from trustfold.cli.clients.base import Overview, decision_records, state_records
+from trustfold.cli.clients.base import Overview, SettingsOwner, decision_records, state_records
 from trustfold.cli.clients.http import HttpTarget
 from trustfold.cli.clients.kafka import KafkaTarget
 from trustfold.cli.clients.kafka_log import Stored
 from trustfold.cli.main import main
+from trustfold.errors import TrustfoldError
 from trustfold.guard.backends.engine_client import EngineClient
 
 ENVELOPE = {
@@ -196,6 +198,57 @@ def test_lines_of_something_else_are_refused_by_name(monkeypatch: pytest.MonkeyP
     ran = CliRunner().invoke(main, ["dead-letters", "list", "--url", "http://127.0.0.1:1"])
     assert isinstance(ran.exception, SystemExit)
     assert "is not `trustfold up`, or another version" in ran.output
+
+
+FOREIGN = [
+    {},
+    {"accepted": 1, "dead_letters": "7"},
+    {"accepted": 0, "dead_letters": 1, "faults": [5]},
+    {"levels": 5, "rules": {}, "rules_fault": None},
+    {"levels": {"galaxy": {}}, "rules": {}, "rules_fault": None},
+    {"reloaded": True, "files": None},
+    {"agents": [], "sessions": {}, "said": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", FOREIGN)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda target: target.order([]),
+        lambda target: target.settings(SettingsOwner("w1", "u1")),
+        lambda target: target.save([]),
+        lambda target: target.reload(),
+        lambda target: target.republish([]),
+        lambda target: target.hooks(),
+    ],
+    ids=["order", "settings", "save", "reload", "republish", "hooks"],
+)
+def test_an_answer_of_something_else_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[HttpTarget], Any], answer: Any
+) -> None:
+    """Nobody knows whether an order was taken that a gateway answers in a server's place."""
+    monkeypatch.setattr(EngineClient, "request", lambda *_, **_options: orjson.dumps(answer))
+    with pytest.raises(TrustfoldError, match=r"http://127\.0\.0\.1:1 is not `trustfold up`, or another version"):
+        ask(HttpTarget("http://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("words", ["settings", "settings save user breakers.enabled=false", "policies reload"])
+def test_a_command_says_so_without_a_traceback(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """Its exit code is that of a failure."""
+    monkeypatch.setattr(EngineClient, "request", lambda *_, **_options: b"{}")
+    ran = CliRunner().invoke(main, [*words.split(), "--url", "http://127.0.0.1:1"])
+    assert isinstance(ran.exception, SystemExit)
+    assert (ran.exit_code, "http://127.0.0.1:1 is not `trustfold up`, or another version" in ran.output) == (1, True)
+
+
+def test_an_order_rejected_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says where there may be one."""
+    monkeypatch.setattr(
+        EngineClient, "request", lambda *_, **_options: b'{"accepted":0,"dead_letters":1,"decisions":[]}'
+    )
+    with pytest.raises(TrustfoldError, match=r"did not take the order: .*dead-letters list"):
+        HttpTarget("http://127.0.0.1:1").order([])
 
 
 def test_an_entry_may_leave_out_what_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:

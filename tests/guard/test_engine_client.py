@@ -23,6 +23,11 @@ from trustfold.schemas.events import TurnStarted
 SILENT = threading.Event()
 
 
+def counts(accepted: int, *, dead: int = 0) -> bytes:
+    """An engine's answer to a post."""
+    return orjson.dumps({"accepted": accepted, "dead_letters": dead})
+
+
 class Handler(BaseHTTPRequestHandler):
     """An engine that answers by the path."""
 
@@ -229,21 +234,29 @@ class OneLine:
     close = interrupt
 
 
-def test_events_stay_buffered_until_an_engine_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sign-in page that answers in an engine's place, with 200, has taken nothing."""
+@pytest.mark.parametrize(
+    "foreign", [b"<html>", b"", b"null", b"{}", b'{"status":"ok"}', counts(0), counts(3), b"[2,0]"]
+)
+def test_events_stay_buffered_until_an_engine_takes_them(monkeypatch: pytest.MonkeyPatch, foreign: bytes) -> None:
+    """A sign-in page or a gateway's own words, with 200, are no engine's: it would have counted what it took."""
     monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
-    answers = iter([b"<html>", b"", b'{"accepted":1,"dead_letters":0}'])
+    answers = iter([foreign, b"<html>", foreign, b"<html>", counts(1, dead=1)])
     monkeypatch.setattr(EngineClient, "request", lambda *_args, **_options: next(answers))
     metrics = Metrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10)
-    backend._post("/v1/events", [TurnStarted(schema_version="1.0", id="t1", time=START, session_id="s1")])
-    assert metrics.value(EVENTS, "published") == 1
+    backend._post("/v1/events", [turn(1), turn(2)])
+    assert metrics.value(EVENTS, "published") == 2
     assert next(answers, None) is None
 
 
 def turn(n: int = 1) -> TurnStarted:
     """An event."""
     return TurnStarted(schema_version="1.0", id=f"t{n}", time=START, session_id="s1")
+
+
+def order(id_: str) -> BreakerForceOpen:
+    """An operator's order."""
+    return BreakerForceOpen(schema_version="1.0", id=id_, time=START.isoformat(), workspace_id="w1", key="tool:t")
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> list[str]:
@@ -254,7 +267,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> list[str]:
         came.append(body.decode())
         if waiting and (status := waiting.pop(0)) >= 300:
             raise EngineRefused(f"{client.name} refused ({status}): sign in", status)
-        return b"{}"
+        return counts(len(body.split()))
 
     monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(EngineClient, "request", request)
@@ -291,14 +304,78 @@ def test_a_lasting_fault_is_logged_again(monkeypatch: pytest.MonkeyPatch, caplog
         caplog.clear()
 
 
-@pytest.mark.parametrize("status", [400, 403, 415, 422])
-def test_records_that_are_refused_hold_up_no_others(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """Records that the server refuses for their content are counted and not sent again."""
-    came = answering(monkeypatch, status)
+def ids_in(body: bytes) -> list[str]:
+    """Ids of the events of a post."""
+    return [orjson.loads(line)["id"] for line in body.split()]
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 415, 422])
+@pytest.mark.parametrize("refused", [{"t0"}, {"t6"}, {"t2", "t3"}, {f"t{n}" for n in range(7)}, {"t1", "t3", "t5"}])
+def test_a_firewall_that_refuses_an_events_content_costs_that_event_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int, refused: set[str]
+) -> None:
+    """The others arrive in their order; the log says with the firewall's words why it was refused."""
+    taken = list[str]()
+
+    def request(client: EngineClient, _method: str, _path: str, body: bytes, **_options: Any) -> bytes:
+        ids = ids_in(body)
+        if refused.intersection(ids):
+            if status == 200:
+                return b"<html>The requested URL was rejected. Your support ID is 7"
+            raise EngineRefused(f"{client.name} refused ({status}): attack detected", status)
+        taken.extend(ids)
+        return counts(len(ids))
+
+    monkeypatch.setattr(EngineClient, "request", request)
     metrics = Metrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
-    backend._post("/v1/events", [turn(1), turn(2)])
-    assert (len(came), metrics.value(EVENTS, "refused")) == (1, 2)
+    assert backend._post("/v1/events", [turn(n) for n in range(7)])
+    assert taken == [f"t{n}" for n in range(7) if f"t{n}" not in refused]
+    assert (metrics.value(EVENTS, "published"), metrics.value(EVENTS, "refused")) == (7 - len(refused), len(refused))
+    said = [one.message for one in caplog.records if "events_refused" in one.message]
+    assert len(said) == len(refused)
+    assert all(("is not `trustfold up`" if status == 200 else "attack detected") in one for one in said)
+
+
+@pytest.mark.parametrize("status", [400, 403, 415, 422])
+@pytest.mark.parametrize("events", [1, 3])
+def test_a_proxy_that_refuses_everything_costs_no_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: int, events: int
+) -> None:
+    """Its own credentials, or an address that it has barred: it refuses a body without events as well."""
+    came = answering(monkeypatch, *[status] * 6)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    assert backend._post("/v1/events", [turn(n) for n in range(events)])
+    assert [len(body.split()) for body in came] == [events, 0] * 3 + [events]
+    assert (metrics.value(EVENTS, "published"), metrics.value(EVENTS, "refused")) == (events, 0)
+    assert [one.message.count("events_not_delivered") for one in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("between", [403, 503])
+def test_a_proxy_that_changes_its_mind_costs_no_event(monkeypatch: pytest.MonkeyPatch, between: int) -> None:
+    """It refuses an event, then lets an empty body pass: the event is sent once more before it is given up."""
+    came = answering(monkeypatch, 403, 200, between, 503)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._post("/v1/events", [turn()])
+    assert metrics.value(EVENTS, "published") == 1
+    assert came[-1] == came[0]
+
+
+@pytest.mark.parametrize(
+    ("own_token", "statuses"), [("o", [401]), ("o", [403, 403]), ("", [403, 403]), ("o", [422] * 2)]
+)
+def test_orders_that_their_sender_may_not_give_are_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, own_token: str, statuses: list[int]
+) -> None:
+    """None of them: events do not wait for orders."""
+    monkeypatch.setenv("TRUSTFOLD_OPERATOR_TOKEN", own_token)
+    came = answering(monkeypatch, *statuses)
+    metrics = Metrics()
+    backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
+    backend._post("/v1/commands", [order("o1"), order("o2")])
+    assert (len(came), metrics.value(EVENTS, "refused")) == (len(statuses), 2)
 
 
 @pytest.mark.parametrize("too_large", [2, 3, 6])
@@ -307,11 +384,11 @@ def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pyte
     taken = list[str]()
 
     def request(_client: EngineClient, _method: str, _path: str, body: bytes, **_options: Any) -> bytes:
-        ids = [orjson.loads(line)["id"] for line in body.splitlines()]
+        ids = ids_in(body)
         if len(ids) >= too_large or "t4" in ids:
             raise EngineRefused("refused (413): send it in pieces", 413)
         taken.extend(ids)
-        return b"{}"
+        return counts(len(ids))
 
     monkeypatch.setattr(EngineClient, "request", request)
     metrics = Metrics()
@@ -321,18 +398,104 @@ def test_events_that_are_too_large_together_are_sent_in_pieces(monkeypatch: pyte
     assert (metrics.value(EVENTS, "published"), metrics.value(EVENTS, "refused")) == (6, 1)
 
 
-def test_an_event_that_cannot_be_encoded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_that_cannot_be_encoded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the guard closes before its neighbours are delivered."""
 
     def encode(one: Any, metrics: Metrics) -> bytes | None:
         return base.encoded(object() if one.id == "t1" else one, metrics)  # type: ignore[arg-type]
 
     monkeypatch.setattr(http, "encoded", encode)
+    backend, metrics = away(monkeypatch, turn(1), turn(2))
+    await backend.start(0)
+    await backend.close()
+    assert ended(metrics) == {"refused": 1, "undelivered": 1}
+
+
+def away(monkeypatch: pytest.MonkeyPatch, *events: TurnStarted) -> tuple[http.HttpBackend, Metrics]:
+    """A backend with buffered events, where nothing answers yet; pauses are as long as a test can be."""
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 600.0)
     metrics = Metrics()
     backend = http.HttpBackend("http://127.0.0.1:1", metrics, 10, token="t")
-    backend._closing.set()
-    backend._post("/v1/events", [turn(1), turn(2)])
-    assert (metrics.value(EVENTS, "refused"), backend.undelivered) == (1, 1)
+    for event in events:
+        backend.publish(event)
+    return backend, metrics
+
+
+def ended(metrics: Metrics) -> dict[str, int]:
+    """Number of events by what became of them."""
+    results = ("published", "dropped", "refused", "undelivered")
+    return {result: int(count) for result in results if (count := metrics.value(EVENTS, result))}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_closing_without_a_connection_tries_once(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> None:
+    """An engine that is back by then gets everything; a pause between two attempts is cut short."""
+    failed, closing = threading.Event(), threading.Event()
+
+    def request(_client: EngineClient, method: str, _path: str, body: bytes = b"", **_options: Any) -> bytes:
+        if method == "GET" or not (closing.is_set() and answers):
+            if method == "POST":
+                failed.set()
+            raise Unreachable("nothing answers")
+        return counts(len(body.split()))
+
+    monkeypatch.setattr(EngineClient, "request", request)
+    backend, metrics = away(monkeypatch, turn(1), turn(2))
+    await backend.start(0)
+    assert await asyncio.to_thread(failed.wait, 20)
+    assert not backend.connected
+    closing.set()
+    await backend.close()
+    assert ended(metrics) == ({"published": 2} if answers else {"undelivered": 2})
+
+
+@pytest.mark.parametrize("late", [200, 403, 503])
+async def test_a_server_slower_than_the_close_is_counted_once(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """What was answered by then is published, all else undelivered, whatever is answered later."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def request(_client: EngineClient, method: str, _path: str, body: bytes = b"", **_options: Any) -> bytes:
+        if method == "GET":
+            raise Unreachable("nothing answers")
+        if "t2" in (ids := ids_in(body)) and len(ids) == 1:
+            asked.set()
+            answer.wait(20)
+            if late >= 300:
+                raise EngineRefused("too late", late)
+        elif len(ids) > 1:
+            raise EngineRefused("send it in pieces", 413)
+        return counts(len(ids))
+
+    monkeypatch.setattr(EngineClient, "request", request)
+    monkeypatch.setattr(http, "CLOSE_S", 0.1)
+    backend, metrics = away(monkeypatch, turn(1), turn(2), turn(3))
+    await backend.start(0)
+    assert await asyncio.to_thread(asked.wait, 20)
+    backend.publish(turn(4))
+    await backend.close()
+    at_close = ended(metrics)
+    answer.set()
+    for thread in backend._threads:
+        await asyncio.to_thread(thread.join, 20)
+    assert ended(metrics) == at_close == {"published": 1, "undelivered": 3}
+
+
+async def test_events_after_the_close_are_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As dropped, and said once; a child process of a closed guard does not begin anew."""
+    backend, metrics = away(monkeypatch)
+    await backend.start(0)
+    await backend.close()
+    for n in range(3):
+        backend.publish(turn(n))
+    assert (ended(metrics), backend.undelivered, backend.buffer.dropped) == ({"dropped": 3}, 0, 3)
+    assert [one.message for one in caplog.records if "after the guard was closed" in one.message] == [
+        '{"event":"events_dropped","why":"published after the guard was closed"}'
+    ]
+    backend.after_fork()
+    backend.publish(turn())
+    assert (ended(metrics), backend._threads) == ({"dropped": 4}, [])
 
 
 def test_white_space_around_a_token_is_no_part_of_it(server: Any) -> None:
@@ -365,8 +528,7 @@ def test_events_do_not_wait_for_orders_whose_token_is_wrong(
     monkeypatch.setenv("TRUSTFOLD_OPERATOR_TOKEN", own_token)
     came = answering(monkeypatch, 401)
     backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10, token="t")
-    order = BreakerForceOpen(schema_version="1.0", id="o1", time=START.isoformat(), workspace_id="w1", key="tool:t")
-    backend._post("/v1/commands", [order])
+    backend._post("/v1/commands", [order("o1")])
     assert len(came) == sent
 
 

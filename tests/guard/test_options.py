@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from guard_kit import works
-from trustfold.guard import GuardSettings, SyncToolGuard, ToolGuard
+from trustfold.errors import ConfigError
+from trustfold.guard import DedupePolicy, GuardSettings, SyncToolGuard, ToolGuard
 from trustfold.guard.options import CallOptions
 from trustfold.guard.settings import SettingsOptions
 from trustfold.guard.testing import MovableClock, published
@@ -90,3 +91,20 @@ async def test_no_draw_is_the_default_one() -> None:
 async def times_out() -> None:
     """A tool whose failure is retried."""
     raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda wrong: ToolGuard.in_memory(enabled=wrong),
+        lambda wrong: GuardSettings(shadow=wrong),
+        lambda wrong: DedupePolicy(derive_keys=wrong),
+        lambda wrong: ToolGuard.in_memory().register("pay", read_only=wrong),
+    ],
+    ids=["guard", "settings", "policy", "tool"],
+)
+@pytest.mark.parametrize("wrong", ["false", "off", 0, []])
+def test_a_switch_takes_only_true_or_false(make: Callable[[Any], Any], wrong: Any) -> None:
+    """The text "false" would count as true, and leave a guard on or a payment repeated."""
+    with pytest.raises(ConfigError, match=r"(enabled|shadow|derive_keys|read_only) is .*; use True or False"):
+        make(wrong)

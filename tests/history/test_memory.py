@@ -290,3 +290,25 @@ def test_a_query_goes_on_while_more_is_taken(tmp_path: Path) -> None:
         assert len(cursor.fetchall()) == 9
         assert ask(connection, Question("all", "?", "SELECT count(*) FROM events LIMIT $limit"), 1).rows == [(20,)]
     made.close()
+
+
+def test_decisions_are_seen_with_their_causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader between two steps of a refresh sees the history as it was: a filter by tool would miss decisions."""
+    story = Story()
+    told(tmp_path, story.works("bash"))
+    made = Memory(tmp_path)
+    made.refresh()
+    name_causes = Memory._name_causes
+    seen: list[tuple[int, ...]] = []
+
+    def looked_at(memory: Memory) -> None:
+        seen.append(counted(memory))
+        name_causes(memory)
+
+    monkeypatch.setattr(Memory, "_name_causes", looked_at)
+    before = counted(made)
+    record(tmp_path, Story(session="s2").fails("bash", times=5).records, live=True)
+    made.refresh()
+    assert (seen, counted(made)) == ([before], from_files(tmp_path))
+    assert counted(made)[2] > before[2]
+    made.close()

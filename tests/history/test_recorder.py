@@ -17,6 +17,7 @@ from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
+from trustfold.schemas.vocabulary import Severity
 
 
 def feed(recorder: Recorder, numbers: range, *, arrived_ms: int = ARRIVED) -> None:
@@ -153,6 +154,25 @@ def test_failures_of_different_agents_share_a_signature(message: str, shared: st
     """Names, numbers, paths, addresses and quotations are taken out."""
     told(tmp_path, Story(session="a").fails("t", message=message, with_="").fails("t", message=shared, with_=""))
     assert rows(tmp_path, "SELECT failures FROM failure_signatures()") == [(2,)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_severities_as_frequent_the_worse_one_is_shown(tmp_path: Path, order: int) -> None:
+    """Whichever came first."""
+    story = Story()
+    for severity in ("not_found", "crash", "timeout", "not_found", "crash", "timeout")[::order]:
+        story.fails("bash", message="it failed", with_=severity)
+    told(tmp_path, story)
+    assert rows(tmp_path, "SELECT failures, severity FROM failure_signatures()") == [(6, "crash")]
+    assert rows(tmp_path, "SELECT failures, severity FROM compared_signatures()") == [(6, "crash")]
+
+
+def test_every_severity_has_a_rank(tmp_path: Path) -> None:
+    """In the order of the vocabulary, from the worst one."""
+    told(tmp_path, Story().works("bash"))
+    named = ", ".join(f"('{one}')" for one in Severity)
+    query = f"SELECT severity FROM (VALUES {named}) AS named(severity) ORDER BY severity_rank(severity) DESC"
+    assert rows(tmp_path, query) == [(str(one),) for one in Severity]
 
 
 def test_an_event_sent_twice_counts_once(tmp_path: Path) -> None:
