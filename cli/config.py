@@ -19,7 +19,7 @@ from ..rules.rules import Rules
 from ..schemas.decision_text import counted
 from .clients.base import Target
 from .options import json_option, rules_options, with_target
-from .render import console, echo, note, write_json
+from .render import console, echo, note, note_any, write_json
 from .settings import place_of, policy_deviations, policy_text, scope_options
 from .terminal import lined_table
 
@@ -91,9 +91,8 @@ def list_(*, as_json: bool, **where: str | None) -> None:
         note(
             "there are no policies; name a file with `trustfold up --policies FILE`, or `settings save ... --policies`"
         )
-    for text in (known.unknown, known.fault and f"{known.fault}; the previous policies stay in force"):
-        if text:
-            note(text)
+    note_any(known.unknown)
+    note_any(known.fault and f"{known.fault}; the previous policies stay in force")
 
 
 @policies.command()

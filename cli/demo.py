@@ -71,8 +71,6 @@ class Chapter(NamedTuple):
     """Part of the day, with a session of its own.
 
     Attributes:
-        session: its session id.
-        title: heading.
         intro: text before its events.
         result: text after its events: what trustfold did, and why.
     """

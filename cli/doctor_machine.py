@@ -61,7 +61,6 @@ class Finding:
 
     Attributes:
         check: what was looked at.
-        status: its result.
         found: what was found, or why the check was skipped.
         advice: what to do; empty if nothing.
     """
@@ -245,21 +244,10 @@ def _size(number: int) -> str:
     return f"{number / (1 << unit):,.1f} {'GiB' if unit == 30 else 'MiB' if unit == 20 else 'KiB'}"
 
 
-def _known() -> frozenset[str]:
-    return frozenset(
-        {
-            *ENVIRONMENT,
-            *GUARD,
-            *("TRUSTFOLD_REDACT_EMAILS", "TRUSTFOLD_KAFKA_HOME"),
-            *WORKER,
-        }
-    )
-
-
 def is_for_kafka(name: str) -> bool:
     """True if a variable is a Kafka setting."""
     return name.startswith(("TRUSTFOLD_SASL_", "TRUSTFOLD_SSL_", "TRUSTFOLD_SECURITY_"))
 
 
-KNOWN_VARIABLES = _known()
+KNOWN_VARIABLES = frozenset({*ENVIRONMENT, *GUARD, *WORKER, "TRUSTFOLD_REDACT_EMAILS", "TRUSTFOLD_KAFKA_HOME"})
 """Names of all variables that trustfold reads."""

@@ -39,7 +39,6 @@ class Chosen(NamedTuple):
 
     Attributes:
         roots: directories of histories, or addresses (s3://…), read as one history.
-        filters: filters on their records.
     """
 
     roots: tuple[Path, ...]

@@ -25,8 +25,6 @@ class GroupLag(NamedTuple):
 
     Attributes:
         role: `worker` or `recorder`.
-        name: name of the group.
-        partitions: lag of each partition.
     """
 
     role: str

@@ -89,13 +89,8 @@ async def _run(
 ) -> int:
     """Serve standard input until it ends, the server ends, or a signal comes; returns the exit code.
 
-    Args:
-        opened: function that opens a connection to the server.
-        address: address of the `up` to publish to.
-        token: token for that `up`.
-        name: name of the server, used as prefix of its tools' names.
-        session: session of all calls; default: a new one.
-        settings: `workspace` and `shadow`.
+    `opened` opens a connection to the server, whose `name` prefixes its tools' names. Without a `session` the calls are
+    of a new one. `settings`: `workspace` and `shadow`.
     """
     from ..guard import ToolGuard
     from ..integrations.mcp_proxy import SETTINGS, McpProxy

@@ -47,10 +47,7 @@ class Order(NamedTuple):
     """Options that all orders share.
 
     Attributes:
-        target: client that sends the order.
         workspace: workspace of the key; None if neither the option nor the environment names one.
-        reason: reason, recorded in the history.
-        as_json: print the resulting decisions as JSON.
     """
 
     target: Target

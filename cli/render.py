@@ -91,8 +91,8 @@ def echo(text: str, *, nl: bool = True) -> None:
     click.echo(visible(text), nl=nl)
 
 
-def note_any(text: str) -> None:
-    """Print a note on standard error, unless the text is empty."""
+def note_any(text: str | None) -> None:
+    """Print a note on standard error, unless there is no text."""
     if text:
         note(text)
 

@@ -313,11 +313,5 @@ def reading(files: tuple[str, ...], *, quiet: bool = False) -> Progress:
 
     `quiet` shows none, for when rows are printed instead.
     """
-    return Progress(_size_of(files), "events", quiet=quiet)
-
-
-def _size_of(files: tuple[str, ...]) -> int | None:
-    """Total bytes of all files; None if a file is compressed or standard input."""
-    if any(name == "-" or name.endswith(".gz") for name in files):
-        return None
-    return sum(Path(name).stat().st_size for name in files)
+    unknown = any(name == STDIN or name.endswith(".gz") for name in files)
+    return Progress(None if unknown else sum(Path(name).stat().st_size for name in files), "events", quiet=quiet)

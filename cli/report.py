@@ -66,7 +66,10 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
             if answer.left_out:
                 note(f"{answer.question.name}: {answer.left_out:,} more rows; --limit gives more")
     if page:
-        file = html or _temporary()
+        file = html
+        if file is None:  # only this user can read it; it is kept for the browser
+            descriptor, file = tempfile.mkstemp(prefix="trustfold-report-", suffix=".html")
+            os.close(descriptor)
         write_output(file, page)
         shown = opened and webbrowser.open(Path(file).absolute().as_uri())
         note(f"{file} written" + ("" if shown else "; open it in a browser"))
@@ -103,10 +106,3 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
             list(by_name.values()),
         )
     )
-
-
-def _temporary() -> str:
-    """Create a temporary file that only the user can read; it is kept for the browser."""
-    descriptor, name = tempfile.mkstemp(prefix="trustfold-report-", suffix=".html")
-    os.close(descriptor)
-    return name

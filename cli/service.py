@@ -54,12 +54,7 @@ def unit_text(environment: Path, command: Sequence[str]) -> str:
 
 
 class UserService:
-    """Background service of a user, running or not.
-
-    Attributes:
-        home: its folder.
-        store: its store.
-    """
+    """Background service of a user, running or not."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Locate the service by the environment; creates nothing."""
@@ -139,7 +134,8 @@ class UserService:
             return f"already running at {found[1]}"
         self.prepare(port)
         if self._systemd("show-environment"):
-            self._write_unit()
+            make_directory(self._unit_file.parent)
+            replace_file(self._unit_file, unit_text(self.secrets_file, self._command()))
             if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._started_in_time():
                 return "a systemd unit of this user; it restarts after a reboot"
             self._systemd("disable", "--now", UNIT)
@@ -222,10 +218,6 @@ class UserService:
         except (OSError, ValueError):
             return "", ""
         return address, token
-
-    def _write_unit(self) -> None:
-        make_directory(self._unit_file.parent)
-        replace_file(self._unit_file, unit_text(self.secrets_file, self._command()))
 
     def _systemd(self, *words: str) -> bool:
         """Run `systemctl --user`; returns True if it exists and succeeded."""

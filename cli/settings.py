@@ -25,7 +25,7 @@ from .clients.selection import target_of
 from .operator import ask, envelope, operator_name
 from .options import combined, json_option, target_options, workspace_option
 from .quality import models_table
-from .render import console, echo, note, write_json
+from .render import console, echo, note, note_any, write_json
 from .terminal import lined_table
 
 SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, Level.SESSION.value: Level.SESSION}
@@ -33,13 +33,7 @@ SAVED = {Level.WORKSPACE.value: Level.WORKSPACE, Level.USER.value: Level.USER, L
 
 
 class Place(NamedTuple):
-    """Target and owner of settings that a command reads and writes.
-
-    Attributes:
-        target: client that the command uses.
-        who: owner of the settings.
-        settings: settings of the environment.
-    """
+    """Target and owner of settings that a command reads and writes."""
 
     target: Target
     who: SettingsOwner
@@ -168,9 +162,8 @@ def settings(context: click.Context, /, *, as_json: bool, **where: str | None) -
         )
         return
     show_table(rows)
-    for text in (known.unknown, known.fault and f"{known.fault}; the previous rules stay in force"):
-        if text:
-            note(text)
+    note_any(known.unknown)
+    note_any(known.fault and f"{known.fault}; the previous rules stay in force")
 
 
 @settings.command()

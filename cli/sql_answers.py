@@ -1,4 +1,7 @@
-"""Answers of `trustfold sql` as a table, NDJSON, CSV or Parquet, and its dot commands."""
+"""Answers of `trustfold sql` as a table, NDJSON, CSV or Parquet, and its dot commands.
+
+What runs a statement raises HistoryError if it is wrong, or the files cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +64,7 @@ def form_of(file: Path) -> Form:
 
 
 def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
-    """Run one statement and write its answer to standard output; a table has at most `SHOWN` rows.
-
-    Raises:
-        HistoryError: the statement is wrong, or the files cannot be read.
-    """
+    """Run one statement and write its answer to standard output; a table has at most `SHOWN` rows."""
     from ..history.queries import stream
 
     columns, pages = stream(connection, statement)
@@ -81,11 +80,7 @@ def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
 
 
 def shown_paged(connection: DuckDBPyConnection, statement: str) -> Callable[[], None]:
-    """Run one statement; returns a function that shows its answer, through a pager if it exceeds the screen.
-
-    Raises:
-        HistoryError: the statement is wrong, or the files cannot be read.
-    """
+    """Run one statement; returns a function that shows its answer, through a pager if it exceeds the screen."""
     from ..history.queries import stream
 
     columns, pages = stream(connection, statement)
@@ -128,7 +123,6 @@ def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file:
 
     Raises:
         ConfigError: the file cannot be written, or the statement has no answer.
-        HistoryError: the statement is wrong, or the files cannot be read.
     """
     from ..history.queries import run, stream
 
@@ -198,9 +192,6 @@ def _more(connection: DuckDBPyConnection, statement: str, shown: int) -> str:
 def _bare(statement: str) -> str:
     return statement.rstrip().rstrip(";")
 
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 TABLES, COLUMNS, ASK, HELP_COMMAND, QUIT = ".tables", ".columns", ".ask", ".help", ".quit"
 

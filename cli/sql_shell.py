@@ -171,9 +171,6 @@ def _kept(lines: Path) -> History:
     return _Lines(lines)
 
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 _WORD = re.compile(r"[\w.]*$")
 _SOURCE = re.compile(r"\b(?:from|join|describe|summarize)\s+(?:[\w.]+\s*,\s*)*$", re.IGNORECASE)
 _NAMED = re.compile(r"\b(?:from|join)\s+(\w+)|,\s*(\w+)", re.IGNORECASE)

@@ -126,12 +126,8 @@ def overview_table(
 ) -> RenderableType:
     """Tables of keys that are not trusted and circuits that are not closed, and the totals.
 
-    Args:
-        states: states to show.
-        mode: recovery mode; None if unknown.
-        now: time that durations are counted from.
-        everything: show trusted keys with recent failures, too.
-        complete: False if there are states that this version cannot read.
+    Durations are counted from `now`. `everything` shows trusted keys with recent failures, too; `complete` is False if
+    there are states that this version cannot read. The recovery `mode` is None if unknown.
     """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]
@@ -182,50 +178,37 @@ def details(
         table.add_column(overflow="fold")
         for decision in history:
             line = decision.line
-            style = STYLES[line.tone]
-            table.add_row(
-                _clock(str(decision.record.get("time"))),
-                Text(line.mark, style),
-                Text(line.what, style),
-                Text(line.why, QUIET),
-            )
+            style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
+            table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
 
 
 def _trust_table(states: Sequence[TrustUpdated], now: datetime, *, workspaces: bool) -> Table:
-    table = _table(("Tool/Parameters", "State", "Failures", "Recovery"), workspaces=workspaces)
+    table = _table("Tool/Parameters", "Recovery", workspaces=workspaces)
     for state in sorted(states, key=lambda one: (_ORDER.index(one.state), one.key)):
-        row: list[RenderableType] = [
-            KeyText(state.key),
-            Text(state.state.upper(), _STYLES[state.state]),
-            "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state),
-            recovery_words(state, now),
-        ]
+        word = Text(state.state.upper(), _STYLES[state.state])
+        failures = "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state)
+        row = (KeyText(state.key), word, failures, recovery_words(state, now))
         table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
 
 
 def _circuit_table(states: Sequence[BreakerUpdated], now: datetime, *, workspaces: bool) -> Table:
-    table = _table(("Circuit", "State", "Failures", "Next"), workspaces=workspaces)
+    table = _table("Circuit", "Next", workspaces=workspaces)
     for state in sorted(states, key=lambda one: one.key):
         word = circuit_word(state, now)
-        row: list[RenderableType] = [
-            KeyText(state.key),
-            Text(plain(word).upper(), _CIRCUITS.get(word, "")),
-            measured_failures(state) or "-",
-            circuit_next(state, now),
-        ]
+        shown = Text(plain(word).upper(), _CIRCUITS.get(word, ""))
+        row = (KeyText(state.key), shown, measured_failures(state) or "-", circuit_next(state, now))
         table.add_row(*([place_of(state)] if workspaces else []), *row)
     return table
 
 
-def _table(names: Sequence[str], *, workspaces: bool) -> Table:
+def _table(first: str, last: str, *, workspaces: bool) -> Table:
     table = lined_table(*(["Workspace"] if workspaces else []))
-    first, state, failures, last = names
     table.add_column(first, overflow="fold", min_width=16)
-    table.add_column(state, no_wrap=True)
-    table.add_column(failures, no_wrap=True, justify="right")
+    table.add_column("State", no_wrap=True)
+    table.add_column("Failures", no_wrap=True, justify="right")
     table.add_column(last, overflow="fold")
     return table
 

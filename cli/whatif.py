@@ -223,11 +223,8 @@ def _interruptible() -> Iterator[None]:
 def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: bool = False) -> Iterator[Past]:
     """Load the history for folding.
 
-    Args:
-        chosen: history and filters.
-        settings: settings of the environment.
-        against: rules to compare with.
-        named: compare with the rules given by name if records have none, instead of the last recorded ones.
+    With `named`, records without rules are compared with the rules of `against` or the environment, else with the last
+    recorded ones.
 
     Raises:
         ConfigError: no record passes the filters, or the rules are invalid.

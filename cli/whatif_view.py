@@ -1,4 +1,4 @@
-"""Output of `trustfold whatif`: comparisons and searches as tables, JSON and HTML, and a ."""
+"""Output of `trustfold whatif`: comparisons and searches as tables, as JSON and as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from .render import console, echo, note
 
 if TYPE_CHECKING:
     from ..history.filters import Filters
+    from ..history.whatif.choice import Score, Trial, Weights
     from ..history.whatif.compare import Compared, Seen, Told
-    from ..history.whatif.decisions import Difference
+    from ..history.whatif.decisions import Difference, Kind
+    from ..history.whatif.grid import Alarm
+    from ..history.whatif.search import Found, Judged, Wanted
 
 LONG_S = 600
 """Estimated seconds from which on it is said what shortens them."""
@@ -31,31 +34,32 @@ STREAK = "streak"
 
 def show_comparison(compared: Compared, limit: int) -> None:
     """Print counts of each kind of decision that differs, streaks and incidents, and examples."""
+    from .history_view import table_of
+
     difference = compared.difference
     if difference.empty:
         console().print("No difference: both rules lead to the same decisions.")
         return
-    _show_kinds(difference)
+    kinds = [(what, *_counts(kind).values()) for what, kind in difference.kinds.items() if kind.differs]
+    console().print(table_of(("decision", *_COUNTS), kinds, "Decisions under the other rules"))
     streaks = [one for one in compared.shifts if one.kind == STREAK]
     keys = [one for one in compared.shifts if one.kind != STREAK]
     _show_shifts("Streaks of behaviour", _STREAK_COLUMNS, streaks, _streak_row, limit)
     _show_shifts("Keys and circuits", _KEY_COLUMNS, keys, _key_row, limit)
     for side, words in (("before", "the rules compared with"), ("after", "the other rules")):
         if held := compared.held[side]:
-            note(f"{_held_in_words(held)} under {words}")
+            note(
+                f"{counted(held.total(), 'call')} would have been asked about or refused ({held['well']:,} did their "
+                f"work, {held['broke']:,} broke or were denied) under {words}"
+            )
     _show_examples(difference)
 
 
-def _show_kinds(difference: Difference) -> None:
-    from .history_view import table_of
+_COUNTS = ("before", "after", "added", "gone", "changed")
 
-    columns = ("decision", "before", "after", "added", "gone", "changed")
-    rows = [
-        (what, kind.before, kind.after, kind.added, kind.gone, kind.changed)
-        for what, kind in difference.kinds.items()
-        if kind.differs
-    ]
-    console().print(table_of(columns, rows, "Decisions under the other rules"))
+
+def _counts(kind: Kind) -> dict[str, int]:
+    return {name: getattr(kind, name) for name in _COUNTS}
 
 
 def _show_examples(difference: Difference) -> None:
@@ -133,13 +137,6 @@ def _link(seen: Seen | None) -> str:
     return (seen.call_id or seen.event_id) if seen else ""
 
 
-def _held_in_words(held: Counter[str]) -> str:
-    return (
-        f"{counted(held.total(), 'call')} would have been asked about or refused ({held['well']:,} did their work, "
-        f"{held['broke']:,} broke or were denied)"
-    )
-
-
 def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict[str, Any]:
     """A comparison as a JSON document; at most `limit` streaks and incidents each, caught and missed ones first."""
     difference, recorded = compared.difference, compared.recorded
@@ -152,10 +149,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
         "recorded": recorded.count,
         "recorded_decided_again": recorded.again,
         "recorded_decided_otherwise": recorded.otherwise,
-        "kinds": {
-            what: {name: getattr(kind, name) for name in ("before", "after", "added", "gone", "changed")}
-            for what, kind in difference.kinds.items()
-        },
+        "kinds": {what: _counts(kind) for what, kind in difference.kinds.items()},
         "alike": compared.alike,
         "sessions": [
             {"session": name, **_count_differences(several)} for (name,), several in _grouped(streaks, "session")
@@ -220,12 +214,6 @@ def lasts(inputs: int, folds: int, cores: int = 1) -> str:
     return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""
 
 
-if TYPE_CHECKING:
-    from ..history.whatif.choice import Change, Score, Trial, Weights
-    from ..history.whatif.grid import Alarm
-    from ..history.whatif.search import Found, Judged, Wanted
-
-
 def judged_in_words(known: Judged, alarm: Alarm, labels: Path | None) -> str:
     """Description of the sessions a search is evaluated on, and of the source of their labels."""
     from ..history.whatif.choice import counted as by_source
@@ -264,8 +252,7 @@ def weights_in_words(weigh: Weights) -> str:
 
 def label(trial: Trial, score: Score) -> str:
     """Label of a combination of thresholds."""
-    values = ", ".join(f"{path}={value}" for path, value in trial.values.items())
-    return f"{values}: {score.false_alarms:.1%} of healthy, {score.recall:.0%} of stuck sessions"
+    return f"{_values(trial)}: {score.false_alarms:.1%} of healthy, {score.recall:.0%} of stuck sessions"
 
 
 def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
@@ -331,19 +318,21 @@ def choice_in_words(found: Found) -> list[str]:
         return [f"no ★: {few}, {LEAST} of each are needed; record more, or --labels"]
     trial = found.trials[found.chosen]
     values = _values(trial)
-    if found.refuted is not None:
-        cheap = f"{_values(found.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+    if found.choice.refuted is not None:
+        cheap = (
+            f"{_values(found.choice.refuted)} costs less on the sessions it was chosen by, but more on those held out"
+        )
         return [f"★ {values}: the rules in force; {cheap}"]
-    if found.price_by is None:
+    if found.choice.price_by is None:
         return [f"★ {values}: the rules in force cost least; nothing better was found"]
     lines = [
         f"★ {values} costs least; against the rules in force, on the sessions it was chosen by:",
-        *price_lines(found.price_by),
+        *price_lines(found.choice.price_by),
     ]
-    if found.price is None:
+    if found.choice.price is None:
         lines.append("no session was held out: on others it will do less well")
     else:
-        lines += [f"on those held out ({found.price.verdict}):", *price_lines(found.price)]
+        lines += [f"on those held out ({found.choice.price.verdict}):", *price_lines(found.choice.price)]
     lines.append(f"its price: {price_in_words(found)}")
     return lines
 
@@ -379,8 +368,10 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
     truth, (by, held) = found.judged.truth, found.parts
     front = best(found.trials, by)
     price = {
-        name: None if change is None else {**_price_json(change), "verdict": change.verdict}
-        for name, change in (("chosen_by", found.price_by), ("held_out", found.price))
+        name: change
+        and change._asdict()
+        | {"before": _score_json(change.before), "after": _score_json(change.after), "verdict": change.verdict}
+        for name, change in (("chosen_by", found.choice.price_by), ("held_out", found.choice.price))
     }
     return {
         "alarm": str(found.alarm),
@@ -410,8 +401,8 @@ def search_as_json(found: Found, wanted: Wanted) -> dict[str, Any]:
         ],
         "recommended": found.chosen,
         "against_in_force": price,
-        "price": "" if found.price_by is None else price_in_words(found),
-        "refuted": None if found.refuted is None else dict(found.refuted.values),
+        "price": "" if found.choice.price_by is None else price_in_words(found),
+        "refuted": None if found.choice.refuted is None else dict(found.choice.refuted.values),
     }
 
 
@@ -423,10 +414,6 @@ def _score_json(score: Score) -> dict[str, Any]:
         "recall": score.recall,
         "recall_95": score.recall_95,
     }
-
-
-def _price_json(change: Change) -> dict[str, Any]:
-    return {**change._asdict(), "before": _score_json(change.before), "after": _score_json(change.after)}
 
 
 def search_as_page(found: Found, known: Judged, wanted: Wanted) -> str:

@@ -12,12 +12,12 @@ from ..errors import ConfigError
 from ..projections.rule_source import RuleSource
 from .clients.kafka_log import reaching_kafka, run
 from .options import bootstrap_option, json_option, rules_options
-from .render import console, note, note_any, write_json
+from .render import note, note_any, write_json
 
 try:
     from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import Difference, create_topics, find_differences, plan, refuse_hidden
+    from ..streams.kafka.topics import Difference, create_topics, find_differences, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise ConfigError(
@@ -62,18 +62,14 @@ _partitions = click.option(
 @topics.command()
 @_bootstrap
 @_partitions
-@click.option("--dry-run", is_flag=True, help="Show what would be created.")
 @json_option()
-def create(*, bootstrap: str | None, partitions: int | None, dry_run: bool, as_json: bool) -> None:
+def create(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> None:
     """Create the missing topics with their partitions and clean-up policy; do not change existing ones.
 
     Exit code 2 if an existing topic differs from the requirements: it is named with the found and the required
     value.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap, partitions=partitions)
-    if dry_run:
-        _show_plan(settings, as_json=as_json)
-        return
     created: list[str] = run(settings, create_topics(settings))
     differences: list[Difference] = run(settings, find_differences(settings))
     if as_json:
@@ -126,16 +122,3 @@ def _report(differences: Sequence[Difference]) -> None:
             note(str(one))
     if wrong := [one for one in differences if not one.chosen]:
         raise ConfigError("the topics do not meet the requirements:\n" + "\n".join(f"  {one}" for one in wrong))
-
-
-def _show_plan(settings: KafkaSettings, *, as_json: bool) -> None:
-    planned = plan(settings)
-    if as_json:
-        write_json([asdict(one) for one in planned])
-        return
-    from .terminal import lined_table
-
-    table = lined_table("Topic", "Partitions", "Clean-up")
-    for one in planned:
-        table.add_row(one.name, str(one.partitions), str(one.config.get("cleanup.policy", "delete")))
-    console().print(table)

@@ -20,20 +20,14 @@ import duckdb
 
 from ..errors import ConfigError
 from .column_comments import comments
-from .columns import Row, columns_of
-from .decision_rows import ROWS
 from .errors import HistoryError, unreadable
-from .event_rows import EventRow
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
-from .locations import NAMED, address_of, opened, pattern_of, surveyed
+from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
+from .parquet import COLUMNS
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
-
-KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-"""Row type by topic."""
-
 
 ADDED = {"noted": "BOOLEAN", "finish": "BOOLEAN"}
 """Columns of events that are not recorded, and their types: NULL in files."""
@@ -108,12 +102,7 @@ def install(
 ) -> None:
     """Create all views and macros in a connection.
 
-    Args:
-        connection: connection to create them in.
-        roots: places of the histories.
-        filters: filters applied in the views of recorded topics.
-        beside: paths in views are relative to this directory. [default: absolute]
-        rows: queries used in place of the files. [default: the files]
+    As in `connect`; with `beside`, paths in views are relative to that directory; `rows` stand in place of the files.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -137,14 +126,8 @@ def narrow(
 ) -> None:
     """Replace the filters of a catalogue, and add newly recorded topics; much faster than a new catalogue.
 
-    The replaced views have no comments.
-
-    Args:
-        connection: connection to the catalogue.
-        roots: places of the histories.
-        filters: new filters.
-        rows: as in `install`.
-        views: the views to replace, as `filtered_views` names them; if one fails, none is replaced. [default: all]
+    The replaced views, all or those of `views` (as `filtered_views` names them), have no comments; if one fails, none
+    is replaced. `rows` as in `install`.
 
     Raises:
         ConfigError: nothing is recorded there.
@@ -206,7 +189,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
     try:
         with duckdb.connect(str(made), config={"storage_compatibility_version": STORAGE}) as connection:
             if relative:
-                connection.execute(f"SET file_search_path = '{_quoted(str(target.absolute().parent))}'")
+                connection.execute(f"SET file_search_path = '{quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
             for statement in comments(connection):
                 connection.execute(statement)
@@ -254,7 +237,7 @@ def statements(
         "COMMENT ON MACRO TABLE files_of IS 'Files of a topic (or of all: *) by what their names say; hidden: its records are "
         "counted from another file'"
     )
-    sources = " UNION ALL ".join(f"SELECT '{_quoted(place.source)}' AS source" for place in found)
+    sources = " UNION ALL ".join(f"SELECT '{quoted(place.source)}' AS source" for place in found)
     yield f"CREATE OR REPLACE VIEW recorded_from AS {sources}"
     yield "COMMENT ON VIEW recorded_from IS 'Where the records come from: a store, a Kafka, files'"
     yield from _sql_of("00")
@@ -281,10 +264,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     every = (
         rows.of
         if rows
-        else {
-            topic: _rows(topic, kind, [place.pattern for place in found if topic in place.topics])
-            for topic, kind in KINDS.items()
-        }
+        else {topic: _rows(topic, [place.pattern for place in found if topic in place.topics]) for topic in COLUMNS}
     )
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
@@ -300,7 +280,8 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
     first = f"SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "recorded_first", first, "Time of the first recorded event, whatever is filtered"
-    until = timestamp(filters.until) if filters.until else _latest(times)
+    latest = f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({times}))"  # noqa: S608 - paths are quoted
+    until = timestamp(filters.until) if filters.until else latest
     comment = "Where the present is: at --until, else at the last recorded event, whatever is filtered"
     yield "recorded_until", f"SELECT {until} AS until", comment
 
@@ -309,13 +290,9 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
     return [roots] if isinstance(roots, Path) else list(dict.fromkeys(roots))
 
 
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
-
-
-def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
+def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    named = columns_of(kind) | (ADDED if topic == "events" else {})
+    named = COLUMNS[topic] | (ADDED if topic == "events" else {})
     columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
@@ -332,11 +309,6 @@ def _rows(topic: str, kind: type[Row], places: Sequence[str]) -> str:
         return query
     first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
-
-
-def _latest(events: str) -> str:
-    """SQL expression for the time of the latest event, at most now."""
-    return f"(SELECT least(max(time), now()::TIMESTAMP) FROM ({events}))"  # noqa: S608 - paths are quoted
 
 
 def _times(places: Sequence[str]) -> str:

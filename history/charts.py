@@ -17,10 +17,7 @@ Link = Callable[[dict[str, Any]], str]
 def picture(answer: Answer, window: Window | None = None, link: Link = lambda _row: "") -> Picture:
     """Plot of an answer; empty if its question has no plot or no row can be drawn.
 
-    Args:
-        answer: answer to any question.
-        window: time range of the time axis. [default: that of the rows]
-        link: function for the URL of a heat map cell.
+    The time axis shows `window`, by default the time of the rows; `link` gives the URL of a heat map cell.
     """
     plot = answer.question.plot
     if plot is None or not answer.rows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .locations import quoted
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -236,4 +238,4 @@ def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
     for view, column, comment in columns:
         note = NOTES.get(f"{view}.{column}") or NOTES.get(column)
         if note and comment in {None, note}:
-            yield f"""COMMENT ON COLUMN "{view}"."{column}" IS '{note.replace("'", "''")}'"""
+            yield f"""COMMENT ON COLUMN "{view}"."{column}" IS '{quoted(note)}'"""

@@ -7,6 +7,8 @@ fifty columns: a struct would set and encode them all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
 Moment = Annotated[int, "milliseconds since the epoch"]
@@ -46,11 +48,11 @@ class Row(TypedDict, total=False):
     record: str | None
 
 
-def columns_of(kind: type[Row]) -> dict[str, str]:
-    """Column names and their DuckDB types, in order; `record`, the longest, is last."""
-    hints = get_type_hints(kind, include_extras=True)
-    names = [name for name in hints if name != "record"]
-    return {name: _type_of(hints[name]) for name in [*names, "record"]}
+def columns_of(kind: type[Row], more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Column names of a row, and `more` ones, with their DuckDB types, in order; `record`, the longest, is last."""
+    columns = {name: _type_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    record = columns.pop("record")
+    return {**columns, **more, "record": record}
 
 
 def _type_of(hint: Any) -> str:

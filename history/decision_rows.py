@@ -14,205 +14,63 @@ import orjson
 from ..errors import RejectReason
 from ..projections.rule_source import RULES_TOPIC
 from ..schemas.codec import MAX_BYTES
-from .columns import END_MS, Moment, Row, columns_of
+from .columns import END_MS, Row, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})
 """Topics whose times are numbers."""
 
 _RENAMED = {"from_state": "from", "to_state": "to", "trust_key": "key", "state_key": "key", "command_key": "key"}
-_BASE = frozenset(columns_of(Row))
 
-
-class EscalationRow(Row, total=False):
-    """Transitions of trust; `trust_key` is the key without its workspace."""
-
-    trust_key: str | None
-    scope: str | None
-    from_state: str | None
-    to_state: str | None
-    trigger: str | None
-    reason: str | None
-    count: float | None
-    threshold: float | None
-    window_s: float | None
-    expires_at: Moment | None
-    successes: int | None
-    successes_needed: int | None
-    silent: bool | None
-    caused_by: tuple[str, ...] | None
-
-
-class BreakerRow(Row, total=False):
-    """Transitions of circuits, and answers to probe requests."""
-
-    breaker_key: str | None
-    from_state: str | None
-    to_state: str | None
-    trigger: str | None
-    consecutive_failures: int | None
-    failure_rate: float | None
-    measured: int | None
-    open_until: Moment | None
-    mode: str | None
-    holder: str | None
-    call_id: str | None
-    lease_until: Moment | None
-    caused_by: tuple[str, ...] | None
-
-
-class NudgeRow(Row, total=False):
-    """Patterns detected and cleared, nudges issued and judged."""
-
-    pattern: str | None
-    severity: str | None
-    repetitions: int | None
-    tool_sequence: tuple[str, ...] | None
-    fingerprint: str | None
-    duration_ms: int | None
-    model: str | None
-    expected_action: str | None
-    nudge_type: str | None
-    message: str | None
-    pattern_id: str | None
-    lane: str | None
-    nudge_id: str | None
-    effective: bool | None
-    caused_by: tuple[str, ...] | None
-
-
-class SuggestionRow(Row, total=False):
-    """Model switches, low confidence, limits nearly or fully used."""
-
-    current_model: str | None
-    suggested_model: str | None
-    failure_key: str | None
-    current_success_rate: float | None
-    suggested_success_rate: float | None
-    current_attempts: int | None
-    suggested_attempts: int | None
-    strategy: str | None
-    confidence: float | None
-    threshold: float | None
-    guarantee: str | None
-    used: float | None
-    limit: float | None
-    message: str | None
-    caused_by: tuple[str, ...] | None
-
-
-class StateRow(Row, total=False):
-    """Published states; a tombstone (`gone`) means that a key returned to its default."""
-
-    kind: str | None
-    state_key: str | None
-    scope: str | None
-    state: str | None
-    mode: str | None
-    reason: str | None
-    failures: float | None
-    threshold: float | None
-    consecutive: int | None
-    failure_rate: float | None
-    measured: int | None
-    open_until: Moment | None
-    expires_at: Moment | None
-    since: Moment | None
-    score: float | None
-    attempts: int | None
-    success_rate: float | None
-    gone: bool | None
-
-
-class CommandRow(Row, total=False):
-    """Operators' orders."""
-
-    command_key: str | None
-    tool: str | None
-    issued_by: str | None
-    reason: str | None
-
-
-class SettingsRow(Row, total=False):
-    """All overrides of a scope; a tombstone (`gone`) cleared them."""
-
-    scope: str | None
-    issued_by: str | None
-    reason: str | None
-    gone: bool | None
-
-
-class DeadLetterRow(Row, total=False):
-    """Dead letters with their reasons; the rejected record itself is not stored, since it may contain secrets."""
-
-    source_topic: str | None
-    source_partition: int | None
-    source_offset: int | None
-    reason: str | None
-    path: str | None
-    message: str | None
-
-
-class OutcomeRow(Row, total=False):
-    """Messages from the session stage to the tool stage (Kafka only: the embedded engine keeps none)."""
-
-    scope: str | None
-    cause: str | None
-    call_id: str | None
-    tool_name: str | None
-    fine_key: str | None
-    verdict: str | None
-    severity: str | None
-    duration_ms: float | None
-    model: str | None
-
-
-class StandingRow(Row, total=False):
-    """Messages from the session and tool stages to the fleet stage (Kafka only, except timer records)."""
-
-    cause: str | None
-    tool_name: str | None
-    state: str | None
-    calls: int | None
-    failures: int | None
-    model: str | None
-
-
-class RulesRow(Row, total=False):
-    """Rules in force from this record on, and overrides of the environment.
-
-    On Kafka `source_*` give the position they apply from; in the embedded engine's log it is their own position.
-    """
-
-    source_topic: str | None
-    source_partition: int | None
-    source_offset: int | None
-
-
-ROWS: dict[str, type[Row]] = {
-    "escalations": EscalationRow,
-    "breakers": BreakerRow,
-    "nudges": NudgeRow,
-    "suggestions": SuggestionRow,
-    "state": StateRow,
-    "commands": CommandRow,
-    "settings": SettingsRow,
-    "dead-letters": DeadLetterRow,
-    "outcomes": OutcomeRow,
-    "standings": StandingRow,
-    RULES_TOPIC: RulesRow,
+_TABLE = {
+    # transitions of trust; `trust_key` is the key without its workspace
+    "escalations": "trust_key scope from_state to_state trigger reason count:DOUBLE threshold:DOUBLE window_s:DOUBLE "
+    "expires_at:TIMESTAMP successes:BIGINT successes_needed:BIGINT silent:BOOLEAN caused_by:VARCHAR[]",
+    # transitions of circuits, and answers to probe requests
+    "breakers": "breaker_key from_state to_state trigger consecutive_failures:BIGINT failure_rate:DOUBLE "
+    "measured:BIGINT open_until:TIMESTAMP mode holder call_id lease_until:TIMESTAMP caused_by:VARCHAR[]",
+    # patterns detected and cleared, nudges issued and judged
+    "nudges": "pattern severity repetitions:BIGINT tool_sequence:VARCHAR[] fingerprint duration_ms:BIGINT model "
+    "expected_action nudge_type message pattern_id lane nudge_id effective:BOOLEAN caused_by:VARCHAR[]",
+    # model switches, low confidence, limits nearly or fully used
+    "suggestions": "current_model suggested_model failure_key current_success_rate:DOUBLE "
+    "suggested_success_rate:DOUBLE current_attempts:BIGINT suggested_attempts:BIGINT strategy confidence:DOUBLE "
+    "threshold:DOUBLE guarantee used:DOUBLE limit:DOUBLE message caused_by:VARCHAR[]",
+    # published states; a tombstone (`gone`) means that a key returned to its default
+    "state": "kind state_key scope state mode reason failures:DOUBLE threshold:DOUBLE consecutive:BIGINT "
+    "failure_rate:DOUBLE measured:BIGINT open_until:TIMESTAMP expires_at:TIMESTAMP since:TIMESTAMP score:DOUBLE "
+    "attempts:BIGINT success_rate:DOUBLE gone:BOOLEAN",
+    # operators' orders
+    "commands": "command_key tool issued_by reason",
+    # all overrides of a scope; a tombstone (`gone`) cleared them
+    "settings": "scope issued_by reason gone:BOOLEAN",
+    # dead letters with their reasons; the rejected record itself is not stored, since it may contain secrets
+    "dead-letters": "source_topic source_partition:BIGINT source_offset:BIGINT reason path message",
+    # messages from the session stage to the tool stage (Kafka only: the embedded engine keeps none)
+    "outcomes": "scope cause call_id tool_name fine_key verdict severity duration_ms:DOUBLE model",
+    # messages from the session and tool stages to the fleet stage (Kafka only, except timer records)
+    "standings": "cause tool_name state calls:BIGINT failures:BIGINT model",
+    # rules in force from this record on, and overrides of the environment. On Kafka `source_*` give the position they
+    # apply from; in the embedded engine's log it is their own position
+    RULES_TOPIC: "source_topic source_partition:BIGINT source_offset:BIGINT",
 }
-"""Row type of each topic except `events`."""
+"""Columns of each topic except `events` besides those of all, in order: `NAME`, a VARCHAR, or `NAME:TYPE`."""
 
 _OWN = {
-    kind: [
-        (name, _RENAMED.get(name, name.removeprefix("source_")), kinds[name])
-        for kinds in (columns_of(kind),)
-        for name in kinds
-        if name not in _BASE and name != "gone"
-    ]
-    for kind in ROWS.values()
+    topic: {name: kind or "VARCHAR" for name, _, kind in (column.partition(":") for column in columns.split())}
+    for topic, columns in _TABLE.items()
 }
-_WITH_TOMBSTONES = frozenset(topic for topic, kind in ROWS.items() if "gone" in columns_of(kind))
+
+COLUMNS = {topic: columns_of(Row, own) for topic, own in _OWN.items()}
+"""Column names and their DuckDB types, in order, of each topic except `events`."""
+
+_FIELDS = {
+    topic: [
+        (name, _RENAMED.get(name, name.removeprefix("source_")), kind) for name, kind in own.items() if name != "gone"
+    ]
+    for topic, own in _OWN.items()
+}
+"""Own columns of each topic with the fields they are read from, and their types."""
+
 _KINDS: dict[str, tuple[type, ...]] = {
     "BIGINT": (int,),
     "DOUBLE": (int, float),
@@ -233,7 +91,7 @@ def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | 
     if arrived_ms > 0:
         row["arrived"] = arrived_ms
     if value is None:
-        row.update({"gone": True} if topic in _WITH_TOMBSTONES else {"fault": RejectReason.NULL_VALUE})
+        row.update({"gone": True} if "gone" in _OWN[topic] else {"fault": RejectReason.NULL_VALUE})
     else:
         row["size"] = len(value)
         row.update(_contents(topic, value) if len(value) <= MAX_BYTES else {"fault": RejectReason.TOO_LARGE})
@@ -252,7 +110,7 @@ def _contents(topic: str, value: bytes) -> dict[str, Any]:
     for name in ("id", "type", "session_id", "workspace_id", "user_id"):
         row[name] = _checked(body.get(name), "VARCHAR")
     row["time"] = _known(body.get("time_ms")) if topic in _INTERNAL else _moment(body.get("time"))
-    for name, source, typed in _OWN[ROWS[topic]]:
+    for name, source, typed in _FIELDS[topic]:
         given = body.get(source)
         if given is not None:
             row[name] = _moment(given) if typed == "TIMESTAMP" else _checked(given, typed)

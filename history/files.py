@@ -124,12 +124,8 @@ def counted(files: Iterable[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
     covered: list[DataFile] = []
     # Of files with the same start the widest is first, so a covering file always precedes the files it covers.
     for one in sorted(files, key=lambda file: (file.topic, file.partition, file.first, -file.last, str(file.path))):
-        (covered if kept and _hides(kept[-1], one) else kept).append(one)
+        (covered if kept and kept[-1].covers(one) else kept).append(one)
     return kept, covered
-
-
-def _hides(wide: DataFile, one: DataFile) -> bool:
-    return (wide.topic, wide.partition) == (one.topic, one.partition) and one.last <= wide.last
 
 
 def next_offset(root: Path, topic: str, partition: int) -> int:

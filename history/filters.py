@@ -53,14 +53,10 @@ class Filters(NamedTuple):
     sessions: tuple[str, ...] = ()
 
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
-        """SQL conditions for the rows of a topic.
+        """SQL conditions for the rows of a topic, by its catalogue name.
 
-        All transitions of a key pass if a cause of one of them passes, so that no outage loses its end.
-
-        Args:
-            topic: catalogue name.
-            rows: query of all rows of the topic.
-            events: query of all events that decisions may name as causes.
+        All transitions of a key pass if a cause of one of them passes, so that no outage loses its end. `rows`: query
+        of all rows of the topic; `events`: query of all events that decisions may name as causes.
         """
         found = [f"time >= {timestamp(self.since)}"] if self.since else []
         found += [f"time < {timestamp(self.until)}"] if self.until else []
@@ -81,10 +77,7 @@ class Filters(NamedTuple):
     def carried(self, topic: str, rows: str, events: str) -> str:
         """Query of the last record of each key of a topic before `since`: the states at the start of the filtered time.
 
-        Args:
-            topic: one of `KEYED`.
-            rows: query of all rows of the topic.
-            events: query of all events that decisions may name as causes.
+        `topic` is one of `KEYED`; `rows` and `events` as in `conditions`.
         """
         if not self.since:
             return f"FROM ({rows}) WHERE false"

@@ -24,6 +24,7 @@ from ..projections.rule_source import RULES_TOPIC
 from .catalogue import no_bar
 from .errors import HistoryError
 from .files import APPENDED_PARTITION
+from .locations import quoted
 
 PAGE = 5000
 
@@ -182,7 +183,6 @@ def lined_up(
     active = True
     with TemporaryDirectory(prefix="trustfold-whatif-") as folder:
         path = Path(folder, "inputs.parquet")
-        quoted = str(path).replace("'", "''")
         with suppress(duckdb.Error):  # DuckDB has used it already and cannot change it
             connection.execute(f"SET temp_directory = '{folder}'")
         try:
@@ -196,7 +196,7 @@ def lined_up(
             settings = _settings(connection) if editions else ()
             appended = dict(connection.execute(_APPENDED).fetchall())
             written = connection.execute(
-                f"COPY ({_ORDERED}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)", {"warm": start}
+                f"COPY ({_ORDERED}) TO '{quoted(str(path))}' (FORMAT parquet, COMPRESSION zstd)", {"warm": start}
             ).fetchone()
         except duckdb.Error as error:
             raise HistoryError(f"the recorded inputs cannot be read ({error})") from error

@@ -83,7 +83,7 @@ def _opening() -> Iterable[str]:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
-        yield f"SET s3_endpoint = '{_quoted(host.rstrip('/'))}'"
+        yield f"SET s3_endpoint = '{quoted(host.rstrip('/'))}'"
         yield f"SET s3_use_ssl = {scheme != 'http'}"
         yield "SET s3_url_style = 'path'"
 
@@ -93,7 +93,7 @@ def pattern_of(root: Path, beside: Path | None = None) -> str:
     path = address_of(root)
     if path is None:
         path = str(root.absolute()) if beside is None else os.path.relpath(root.absolute(), beside)
-    return _quoted(_SPECIAL.sub(r"[\1]", path))
+    return quoted(_SPECIAL.sub(r"[\1]", path))
 
 
 def surveyed(root: Path) -> tuple[set[str], str]:
@@ -142,5 +142,6 @@ def _surveyed_there(root: Path, address: str) -> tuple[set[str], str]:
     return {topic for (topic,) in topics if not topic.startswith(".")}, source[0][0] if source else ""
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text or a path within an SQL literal."""
     return text.replace("'", "''")

@@ -24,11 +24,11 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import ADDED, KINDS, Rows, install, transaction
-from .columns import columns_of
+from .catalogue import ADDED, Rows, install, transaction
 from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, Filters
+from .parquet import COLUMNS
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +89,9 @@ class Memory:
     """In-memory columns of one history; thread-safe for refreshes and queries."""
 
     def __init__(self, root: Path, *, most_rows: int = MOST_ROWS, threads: int = 2) -> None:
-        """Prepare for a directory; reads nothing yet.
+        """Prepare for a directory of Parquet files; reads nothing yet.
 
-        Args:
-            root: directory of the Parquet files.
-            most_rows: maximum number of records.
-            threads: threads of a query.
+        `most_rows`: maximum number of records; `threads`: threads of a query.
         """
         self._root = root
         self._most_rows = most_rows
@@ -111,8 +108,8 @@ class Memory:
             self._own.execute(f"SET {setting} = '{value}'")
         self._own.execute("SET python_enable_replacements = false")
         self._own.execute("ATTACH ':memory:' AS kept (COMPRESS)")
-        for topic, kind in KINDS.items():
-            columns = ", ".join(f'"{name}" {sql}' for name, sql in columns_of(kind).items() if name not in _LEFT_OUT)
+        for topic, named in COLUMNS.items():
+            columns = ", ".join(f'"{name}" {sql}' for name, sql in named.items() if name not in _LEFT_OUT)
             for table in _TABLES if topic == "events" else (_named(topic),):
                 self._own.execute(f"CREATE TABLE kept.{table} ({columns})")
         self._own.execute("CREATE TABLE kept.causes (id VARCHAR, tool_name VARCHAR, model VARCHAR, session_id VARCHAR)")
@@ -120,7 +117,7 @@ class Memory:
     @cached_property
     def rows(self) -> Rows:
         """Queries of all rows, for the catalogue."""
-        every = {topic: f"SELECT {_columns(topic, _named(topic))} FROM kept.{_named(topic)}" for topic in KINDS}  # noqa: S608 - our own names
+        every = {topic: f"SELECT {_columns(topic, _named(topic))} FROM kept.{_named(topic)}" for topic in COLUMNS}  # noqa: S608 - our own names
         every["events"] = " UNION ALL ".join(
             f"SELECT {_columns('events', table)} FROM kept.{table}"  # noqa: S608 - likewise
             for table in _TABLES
@@ -220,7 +217,7 @@ class Memory:
 
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
         """Load the rows of files of one topic, in a transaction of the caller."""
-        columns = columns_of(KINDS[topic])
+        columns = COLUMNS[topic]
         typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
@@ -311,7 +308,7 @@ def _named(topic: str) -> str:
 def _columns(topic: str, table: str) -> str:
     """Columns of a topic as a table has them, in the order of the topic."""
     always = _ALWAYS.get(table, {})
-    own = columns_of(KINDS[topic]) | (ADDED if topic == "events" else {})
+    own = COLUMNS[topic] | (ADDED if topic == "events" else {})
     return ", ".join(
         f'{always[name]}::{sql} AS "{name}"' if name in always
         else f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT

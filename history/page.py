@@ -46,11 +46,7 @@ def document(title: str, body: str) -> str:
 def figure(picture: Picture, title: str, finding: str, rows: str = "") -> Html:
     """Figure of a plot, its finding as caption, notes, and the rows as a table; only the table if the plot is empty.
 
-    Args:
-        picture: plot.
-        title: name of the drawing for screen readers.
-        finding: the caption.
-        rows: markup of the table; empty if it is elsewhere on the page.
+    `title` names the drawing for screen readers; `rows` is the table's markup, empty if it is elsewhere on the page.
     """
     if not picture.svg:
         return Html(f"<p>{escape(finding)}</p>{rows}")
@@ -67,13 +63,9 @@ def table(
     link: Callable[[str, dict[str, Any]], str] = lambda _column, _row: "",
     title: str = "Table",
 ) -> Html:
-    """Rows as an HTML table.
+    """Rows as an HTML table with a title for screen readers.
 
-    Args:
-        columns: names of the columns.
-        rows: values.
-        link: function that returns the URL of a value, given its column and its row by names; empty for no link.
-        title: name of the table for screen readers.
+    `link` returns the URL of a value, given its column and its row by names; empty for no link.
     """
     kept = list(rows)
     numeric = [any(isinstance(row[place], (int, float)) for row in kept) for place in range(len(columns))]

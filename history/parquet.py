@@ -14,11 +14,12 @@ from typing import Any
 import duckdb
 
 from ..security.private_files import is_read_only
-from .columns import Row, columns_of
-from .decision_rows import ROWS
+from . import decision_rows
+from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
 from .event_rows import EventRow
 from .files import Workshop, put_in_place
+from .locations import quoted
 
 MEMORY = "512MB"
 """Memory limit of DuckDB while it writes; a batch needs a tenth of it."""
@@ -35,8 +36,10 @@ COMPRESSION = "COMPRESSION zstd, COMPRESSION_LEVEL 1"
 ROW_GROUPS = (122_880, 16_384, 2048)
 """Rows of a group, which is held in memory while it is written; fewer for wide rows."""
 
-_KINDS: dict[str, type[Row]] = {"events": EventRow, **ROWS}
-RECORDED_TOPICS = tuple(_KINDS)
+COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
+"""Column names and their DuckDB types, in order, by topic."""
+
+RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""
 
 
@@ -66,7 +69,7 @@ class ParquetWriter:
             ("temp_directory", str(self._workshop.folder)),
             ("autoinstall_known_extensions", False),
         ):
-            self._connection.execute(f"SET {setting} = '{_quoted(value)}'")
+            self._connection.execute(f"SET {setting} = '{quoted(str(value))}'")
 
     def write(self, topic: str, lines: Sequence[bytes | bytearray], count: int, target: Path) -> None:
         """Write `count` lines of JSON as one file with the columns of a topic.
@@ -75,7 +78,7 @@ class ParquetWriter:
             HistoryFull: the disk is full; nothing is left behind.
             HistoryError: it cannot be written for another reason.
         """
-        columns = columns_of(_KINDS[topic])
+        columns = COLUMNS[topic]
         read = ", ".join(f"'{name}': '{'BIGINT' if kind == 'TIMESTAMP' else kind}'" for name, kind in columns.items())
         chosen = ", ".join(
             f'make_timestamp("{name}" * 1000) AS "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
@@ -123,12 +126,9 @@ class ParquetWriter:
         return int(found[0][0] or 0)
 
     def last_records(self, paths: list[Path], since: int, most_bytes: int) -> list[tuple[int, int, str | None, bytes]]:
-        """Offset, arrival, key and record of the last rows of files of events, oldest first.
+        """Offset, arrival, key and record of the last rows of files of events from an offset on, oldest first.
 
-        Args:
-            paths: the files.
-            since: first offset.
-            most_bytes: maximum total size of the records; older ones are left out.
+        Older rows are left out if the records have more than `most_bytes` in all.
 
         Raises:
             HistoryError: they cannot be read.
@@ -171,7 +171,7 @@ class ParquetWriter:
         made = self._name("parquet")
         try:
             written = self._connection.execute(
-                f"COPY ({query()}) TO '{_quoted(made)}' (FORMAT parquet, {COMPRESSION}, ROW_GROUP_SIZE {group})",
+                f"COPY ({query()}) TO '{quoted(str(made))}' (FORMAT parquet, {COMPRESSION}, ROW_GROUP_SIZE {group})",
                 arguments,
             ).fetchone()
             if written is None or written[0] != count:
@@ -189,10 +189,6 @@ class ParquetWriter:
 
 def _sentence(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _quoted(value: object) -> str:
-    return str(value).replace("'", "''")
 
 
 def unwritable(root: Path, error: Exception) -> HistoryError:

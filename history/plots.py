@@ -320,8 +320,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
         )
         for place, name in enumerate(across):
             x = LABEL + place * wide
-            cell = found.get((label, name))
-            marks.append(_cell(cell, x, y, wide, tall) if cell else _no_cell(label, name, x, y, wide, tall))
+            marks.append(_cell(found.get((label, name), f"{label}, {name}"), x, y, wide, tall))
     shades = [f"over {share_text(rate)}" if rate else "over 0" for rate in SHADES]
     key = [("var(--zero)", "0 %"), *((f"var(--sev-{step})", text) for step, text in enumerate(shades, 1))]
     notes = _left_out(len(all_down) - len(down), "rows") + _left_out(len(all_across) - len(across), "columns")
@@ -437,7 +436,10 @@ def _around(every: Sequence[Span]) -> Window:
     return Window(first, last)
 
 
-def _cell(cell: Cell, x: float, y: float, wide: float, tall: float) -> str:
+def _cell(cell: Cell | str, x: float, y: float, wide: float, tall: float) -> str:
+    """Markup of a cell, or of an empty one by its name."""
+    if isinstance(cell, str):
+        return f'<rect class="empty" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}"><title>{escape(cell)}: never called</title></rect>'
     few = cell.calls < FEW or cell.rate is None
     step = sum((cell.rate or 0.0) > bound for bound in SHADES)
     fill = "none" if few else f"var(--sev-{step})" if step else "var(--zero)"
@@ -452,10 +454,6 @@ def _cell(cell: Cell, x: float, y: float, wide: float, tall: float) -> str:
         f'<text class="n" x="{x + wide / 2 - 1:.1f}" y="{y + 27}" text-anchor="middle"{ink}>{cell.failures:,}/{cell.calls:,}</text></g>'
     )
     return f'<a href="{escape(cell.href)}">{box}</a>' if cell.href else box
-
-
-def _no_cell(label: str, name: str, x: float, y: float, wide: float, tall: float) -> str:
-    return f'<rect class="empty" x="{x:.1f}" y="{y}" width="{wide - 2:.1f}" height="{tall - 2}"><title>{escape(f"{label}, {name}: never called")}</title></rect>'
 
 
 def _whole(values: Iterable[float]) -> bool:

@@ -25,11 +25,7 @@ def ask(
 ) -> Answer:
     """Answer one question with at most `limit` rows; further rows are counted.
 
-    Args:
-        connection: connection to a catalogue.
-        question: question to answer.
-        limit: maximum rows.
-        arguments: values of other parameters of its query.
+    `arguments`: values of other parameters of its query.
 
     Raises:
         HistoryError: the files cannot be read.

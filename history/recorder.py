@@ -22,7 +22,7 @@ from ..security.private_files import make_directory
 from ..security.redaction import redact_record
 from .columns import END_MS
 from .compaction import Tidied, tidy
-from .decision_rows import ROWS, row_of
+from .decision_rows import COLUMNS, row_of
 from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
 from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
@@ -157,12 +157,7 @@ class Recorder:
             )
 
     def own(self, topic: str, partition: int, at_least: int = 0) -> int:
-        """Acquire a partition; returns the offset to read from.
-
-        Args:
-            topic: catalogue name.
-            partition: its number.
-            at_least: position stored by the source itself.
+        """Acquire a partition; returns the offset to read from, at least the source's own position `at_least`.
 
         Raises:
             HistoryTaken: another process records it here.
@@ -177,7 +172,7 @@ class Recorder:
             part = self._parts[topic, partition] = _Part(owned, following, following)
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
-            if topic not in ROWS:
+            if topic not in COLUMNS:
                 since = next_offset(self.root, topic, partition) - LOOK_BACK
                 files = last_files(self.root, topic, partition, since)
                 for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
@@ -197,13 +192,8 @@ class Recorder:
     ) -> None:
         """Add one record of an owned partition; an already recorded one is ignored.
 
-        Args:
-            topic: catalogue name.
-            partition: its number.
-            offset: offset in the partition; increasing.
-            arrived_ms: record timestamp in milliseconds; -1 when unknown.
-            key: record key.
-            value: record value; None is a tombstone.
+        Offsets increase; `arrived_ms` is the record timestamp in milliseconds, -1 when unknown; without a value it is a
+        tombstone.
         """
         part = self._parts[topic, partition]
         if offset < part.following:
@@ -216,7 +206,7 @@ class Recorder:
         value = value and redact_record(value)
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
-            if topic in ROWS
+            if topic in COLUMNS
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
         if (fault := row.get("fault")) is not None:

@@ -29,14 +29,9 @@ class Report(NamedTuple):
     """Content of a report.
 
     Attributes:
-        title: title of the page.
         period: period of its numbers; None if nothing is recorded.
         window: time range of the state timelines, up to the last known time.
         filters: description of the filters; empty if none.
-        made: time of creation.
-        numbers: numbers of the period.
-        pointers: findings to look at first.
-        answers: answers to all questions.
     """
 
     title: str
@@ -90,17 +85,15 @@ def _head(report: Report) -> str:
     if report.filters:
         said.append(f"Only {report.filters}.")
     if report.period:
+        first = report.period.first
+        partly = f", of which only the time from {moment(first)} on is recorded" if first else ""
         span = f"The numbers are of {moment(report.period.begin)} to {moment(report.period.end)}"
         said.append(
-            f"{span}, against as long before{_partly(report.period)}."
+            f"{span}, against as long before{partly}."
             if report.period.comparable
             else f"{span}; there is nothing before to compare with."
         )
     return f'<p class="quiet">{escape(" ".join(said))}</p>'
-
-
-def _partly(period: Period) -> str:
-    return f", of which only the time from {moment(period.first)} on is recorded" if period.first else ""
 
 
 def _numbers(report: Report, by_name: Mapping[str, Answer]) -> str:

@@ -39,7 +39,6 @@ class Question(NamedTuple):
 
     Attributes:
         name: name on the command line.
-        title: the question as text.
         sql: the query; `$limit` is the maximum number of rows.
         plot: its plot; None for only a table.
         reads: how to read the answer.

@@ -21,7 +21,6 @@ class Recent(Generic[_K, _V]):
     """Cache of the latest entries, one to two times `REMEMBERED`: two dictionaries, the older is dropped whole."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._young: dict[_K, _V] = {}
         self._old: dict[_K, _V] = {}
 
@@ -57,7 +56,6 @@ class Session:
     __slots__ = ("acted", "calls", "model", "results", "user", "workspace")
 
     def __init__(self) -> None:
-        """Start empty."""
         self.workspace = self.user = self.model = ""
         self.acted = 0
         self.calls: dict[str, list[OpenCall]] = {}
@@ -68,7 +66,6 @@ class Sessions:
     """Sessions by id; the least recently used are evicted."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._young: dict[str, Session] = {}
         self._old: dict[str, Session] = {}
         self._size = 0

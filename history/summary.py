@@ -1,4 +1,7 @@
-"""Numbers of a period compared with the previous period, and findings to look at first."""
+"""Numbers of a period compared with the previous period, and findings to look at first.
+
+What asks a connection raises HistoryError if the files cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,6 @@ class Pointer(NamedTuple):
     Attributes:
         mark: reason in one word.
         colour: meaning of the colour of its mark, as in `--state-MEANING`.
-        subject: subject of the finding.
         says: the reason in one sentence.
         section: question that has more about it.
         order: command that resolves it; empty if none.
@@ -112,11 +114,7 @@ UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTE
 
 
 def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, span: timedelta) -> Period | None:
-    """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """Period of a summary: from `since` on, else the last `span` of the recording; None if nothing is recorded."""
     _, ((first, end),) = run(connection, "SELECT first, until FROM recorded_first, recorded_until")
     if first is None or end is None:
         return None
@@ -128,11 +126,7 @@ def period_of(connection: duckdb.DuckDBPyConnection, since: datetime | None, spa
 
 
 def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
-    """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """The time that the filters let pass, from its beginning or the first event to the last known instant; None for nothing."""
     _, ((begin, end),) = run(
         connection,
         "SELECT coalesce(since, (SELECT min(time) FROM recorded_events)), until FROM recorded_until, recorded_since",
@@ -141,22 +135,15 @@ def window_of(connection: duckdb.DuckDBPyConnection) -> Window | None:
 
 
 def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, Share]:
-    """Counts by name from a time on, and before it; the connection's filters bound both periods.
-
-    Raises:
-        HistoryError: the files cannot be read.
-    """
+    """Counts by name from a time on, and before it; the connection's filters bound both periods."""
     _, rows = run(connection, _COUNTS, {"begin": begin})
     return {name: Share(*map(int, numbers)) for name, *numbers in rows}
 
 
 def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
-    """Numbers of a summary, most urgent first.
+    """Numbers of a summary from `counts`, most urgent first.
 
-    Args:
-        found: result of `counts`.
-        needing: number of keys, circuits and sessions that need attention now.
-        comparable: True if there is a preceding period.
+    `needing`: number of keys, circuits and sessions that need attention now; `comparable`: there is a preceding period.
     """
     calls, failures, stuck, wasted, asks, nudges, outages = (
         found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
@@ -207,12 +194,7 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
 
 
 def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) -> list[Pointer]:
-    """Ranked findings: what needs attention, what got worse, what is new, what cost most.
-
-    Args:
-        answers: answers by names of questions.
-        most: maximum number of findings.
-    """
+    """Ranked findings, from answers by their questions' names: what needs attention, got worse, is new, cost most."""
 
     def rows(name: str) -> list[dict[str, object]]:
         return objects(answers[name]) if name in answers else []

@@ -165,7 +165,6 @@ class Result(NamedTuple):
     """One recursive result.
 
     Attributes:
-        content: the answer.
         confidence: 0 to 1.
         cost_usd: US dollars it cost.
     """
@@ -179,9 +178,7 @@ class Synthesis(NamedTuple):
     """Several results as one.
 
     Attributes:
-        content: text of the answer.
         confidence: 0 to 1.
-        strategy: strategy of the synthesis.
         low_confidence: the synthesis, or one of the results, should be reviewed.
         consensus: whether most of the confident results agree; None for other strategies.
         alternatives: other answers, most confident first, for the user to decide.

@@ -29,7 +29,6 @@ class Output(NamedTuple):
 
     Attributes:
         topic: catalogue name, e.g. `nudges`; may be a source topic (an appended event).
-        key: record key.
         value: JSON bytes; None is a tombstone.
         id: deterministic output id; empty for tombstones.
         type: wire type, e.g. `nudge.issued`.
@@ -54,6 +53,11 @@ class Envelope(TypedDict):
     schema_version: str
     id: str
     time: str
+
+
+def time_or_none(ms: int) -> str | None:
+    """Time of a decision on the wire; 0 is none."""
+    return rfc3339(ms) if ms else None
 
 
 @cache

@@ -16,7 +16,7 @@ from .processor import StageProcessor
 from .rule_source import TOPIC as SETTINGS
 from .rule_source import RuleSource, source_of
 from .stage import Stage
-from .topology import STAGE_OF_TOPIC, STAGES, make_processor
+from .topology import STAGE_OF_TOPIC, STAGES
 
 
 class LogRecord(NamedTuple):
@@ -64,7 +64,7 @@ class LocalTopology:
         self.next_offsets = dict.fromkeys((*STAGE_OF_TOPIC, SETTINGS), 0)
         self.next_offsets.update(next_offsets or {})
         self.processors: dict[str, StageProcessor] = {
-            stage.name: make_processor(stage, 0, self.source, _bound(load, stage.name)) for stage in stages
+            stage.name: StageProcessor(stage, 0, self.source, _bound(load, stage.name)) for stage in stages
         }
         self._folding = {
             topic: self.processors[stage.name]

@@ -58,7 +58,6 @@ class StageProcessor:
     def __init__(
         self,
         stage: Stage[Any],
-        *,
         partition: int,
         rules: Rules | RuleSource,
         load: Callable[[bytes], bytes | None] = lambda _key: None,
@@ -144,7 +143,7 @@ class StageProcessor:
                 own = scoped or state.overrides
                 its_rules = source.of(*stage.scopes(state, event)) if own else rules
                 if active_at - last >= idle_ms and last and alive and expire(state, key, at, its_rules, emit):
-                    state = dirty[key] = self._replace(key, state)
+                    state = live[key] = dirty[key] = stage.state_type(positions=state.positions)
                     if own:
                         its_rules = source.of(*stage.scopes(state, event))
                     at = event_time
@@ -335,12 +334,6 @@ class StageProcessor:
     def _idle_ms(self) -> int:
         """Return the milliseconds without a record after which a state ends."""
         return int(getattr(self.source.rules.idle, self.stage.idle_rule) * HOUR_MS)
-
-    def _replace(self, key: str, over: KeyState) -> KeyState:
-        """Return a new state in place of an ended one, with its positions."""
-        state: KeyState = self.stage.state_type(positions=over.positions)
-        self._live[key] = state
-        return state
 
 
 def _null(topic: str) -> EventRejected:

@@ -87,7 +87,6 @@ class Candidate(NamedTuple):
     """Tool to rank.
 
     Attributes:
-        name: name of the tool.
         about: purpose in words; if empty, the words of the name are used.
         service: service behind it, whose circuit counts for the tool; if empty, the service in the tool's name.
     """
@@ -101,7 +100,6 @@ class Ranked(NamedTuple):
     """Rank of one tool, with its factors.
 
     Attributes:
-        tool: name of the tool.
         rank: max(0, similarity − demotion) × quality.
         similarity: similarity of the scenario and the tool's purpose, 0 to 1.
         demotion: reduction by a past failure in a similar scenario, halved with each half-life of its age.
@@ -153,7 +151,7 @@ def rank_tools(
     ranked = []
     for (tool, _, of_service), closeness in zip(tools, alike, strict=True):
         state = known.get(tool)
-        quality, tag, failed_at, demotion = _registered(tool, rules), "", "", 0.0
+        quality, tag, failed_at, demotion = rules.registered(tool), "", "", 0.0
         service = of_service or mcp_server(tool)
         available = circuits.isdisjoint((f"tool:{tool}", f"service:{escape(service)}"))
         if state is not None:
@@ -178,11 +176,6 @@ def _is_open(state: BreakerUpdated, now: datetime) -> bool:
 
 def _lasts(until: str | None, now: datetime) -> bool:
     return until is not None and datetime.fromisoformat(until) > now
-
-
-def _registered(tool: str, rules: QualityRules) -> float:
-    registered = rules.tools.get(tool)
-    return registered.score if registered is not None else rules.registered_score
 
 
 def _not_for(scenario: str, state: QualityUpdated, now: datetime) -> str:

@@ -76,7 +76,8 @@ class RulesPlaced(RulesInForce, kw_only=True, frozen=True, omit_defaults=True, t
     settings: dict[str, int] = {}
 
 
-_decode_rules = msgspec.json.Decoder(RulesInForce).decode
+rules_in_force = msgspec.json.Decoder(RulesInForce).decode
+"""Decode rules of a log (`RuleSource.in_force`); those of another version may raise a `msgspec.ValidationError`."""
 
 
 class RuleSource:
@@ -87,7 +88,6 @@ class RuleSource:
         environment: overrides of the environment; they win over every scope.
         rules: rules without scope overrides.
         scoped: whether any user or workspace has overrides.
-        changes: number of changes.
     """
 
     __slots__ = ("_resolved", "_scopes", "base", "changes", "environment", "rules", "scoped")
@@ -230,15 +230,6 @@ def session_overrides(overrides: SettingsOverrides, rules: Rules) -> str:
             f"{len(kept)} bytes of overrides, at most {MAX_SESSION_BYTES}; save them for the workspace",
         )
     return kept.decode()
-
-
-def rules_in_force(kept: bytes) -> RulesInForce:
-    """Decode rules of a log (`RuleSource.in_force`).
-
-    Raises:
-        msgspec.ValidationError: another version wrote them, with rules that this one does not know.
-    """
-    return _decode_rules(kept)
 
 
 def rejected_overrides(misfit: Misfit, above: str) -> EventRejected:

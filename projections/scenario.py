@@ -33,8 +33,3 @@ def content_words(text: str) -> tuple[str, ...]:
 def name_words(tool_name: str) -> tuple[str, ...]:
     """Return the words of a tool's name: `python_code_analyzer` gives python, code, analyzer."""
     return content_words(_JOINT.sub(" ", tool_name))
-
-
-def tag_of(word: str) -> str:
-    """Return the tag of a tool that is unsuited for this word."""
-    return f"{TAG_PREFIX}{word}"

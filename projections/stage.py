@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from ..errors import EventRejected, RejectReason
 from ..rules.rules import Rules
 from .emitter import Emitter
 
@@ -49,6 +50,20 @@ class KeyState(msgspec.Struct, array_like=True, omit_defaults=False):
 
     positions: list[int] = msgspec.field(default_factory=list)
     clock: int = 0
+
+
+def internal_decoder(union: Any, what: str) -> Callable[[bytes], Any]:
+    """Decoder of an internal topic, whose records are of one version; EventRejected names `what` another one wrote."""
+    decode = msgspec.json.Decoder(union).decode
+
+    def decode_own(value: bytes) -> Any:
+        try:
+            return decode(value)
+        except msgspec.DecodeError as error:
+            message = f"not {what} of this version of trustfold: {error}; drain the topic before upgrading"
+            raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
+
+    return decode_own
 
 
 StateT = TypeVar("StateT", bound=KeyState)

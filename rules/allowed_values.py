@@ -43,9 +43,9 @@ def allowed_at(path: Sequence[Step], kind: type[Struct] = Rules, *, key: bool = 
     return ", or ".join(words)
 
 
-def without_off(document: Mapping[str, Any], kind: type[Struct] = Rules) -> dict[str, Any]:
+def without_off(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with disabled thresholds as null; other texts and booleans are unchanged."""
-    return {name: _without_off(value, _below(_type_of(kind), name)) for name, value in document.items()}
+    return {name: _without_off(value, _below(_type_of(Rules), name)) for name, value in document.items()}
 
 
 def given_at(document: Any, path: Sequence[Step]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -125,8 +124,16 @@ class NudgeRules(RulesBase, kw_only=True, frozen=True):
     texts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Validate the texts."""
-        check_texts(self.texts.items())
+        """Validate the texts and their keys."""
+        for key, template in self.texts.items():
+            pattern, _, severity = key.partition(".")
+            if pattern not in set(Pattern):
+                known = ", ".join(Pattern)
+                raise ValueError(f"nudge text {key!r} names no pattern; write PATTERN.SEVERITY with one of {known}")
+            if severity not in set(PatternSeverity):
+                known = ", ".join(PatternSeverity)
+                raise ValueError(f"nudge text {key!r} names no severity; write {pattern}.SEVERITY with one of {known}")
+            check_template(f"nudge text {key!r}", template)
 
 
 ToolPattern = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -204,20 +211,3 @@ def check_template(where: str, template: str) -> None:
 def filled(template: str, **values: str | int) -> str:
     """Fill the placeholders of a text; those without a value are kept as written."""
     return _PLACEHOLDER.sub(lambda found: str(values.get(found.group(1), found.group())), template)
-
-
-def check_texts(texts: Iterable[tuple[str, str]]) -> None:
-    """Reject texts whose key is no pattern and severity, or that do not pass `check_template`.
-
-    Raises:
-        ValueError: the message names the key and the allowed ones.
-    """
-    for key, template in texts:
-        pattern, _, severity = key.partition(".")
-        if pattern not in set(Pattern):
-            known = ", ".join(Pattern)
-            raise ValueError(f"nudge text {key!r} names no pattern; write PATTERN.SEVERITY with one of {known}")
-        if severity not in set(PatternSeverity):
-            known = ", ".join(PatternSeverity)
-            raise ValueError(f"nudge text {key!r} names no severity; write {pattern}.SEVERITY with one of {known}")
-        check_template(f"nudge text {key!r}", template)

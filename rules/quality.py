@@ -89,3 +89,8 @@ class QualityRules(RulesBase, kw_only=True, frozen=True):
     half_life_days: Annotated[float, Meta(gt=0, le=3650)] = 30
     unavailable_after: Threshold = 2
     unavailable_seconds: Seconds = 300
+
+    def registered(self, tool: str) -> float:
+        """Return the score that a tool is registered with."""
+        found = self.tools.get(tool)
+        return found.score if found is not None else self.registered_score

@@ -60,7 +60,12 @@ def asyncapi(topics: Mapping[str, Topic], schemas: Mapping[str, dict[str, Any]])
             }
         },
         "channels": {name: _channel(topic) for name, topic in topics.items()},
-        "operations": dict(_operation(topic, action) for topic in topics.values() for action in _actions(topic)),
+        "operations": dict(
+            _operation(topic, action)
+            for topic in topics.values()
+            for action, roles in (("receive", topic.readers), ("send", topic.writers))
+            if Role.WORKER in roles
+        ),
         "components": {
             "messages": {
                 wire: _message(topic, wire, kind.__name__, schemas)
@@ -103,14 +108,6 @@ def _rights(topic: Topic) -> str:
     return (
         f"{topic.carries} Key: {topic.key}. " + " ".join(f"{verb}: {roles}." for verb, roles in who.items()) + internal
     )
-
-
-def _actions(topic: Topic) -> list[str]:
-    return [
-        action
-        for action, roles in (("receive", topic.readers), ("send", topic.writers))
-        if Role.WORKER in roles
-    ]  # fmt: skip
 
 
 def _operation(topic: Topic, action: str) -> tuple[str, dict[str, Any]]:

@@ -166,9 +166,9 @@ class _Reader(Generic[_T]):
         self._types = _types_of(union)
         self._decode = msgspec.json.Decoder(union).decode
 
-    def __call__(self, value: bytes | None, max_bytes: int) -> _T:
-        if value is None or len(value) > max_bytes:
-            raise diagnosis.of_size(value, max_bytes)
+    def __call__(self, value: bytes | None) -> _T:
+        if value is None or len(value) > MAX_BYTES:
+            raise diagnosis.of_size(value, MAX_BYTES)
         diagnosis.check_depth(value, MAX_DEPTH)
         try:
             record: _T = self._decode(value)
@@ -189,17 +189,17 @@ _read_decision: _Reader[Any] = _Reader(Decision)
 _read_state: dict[str, _Reader[Any]] = {kind: _Reader(struct) for kind, struct in STATE_KINDS.items()}
 
 
-def decode_command(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Command:
+def decode_command(value: bytes | None) -> Command:
     """Decode one record of the `commands` topic.
 
     Raises:
         EventRejected: as `decode_event`.
     """
-    command: Command = _read_command(value, max_bytes)
+    command: Command = _read_command(value)
     return command
 
 
-def decode_settings(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> SettingsChanged:
+def decode_settings(value: bytes | None) -> SettingsChanged:
     """Decode one record of the `settings` topic; a tombstone, which clears a scope, has no value to decode.
 
     The contents of `overrides.rules` and `overrides.policies` are validated where they are merged.
@@ -207,18 +207,18 @@ def decode_settings(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Setti
     Raises:
         EventRejected: as `decode_event`.
     """
-    return _read_settings(value, max_bytes)
+    return _read_settings(value)
 
 
-def decode_decision(value: bytes | None, *, max_bytes: int = MAX_BYTES) -> Decision:
+def decode_decision(value: bytes | None) -> Decision:
     """Decode one record of an output topic, for consumers of decisions.
 
     Raises:
         EventRejected: as `decode_event`; `unknown_type` if the worker is newer than this reader.
     """
-    decision: Decision = _read_decision(value, max_bytes)
+    decision: Decision = _read_decision(value)
     if isinstance(decision, StateUpdated):
-        decision = _read_state[decision.kind](value, max_bytes)
+        decision = _read_state[decision.kind](value)
     return decision
 
 

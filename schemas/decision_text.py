@@ -116,14 +116,12 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def _trust(decision: TrustFields) -> Line:
+    if isinstance(decision, TrustRecoveryPending):
+        return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
     mark, tone = _TRUST_LOOK[decision.to]
     word = "trusted again" if decision.to is TrustState.TRUSTED else decision.to
     where = f" for {decision.user_id} everywhere" if decision.scope == "user" else ""
     return Line(mark, f"{decision.key} {word}{where}", decision.reason, tone)
-
-
-def _recovery_pending(decision: TrustRecoveryPending) -> Line:
-    return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
 
 
 def _circuit(decision: BreakerChanged) -> Line:
@@ -175,12 +173,10 @@ def _cleared(decision: PatternCleared) -> Line:
     return Line("✓", f"{plain(decision.pattern)} is over", f"after {times(decision.repetitions)}", Tone.GOOD)
 
 
-def _nudge(decision: NudgeIssued) -> Line:
+def _nudge(decision: NudgeIssued | NudgeJudged) -> Line:
+    if isinstance(decision, NudgeJudged):
+        return Line("·", "the nudge helped" if decision.effective else "the nudge was ignored", "", Tone.QUIET)
     return Line("→", f"{decision.nudge_type} nudge", decision.message, _NUDGE_TONE[decision.nudge_type])
-
-
-def _judged(decision: NudgeJudged) -> Line:
-    return Line("·", "the nudge helped" if decision.effective else "the nudge was ignored", "", Tone.QUIET)
 
 
 def _guarantee(decision: GuaranteeFields) -> Line:
@@ -189,12 +185,9 @@ def _guarantee(decision: GuaranteeFields) -> Line:
     return Line("!", what, f"{decision.used:g} of {decision.limit:g}", Tone.BAD if beyond else Tone.WARN)
 
 
-def _model_switch(decision: ModelSwitchSuggested) -> Line:
-    return Line("→", "model switch suggested", decision.message or "", Tone.WARN)
-
-
-def _confidence(decision: ConfidenceLow) -> Line:
-    return Line("→", "confidence low", decision.message or "", Tone.WARN)
+def _advice(decision: ModelSwitchSuggested | ConfidenceLow) -> Line:
+    what = "confidence low" if isinstance(decision, ConfidenceLow) else "model switch suggested"
+    return Line("→", what, decision.message or "", Tone.WARN)
 
 
 def _state(state: PublicState) -> Line:
@@ -216,18 +209,18 @@ def _dead_letter(letter: DeadLetter) -> Line:
 
 _LINES: dict[type, Callable[[Any], Line]] = {
     TrustChanged: _trust,
-    TrustRecoveryPending: _recovery_pending,
+    TrustRecoveryPending: _trust,
     BreakerChanged: _circuit,
     BreakerProbeGranted: _probe,
     BreakerProbeDenied: _probe,
     PatternDetected: _detected,
     PatternCleared: _cleared,
     NudgeIssued: _nudge,
-    NudgeJudged: _judged,
+    NudgeJudged: _nudge,
     GuaranteeWarned: _guarantee,
     GuaranteeViolated: _guarantee,
-    ModelSwitchSuggested: _model_switch,
-    ConfidenceLow: _confidence,
+    ModelSwitchSuggested: _advice,
+    ConfidenceLow: _advice,
     TrustUpdated: _state,
     BreakerUpdated: _state,
     QualityUpdated: _state,

@@ -164,7 +164,8 @@ def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, 
         near = get_close_matches(kind[:_SHOWN], types, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(types))}"
         return EventRejected(RejectReason.UNKNOWN_TYPE, "$.type", f"no type {_shown(kind)}; {hint}")
-    what, path = _split(fault)
+    what, found, path = str(fault).rpartition(" - at `")  # may quote the publisher's values
+    what, path = (what, path.removeprefix("key in ").rstrip("`")) if found else (path, "$")
     if missing := _MISSING.fullmatch(what):
         name = missing.group(1)
         if name == "data":
@@ -173,12 +174,6 @@ def of_fault(document: Mapping[str, Any], fault: Exception, types: Mapping[str, 
         return EventRejected(RejectReason.MISSING_FIELD, f"{path}.{name}", f"the field `{name}` is required; send it")
     reason, advice = _reason(what, path, types.get(kind) if isinstance(kind, str) else None)
     return EventRejected(reason, _clean(path), f"{_clean(what)}{advice}")
-
-
-def _split(fault: Exception) -> tuple[str, str]:
-    """Split msgspec's error into its text and its JSON path; the text may quote the publisher's values."""
-    what, found, path = str(fault).rpartition(" - at `")
-    return (what, path.removeprefix("key in ").rstrip("`")) if found else (path, "$")
 
 
 def _reason(what: str, path: str, kind: type[msgspec.Struct] | None) -> tuple[RejectReason, str]:

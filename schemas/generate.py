@@ -28,11 +28,6 @@ HOME = Path(__file__).resolve().parent / "generated"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_id(wire_type: str) -> str:
-    """Return the stable `$id` of a wire type's schema; the 1 is the major version of the contract."""
-    return f"urn:trustfold:schema:1:{wire_type}"
-
-
 def kinds() -> dict[str, type[msgspec.Struct]]:
     """Return every wire type of the public topics with its struct."""
     return {wire: kind for topic in TOPICS.values() for wire, kind in zip(topic.types, topic.kinds, strict=True)}
@@ -52,7 +47,8 @@ def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> di
         kind = by_name.get(name)
         if kind is None:
             continue
-        schema["description"] = summary_of(kind)
+        paragraphs = _parts(kind)[0].split("\n\n")
+        schema["description"] = "\n".join(_SPACE.sub(" ", one) for one in paragraphs)
         on_the_wire = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
         for attribute, text in attributes_of(kind).items():
             field = on_the_wire.get(attribute, attribute)
@@ -89,7 +85,7 @@ def json_schema(wire_type: str, kind: type[msgspec.Struct]) -> dict[str, Any]:
     own.pop("title")
     made: dict[str, Any] = {
         "$schema": DIALECT,
-        "$id": schema_id(wire_type),
+        "$id": f"urn:trustfold:schema:1:{wire_type}",  # 1: the major version of the contract
         "title": wire_type,
         "description": own.pop("description"),
         **own,
@@ -157,14 +153,10 @@ _SPACE = re.compile(r"\s+")
 
 
 def _parts(kind: type) -> tuple[str, str]:
+    """Split a docstring into what stands before its attributes, and these."""
     text = cleandoc(kind.__doc__ or "")
     summary, *rest = _HEADING.split(text, maxsplit=1)
     return summary.strip(), dedent(rest[0].strip("\n")) if rest else ""
-
-
-def summary_of(kind: type[msgspec.Struct]) -> str:
-    """Return the docstring before its attributes, one line per paragraph."""
-    return "\n".join(_SPACE.sub(" ", paragraph) for paragraph in _parts(kind)[0].split("\n\n"))
 
 
 def attributes_of(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -172,14 +172,3 @@ class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
 
 Outcome = CallOutcome | PatternSeen | ProbeRequest | TrustOrder | TimePassed
 """Union of all records on the `outcomes` topic."""
-
-_decoder: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
-
-
-def decode_outcome(value: bytes) -> Outcome:
-    """Decode one record of the `outcomes` topic.
-
-    Raises:
-        msgspec.DecodeError: the record was not written by this version of trustfold.
-    """
-    return _decoder.decode(value)

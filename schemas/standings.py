@@ -108,14 +108,3 @@ class StandingDue(StandingBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 Standing = ToolStanding | ModelBehaved | StandingDue
 """Union of all records on the `standings` topic."""
-
-_decoder: msgspec.json.Decoder[Standing] = msgspec.json.Decoder(Standing)
-
-
-def decode_standing(value: bytes) -> Standing:
-    """Decode one record of the `standings` topic.
-
-    Raises:
-        msgspec.DecodeError: the record was not written by this version of trustfold.
-    """
-    return _decoder.decode(value)

@@ -77,11 +77,6 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(str(kind.__struct_config__.tag) for kind in self.kinds)
 
     @property
-    def compacted(self) -> bool:
-        """Whether the topic is compacted: a record without a value deletes its key."""
-        return self.cleanup == "compact"
-
-    @property
     def config(self) -> dict[str, str]:
         """Return the topic settings in Kafka's names and spelling."""
         config: dict[str, str] = {"cleanup.policy": self.cleanup}

@@ -76,13 +76,7 @@ class Overview(NamedTuple):
 
 
 class SettingsOwner(NamedTuple):
-    """Owner of settings: a workspace, a user and a session.
-
-    Attributes:
-        workspace: id.
-        user: id; empty for no user.
-        session: id; empty for no session.
-    """
+    """Owner of settings: ids of a workspace, a user and a session; empty for no user or session."""
 
     workspace: str
     user: str

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .base import Defaults, Run
-from .claude_code import read_claude_code
-from .codex import read_codex
-from .gemini import read_gemini
-from .openai import read_openai
+from .base import Defaults, Run, importer
+from .claude_code import ClaudeCodeLog
+from .codex import CodexLog
+from .gemini import GeminiLog
+from .openai import OpenAiLog
 from .otel import read_otel
 from .reading import InOrderOfTime, Lines, Skipped, objects_of, recognised
 
 Importer = Callable[[Lines, Defaults], Iterator[bytes]]
 
 IMPORTERS: dict[str, Importer] = {
-    "openai": read_openai,
+    "openai": importer(OpenAiLog),
     "otel": read_otel,
-    "claude-code": read_claude_code,
-    "codex": read_codex,
-    "gemini": read_gemini,
+    "claude-code": importer(ClaudeCodeLog),
+    "codex": importer(CodexLog),
+    "gemini": importer(GeminiLog),
 }
 """Importers by their name on the command line."""
 

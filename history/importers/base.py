@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from ...schemas.codec import rfc3339
 from ...schemas.envelope import output_id
 from ...schemas.fields import MAX_SPAN_MS
-from .reading import Numbered, Skipped
+from .reading import Lines, Numbered, Skipped, objects_of
 from .results import GOOD, INTERRUPTED, Ending
 from .values import bounded, bounded_arguments, name_of, shortened
 
@@ -32,16 +32,6 @@ _SYNTHETIC_END_MS = 4_000_000_000_000
 """2096: after this the clock restarts at the beginning."""
 
 
-def _as_it_is(value: Any, known: Sequence[str]) -> Any:
-    del known
-    return value
-
-
-def _none_known(value: Any) -> list[str]:
-    del value
-    return []
-
-
 @dataclass
 class Run:
     """One import of one or many logs: state shared by the logs.
@@ -56,8 +46,8 @@ class Run:
     """
 
     skipped: Skipped = field(default_factory=Skipped)
-    redact: Callable[[Any, Sequence[str]], Any] = _as_it_is
-    secrets_in: Callable[[Any], list[str]] = _none_known
+    redact: Callable[[Any, Sequence[str]], Any] = lambda value, _known: value
+    secrets_in: Callable[[Any], list[str]] = lambda _value: []
     seen: set[str] = field(default_factory=set)
     clock: int = SYNTHETIC_START_MS
     line: int = 0
@@ -110,9 +100,7 @@ class Session:
     ids again. Times never decrease: a log is in the order of events.
 
     Attributes:
-        id: session id.
         workspace: workspace id, or empty.
-        model: current model.
         agent: agent id, or empty.
         turn: turn of the session, -1 before the first.
         at_ms: time of the last event, -1 before the first.
@@ -296,6 +284,30 @@ def each(records: Iterable[Numbered], read: Callable[[dict[str, Any]], Iterable[
     for line, value in records:
         defaults.run.line = line
         yield from attempted(value, read, defaults)
+
+
+class Log(Protocol):
+    """Protocol of a reader of one log's objects."""
+
+    def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        """Events of a record."""
+
+    def ended(self) -> Iterator[bytes]:
+        """Events of the end of the log, which close the calls left open."""
+
+
+def importer(kind: Callable[[Defaults], Log]) -> Callable[[Lines, Defaults], Iterator[bytes]]:
+    """Function that reads the events of a whole log with a reader of its objects.
+
+    It raises ConfigError if nothing in the log is JSON.
+    """
+
+    def read(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
+        log = kind(defaults)
+        yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
+        yield from log.ended()
+
+    return read
 
 
 def attempted(value: T, read: Callable[[T], Iterable[R]], defaults: Defaults) -> list[R]:

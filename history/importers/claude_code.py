@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .base import Defaults, Session, each
-from .reading import Lines, objects_of
+from .base import Defaults, Session
 from .results import GOOD, INTERRUPTED, Ending, ending_of, failed, remark_of
 from .values import arguments_of, first_name, folder_of, name_of, text_of, time_of
 
@@ -31,17 +30,6 @@ _NOT_SPOKEN = re.compile(
     r"|This session is being continued from a previous conversation)"
 )
 _DENIALS = {"interrupted": "interrupted"}
-
-
-def read_claude_code(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Read the events of a session log.
-
-    Raises:
-        ConfigError: nothing in it is JSON.
-    """
-    log = ClaudeCodeLog(defaults)
-    yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
-    yield from log.ended()
 
 
 def is_spoken(text: str) -> bool:

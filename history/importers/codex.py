@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...projections.calls.classify import TOOL_ERROR
-from .base import Defaults, Session, each
+from .base import Defaults, Session
 from .claude_code import is_spoken
-from .reading import Lines, objects_of
 from .results import GOOD, INTERRUPTED, Ending, ending_of, failed, remark_of, wall_time_of
 from .values import arguments_of, first_name, folder_of, name_of, structured, text_of, time_of
 
@@ -52,17 +51,6 @@ class _End(NamedTuple):
 
 
 _UNKNOWN = _End(None, None, None)
-
-
-def read_codex(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Read the events of a session log.
-
-    Raises:
-        ConfigError: nothing in it is JSON.
-    """
-    log = CodexLog(defaults)
-    yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
-    yield from log.ended()
 
 
 class CodexLog:

@@ -7,12 +7,11 @@ the same events in the same order, regardless of how they are split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import orjson
 
-from .base import Defaults, Run, attempted
+from .base import Defaults, Log, Run, attempted
 from .claude_code import ClaudeCodeLog
 from .codex import CodexLog
 from .gemini import GeminiLog
@@ -24,13 +23,6 @@ LOOKED_AT = 400
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Maximum length of a line in bytes; longer lines are skipped."""
-
-
-class Log(Protocol):
-    """Protocol of a reader of one log's lines, parsed as objects."""
-
-    def line(self, record: dict[str, Any]) -> Iterator[bytes]:
-        """Events of a record."""
 
 
 LOGS: dict[str, Callable[[Defaults], Log]] = {

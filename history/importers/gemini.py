@@ -12,9 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .base import Defaults, Session, each
+from .base import Defaults, Session
 from .claude_code import is_spoken
-from .reading import Lines, objects_of
 from .results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, remark_of
 from .values import arguments_of, first_name, folder_of, name_of, text_of, time_of
 
@@ -24,17 +23,6 @@ _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
 _WRAPPER = re.compile(r"</?untrusted_context>\n?")
 _FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\s*\n\s*- (\S[^\n]*)")
 _OVER = frozenset({"success", "error", "cancelled"})
-
-
-def read_gemini(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Read the events of a session log.
-
-    Raises:
-        ConfigError: nothing in it is JSON.
-    """
-    log = GeminiLog(defaults)
-    yield from each(objects_of(lines, defaults.file or defaults.source, defaults.run.skipped), log.line, defaults)
-    yield from log.ended()
 
 
 class GeminiLog:

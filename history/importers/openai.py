@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from .base import Defaults, Session, each
+from .base import Defaults, Session
 from .openai_items import Item, Transcript
-from .reading import Lines, objects_of, parse
+from .reading import parse
 from .values import first_name, name_of, time_of
 
 _OWN = ("session_id", "conversation_id", "thread_id", "trajectory_id", "traj_id", "conversation", "id")
@@ -43,22 +43,11 @@ class _Found(NamedTuple):
     previous: str = ""
 
 
-def read_openai(lines: Lines, defaults: Defaults) -> Iterator[bytes]:
-    """Read the events of every transcript of a file, one session each.
-
-    Raises:
-        ConfigError: nothing in it is JSON.
-    """
-    log = _Log(defaults)
-    records = objects_of(lines, defaults.file or defaults.source, defaults.run.skipped)
-    yield from each(records, log.record, defaults)
-    yield from log.ended()
-
-
-class _Log:
-    """Reader of the transcripts of one file."""
+class OpenAiLog:
+    """Reader of the transcripts of one file, one session each."""
 
     def __init__(self, defaults: Defaults) -> None:
+        """Start before the first transcript."""
         self._defaults = defaults
         self._number = 0
         self._names: dict[str, int] = {}
@@ -68,7 +57,8 @@ class _Log:
         self._by_prefix: dict[bytes, Transcript] = {}
         self._loose: Transcript | None = None
 
-    def record(self, record: dict[str, Any]) -> Iterator[bytes]:
+    def line(self, record: dict[str, Any]) -> Iterator[bytes]:
+        """Events of a record."""
         found = list(_transcripts(record, {}))
         if not found:
             if not _is_item(record):
@@ -82,6 +72,7 @@ class _Log:
             yield from self._transcript(one)
 
     def ended(self) -> Iterator[bytes]:
+        """Events that end the open transcripts."""
         for transcript in self._open.values():
             yield from transcript.ended()
 
@@ -155,7 +146,7 @@ def _transcripts(record: dict[str, Any], around: dict[str, Any]) -> Iterator[_Fo
         return
     about = around | {name: value for name, value in record.items() if not isinstance(value, (dict, list))}
     steps = record.get("trajectory")
-    if _is_steps(steps):
+    if isinstance(steps, list) and steps and isinstance(steps[0], dict) and "observation" in steps[0]:
         yield _Found(list(_of_steps(record)), about)
         return
     for name in _RUNS:
@@ -230,10 +221,6 @@ _ALONE = frozenset({"message", "reasoning", "mcp_list_tools", "mcp_approval_resp
 
 def _is_answer(item: Item) -> bool:
     return item.get("role") == "assistant" or str(item.get("type")).endswith("_call")
-
-
-def _is_steps(steps: Any) -> bool:
-    return isinstance(steps, list) and bool(steps) and isinstance(steps[0], dict) and "observation" in steps[0]
 
 
 def _of_steps(record: dict[str, Any]) -> Iterator[Item]:

@@ -39,7 +39,6 @@ class Transcript:
 
     Attributes:
         name: name of the transcript in its file.
-        session: writer of its events.
         mark: digest of its items so far.
     """
 

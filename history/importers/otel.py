@@ -122,7 +122,7 @@ def is_tool(span: Span) -> bool:
     elif span.name.partition(" ")[0] == _TOOL:
         return True
     kinds = {str(span.attributes.get(name)).lower() for name in _KINDS}
-    return "tool" in kinds or span.get("ai.toolCall.name") is not None or _is_mcp_call(span)
+    return "tool" in kinds or span.get("ai.toolCall.name") is not None or span.get("mcp.method.name") == "tools/call"
 
 
 def is_model(span: Span) -> bool:
@@ -133,10 +133,6 @@ def is_model(span: Span) -> bool:
     kinds = {str(span.attributes.get(name)).lower() for name in _KINDS}
     named = span.name.partition(" ")[0] in _MODEL_OPERATIONS or span.get(*_MODEL) is not None
     return bool(kinds & {"llm", "generation", "chat_model"}) or (named and not is_tool(span))
-
-
-def _is_mcp_call(span: Span) -> bool:
-    return bool(span.get("mcp.method.name") == "tools/call")
 
 
 class SpanLog:

@@ -149,14 +149,9 @@ def _scanned(line: int, text: str, file: str, skipped: Skipped) -> Iterator[tupl
                 at = text.find("{", at)  # a truncated list: read its elements
                 continue
             skipped.add(file, line, _NO_DOCUMENT)
-            at = _next_document(text, at)
+            at = min((one + 1 for opening in "{[" if (one := text.find(f"\n{opening}", at)) >= 0), default=len(text))
             continue
         yield line, _mended(value)
-
-
-def _next_document(text: str, at: int) -> int:
-    starts = [found for opening in ("\n{", "\n[") if (found := text.find(opening, at)) >= 0]
-    return min(starts) + 1 if starts else len(text)
 
 
 def _plain(lines: Lines) -> Iterator[bytes]:

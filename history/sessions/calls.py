@@ -69,9 +69,7 @@ class Call:
         id: id of its first event: the start, or a finish without a start.
         finish_id: id of the event with its outcome; empty while open.
         call_id: as the publisher names it.
-        session_id: id of its session.
         workspace: workspace of its events; empty if none.
-        tool: name of the tool.
         summary: its arguments in one line, at most `SUMMARY_CHARS`.
         agent: agent of the session that made it; empty for the main agent.
         model: model that made it; empty if unknown.
@@ -83,7 +81,6 @@ class Call:
         fingerprint: equal for equal tool and arguments; 0 if the arguments are unknown.
         started_ms, ended_ms: milliseconds since 1970; ended: None while it goes on.
         duration_ms: as the publisher measured it, else from start to finish; None while unknown.
-        verdict: verdict on the call.
         severity: severity of a failure, as in the folds.
         error: message of a failure, unchanged.
         told: type, code, message and status of a failure, from which its signature is made.

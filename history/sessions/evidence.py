@@ -8,7 +8,7 @@ states; otherwise the page says how many could not be found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...projections.session.detectors.registry import KINDS
 from ...projections.tool.breaker import HEALTH_FAILURES
@@ -43,7 +43,6 @@ class Behind(NamedTuple):
     """Evidence of a decision.
 
     Attributes:
-        decision: the decision.
         measures: numbers it is based on.
         calls: calls that counted, in the order of their ends.
         events: other events that counted, oldest first.
@@ -68,12 +67,7 @@ class Behind(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Calls that a decision does not name and that must be counted again.
-
-    Attributes:
-        most: number of calls.
-        words: description of the calls.
-    """
+    """Calls that a decision does not name and that must be counted again."""
 
     most: int
     words: str
@@ -115,8 +109,8 @@ def behind(
     wanted = wanted_of(decision)
     how = ""
     if wanted is not None:
-        before = _up_to(list(ended.values()), named, calls.by_event)
-        found = _again(decision, before)
+        before, last = list(ended.values()), calls.by_event.get(named[-1]) if named else None
+        found = _again(decision, wanted, before[: before.index(last) + 1] if last in before else [])
         if found:
             counted = {call.id: call for call in found}
             how = f"The decision names the last event alone; {wanted.words} were counted again from the log."
@@ -147,18 +141,11 @@ def wanted_of(decision: Record) -> Wanted | None:
     return None
 
 
-def _up_to(ended: Sequence[Call], named: Sequence[str], by_event: dict[str, Call]) -> list[Call]:
-    """Calls that ended no later than the last named one."""
-    last = by_event.get(named[-1]) if named else None
-    return list(ended[: ended.index(last) + 1]) if last is not None and last in ended else []
-
-
-def _again(decision: Record, before: Sequence[Call]) -> list[Call]:
+def _again(decision: Record, wanted: Wanted, before: Sequence[Call]) -> list[Call]:
     """Calls a decision is based on, counted as in the folds; none if the count differs from the decision's numbers."""
     workspace = decision.get("workspace_id") or DEFAULT_WORKSPACE
     of_it = [call for call in before if (call.workspace or DEFAULT_WORKSPACE) == workspace and _is_of(call, decision)]
-    wanted = wanted_of(decision)
-    most = wanted.most if wanted is not None else 0
+    most = wanted.most
     found: list[Call] = []
     if decision["trigger"] in {"consecutive", "recovery"}:
         good = _is_ill if decision["trigger"] == "consecutive" else _worked
@@ -214,61 +201,31 @@ def _measures(decision: Record, rules: Rules) -> tuple[Measure, ...]:
     return tuple(made(decision, rules)) if made is not None else ()
 
 
+_OF_TRIGGERS = {
+    "rate": ("failed share{}", "trust rate_threshold"),
+    "count": ("failures{}, weighted", "trust count_threshold"),
+    "consecutive": ("failures in a row", "trust consecutive_threshold"),
+    "exhausted": ("failures without a success while escalated", "trust block_after"),
+    "promotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
+    "demotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
+}
+"""What a trigger of trust counts, with a place for the window, and the setting of its threshold."""
+
+
 def _of_trust(decision: Record, _rules: Rules) -> Iterable[Measure]:
-    count, threshold = decision.get("count"), decision.get("threshold")
+    count, threshold, trigger = decision.get("count"), decision.get("threshold"), decision["trigger"]
     within = f" within {span(decision['window_s'])}" if decision.get("window_s") else ""
-    trigger = decision["trigger"]
-    if trigger == "rate" and count is not None:
-        yield Measure(
-            f"failed share{within}",
-            f"{count:.0%}",
-            _percent(threshold),
-            _reached(count, threshold),
-            "trust rate_threshold",
-        )
-    elif trigger == "count" and count is not None:
-        yield Measure(
-            f"failures{within}, weighted",
-            number(count),
-            _plain(threshold),
-            _reached(count, threshold),
-            "trust count_threshold",
-        )
-    elif trigger == "consecutive" and count is not None:
-        yield Measure(
-            "failures in a row",
-            number(count),
-            _plain(threshold),
-            _reached(count, threshold),
-            "trust consecutive_threshold",
-        )
-    elif trigger == "exhausted" and count is not None:
-        yield Measure(
-            "failures without a success while escalated",
-            number(count),
-            _plain(threshold),
-            _reached(count, threshold),
-            "trust block_after",
-        )
-    elif trigger in {"promotion", "demotion"} and count is not None:
-        yield Measure(
-            f"mean failure rate over workspaces{within}",
-            f"{count:.0%}",
-            _percent(threshold),
-            None,
-            "fleet failure_rate",
-        )
+    if count is not None and trigger in _OF_TRIGGERS:
+        name, rule = _OF_TRIGGERS[trigger]
+        shown = _percent if trigger in {"rate", "promotion", "demotion"} else _plain
+        met = None if threshold is None or rule.startswith("fleet") else bool(count >= threshold)
+        yield Measure(name.format(within), shown(count), shown(threshold), met, rule)
     elif trigger == "repeated_auth" and count is not None:
         yield Measure(f"authentication failures{within}", number(count))
     if decision.get("successes_needed") and decision["to"] in {"recovering", "trusted"}:
         done, needed = decision.get("successes") or 0, decision["successes_needed"]
-        yield Measure(
-            "successes since recovery began",
-            number(done),
-            number(needed),
-            done >= needed,
-            "trust success_count_to_recover",
-        )
+        rule = "trust success_count_to_recover"
+        yield Measure("successes since recovery began", number(done), number(needed), done >= needed, rule)
 
 
 def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
@@ -277,14 +234,8 @@ def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
     in_row = decision.get("consecutive_failures")
     measured, rate = decision.get("measured"), decision.get("failure_rate")
     if in_row is not None:
-        limit = policy.consecutive_failures
-        yield Measure(
-            "failures in a row",
-            number(in_row),
-            _plain(limit),
-            trigger == "consecutive",
-            "breakers consecutive_failures",
-        )
+        limit, rule = _plain(policy.consecutive_failures), "breakers consecutive_failures"
+        yield Measure("failures in a row", number(in_row), limit, trigger == "consecutive", rule)
     if measured:
         words = f"{rate or 0:.0%} ({round((rate or 0) * measured)} of {measured})"
         yield Measure(
@@ -293,13 +244,8 @@ def _of_circuit(decision: Record, rules: Rules) -> Iterable[Measure]:
             trigger == "rate", "breakers rate_threshold",
         )  # fmt: skip
     if trigger == "slow_rate":
-        yield Measure(
-            "share of slow calls",
-            "",
-            _percent(policy.slow_rate_threshold),
-            met=True,
-            rule="breakers slow_rate_threshold",
-        )
+        limit, rule = _percent(policy.slow_rate_threshold), "breakers slow_rate_threshold"
+        yield Measure("share of slow calls", "", limit, met=True, rule=rule)
 
 
 def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
@@ -313,13 +259,8 @@ def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
 
 
 def _of_judgement(_decision: Record, rules: Rules) -> Iterable[Measure]:
-    yield Measure(
-        "calls in which it must not repeat",
-        "",
-        number(rules.nudges.effective_within_calls),
-        None,
-        "nudges.effective_within_calls",
-    )
+    within = number(rules.nudges.effective_within_calls)
+    yield Measure("calls in which it must not repeat", "", within, rule="nudges.effective_within_calls")
 
 
 def _of_limit(decision: Record, _rules: Rules) -> Iterable[Measure]:
@@ -359,10 +300,6 @@ _MEASURES: dict[str, Callable[[Record, Rules], Iterable[Measure]]] = {
 
 def _policy(decision: Record, rules: Rules) -> BreakerPolicy:
     return rules.breakers.policy_for(str(decision["breaker_key"]), "")
-
-
-def _reached(value: Any, threshold: Any) -> bool | None:
-    return None if threshold is None else bool(value >= threshold)
 
 
 def _plain(value: float | None) -> str:

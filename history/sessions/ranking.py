@@ -33,7 +33,6 @@ class SessionSummary(NamedTuple):
     """Summary of a session for the list of sessions.
 
     Attributes:
-        session_id: its id.
         workspace, user, model: last values given; empty if none.
         calls: number of started calls.
         failed: number of failed calls.

@@ -24,10 +24,7 @@ ORDER BY time, topic, "offset"
 def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rules: Rules | None = None) -> Timeline:
     """Timeline of a session from a history; without items if the session is unknown.
 
-    Args:
-        connection: connection from `catalogue.connect`.
-        session_id: its id.
-        rules: rules to classify calls by; default: the default rules.
+    Calls are classified by `rules`, by default the default rules.
 
     Raises:
         HistoryError: the files cannot be read.

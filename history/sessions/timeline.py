@@ -65,7 +65,6 @@ class Decided(NamedTuple):
     """Decision and its time.
 
     Attributes:
-        record: the decision.
         arrived_ms: arrival of its input, milliseconds since 1970; -1 if unknown.
     """
 
@@ -362,12 +361,8 @@ class Telling:
             who = "user" if kind == "user.message" else "model"
             said = Message(who, shortened(text or "", TEXT_CHARS), size, bool(event.get("thought")))
             self._place(place, _item(event, said, at))
-        elif kind not in _QUIET and not self._says_nothing(event):
+        elif kind not in _QUIET and kind != "turn.started" and (kind != "turn.ended" or event.get("stalled")):
             self._place(place, _item(event, Note(event), at))
-
-    def _says_nothing(self, event: Record) -> bool:
-        """True for events that are not shown: starts of turns, and ends of turns that were not cut off."""
-        return event["type"] == "turn.started" or (event["type"] == "turn.ended" and not event.get("stalled"))
 
     def _place(self, place: int, item: Item) -> None:
         self._placed.append((place, 0, item))

@@ -108,13 +108,8 @@ def compare(
 ) -> Compared:
     """Compare the decisions of two sets of rules on the inputs of a history.
 
-    Args:
-        material: inputs to fold, and the filters of the comparison.
-        present: the rules to compare with.
-        other: the other rules.
-        decided: ids and records of the decisions that were recorded, of those that are compared.
-        examples: maximum examples of decisions of each kind.
-        advance: called for each folded input.
+    `decided`: ids and records of those recorded decisions that are compared. At most `examples` of each kind are kept.
+    `advance` is called for each folded input.
     """
     connection, inputs, passing, environment, guard = material
     recorded = Recorded(decided)

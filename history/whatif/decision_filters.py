@@ -26,12 +26,7 @@ class Passing:
     """
 
     def __init__(self, filters: Filters = EVERYTHING, events: frozenset[str] | None = None) -> None:
-        """Create a filter.
-
-        Args:
-            filters: of the history.
-            events: ids of the events that pass; required if tools, models or sessions are given.
-        """
+        """Create a filter; `events`, ids of those that pass, are required if tools, models or sessions are given."""
         self._from = int(filters.since.timestamp() * 1000) if filters.since else None
         self._until = int(filters.until.timestamp() * 1000) if filters.until else None
         self._workspaces, self._tools = frozenset(filters.workspaces), frozenset(filters.tools)
@@ -46,17 +41,14 @@ class Passing:
         """True if a decision passes."""
         if not self.has_time(output.time_ms):
             return False
-        return not self._looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
+        looks_inside = bool(self._workspaces) or self._events is not None
+        return not looks_inside or self.has_body(orjson.loads(output.value or b"{}"))
 
     def has_held(self, held: Held) -> bool:
         """True if a stopped call passes."""
         if not self.has_time(held.time_ms) or (self._workspaces and held.workspace not in self._workspaces):
             return False
         return self._events is None or held.event_id in self._events
-
-    @property
-    def _looks_inside(self) -> bool:
-        return bool(self._workspaces) or self._events is not None
 
     def has_body(self, body: dict[str, Any]) -> bool:
         """True if a decision passes all filters except time."""
@@ -74,12 +66,7 @@ class Passing:
 
 
 def passing(connection: duckdb.DuckDBPyConnection, filters: Filters) -> Passing:
-    """Create the filter for decisions about a history.
-
-    Args:
-        connection: unfiltered connection to the history.
-        filters: filters of the history.
-    """
+    """Create the filter for decisions about a history, from an unfiltered connection to it."""
     own = filters._replace(since=None, until=None, workspaces=())
     if own == EVERYTHING:
         return Passing(filters)

@@ -41,7 +41,6 @@ class Example(NamedTuple):
     Attributes:
         what: kind of decision as text, e.g. `trust escalated`.
         time: time, RFC 3339.
-        session: session of the decision.
         subject: key, circuit or pattern.
         reason: reason of the decision.
         before: the decision under the first rules; empty if none.
@@ -77,14 +76,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Difference:
-    """Differences of the decisions under other rules.
-
-    Attributes:
-        kinds: counts by kind of decision.
-        added: examples of additional decisions.
-        gone: examples of decisions no longer made.
-        changed: examples of changed decisions.
-    """
+    """Differences of the decisions under other rules: counts by kind, and examples of those added, gone and changed."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     added: list[Example] = field(default_factory=list)

@@ -163,7 +163,6 @@ class Combination(NamedTuple):
 
     Attributes:
         values: by their path in the rules.
-        rules: with these thresholds.
         in_force: True for the rules in force, which the others are compared with.
     """
 
@@ -176,7 +175,6 @@ class Raised(NamedTuple):
     """Alarm in a session.
 
     Attributes:
-        session: session of the alarm.
         event_id: of the event that completed the pattern, or that starts the call.
     """
 
@@ -188,13 +186,7 @@ class Task(NamedTuple):
     """Combinations to try in one process, with everything it needs.
 
     Attributes:
-        inputs: inputs to fold.
-        numbers: numbers of the combinations.
-        combinations: combinations to try.
-        alarm: what an alarm is.
         patterns: patterns that count; empty: any.
-        passing: filter for alarms.
-        environment: overrides of the environment.
         guard: determines which calls are stopped.
         echoes: as for `Replay`.
     """
@@ -244,12 +236,8 @@ def try_all(
 ) -> list[list[Raised]]:
     """Alarms of each combination, in their order; independent of the number of processes.
 
-    Args:
-        material: what is folded, and which alarms count; for alarms that are calls, its guard says which are held up.
-        tried: the combinations.
-        alarm: what an alarm is.
-        patterns: patterns that count; empty: any.
-        progress: told how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
+    If calls are the alarms, the material's guard says which are held up. No `patterns` mean any. `progress` is told
+    how many records have been folded, over all combinations; of `len(tried) * inputs.count`.
     """
     inputs = material.inputs
     processes = processes_for(inputs, len(tried))

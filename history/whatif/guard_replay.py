@@ -19,7 +19,6 @@ class Held(NamedTuple):
     Attributes:
         event_id: id of the call's start.
         session, call_id, tool: identity of the call.
-        workspace: workspace of the call.
         user: user of the call; empty if unknown.
         refused: True if refused without asking: the key is blocked or removed, or the circuit is open.
         circuit: True if `key` is a circuit's.

@@ -54,7 +54,6 @@ class Incident:
         workspace: where; `user:NAME` where a user has lost trust everywhere.
         session: the session that is stuck, or whose event began it.
         began: number of the input at which it began.
-        time_ms: when.
         cause: id of the event that completed it; of a key the newest failure.
         ended: number of the input at which it ended; `OPEN_ENDED` while it lasts.
         worst: worst step that was reached, in words.
@@ -88,9 +87,7 @@ class _Step(NamedTuple):
     """Step of a streak or an incident.
 
     Attributes:
-        place: identity of its subject.
         subject: pattern, key or circuit.
-        name: name of the step.
         order: all steps that make it worse, mildest first.
         ends: True if this step ends it.
     """

@@ -69,17 +69,12 @@ def recorded_sessions(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def truth_of(connection: duckdb.DuckDBPyConnection, alarm: Alarm, patterns: frozenset[str] = frozenset()) -> Truth:
-    """Labels derived from a history.
+    """Labels derived from a history, with the filters of its connection.
 
     Patterns: a session is stuck when one call gave the same result `LOOP` times or more, and healthy when none did even
     three times; those between count for neither. Calls: a session is stuck when one of its calls broke or was denied by
     the user, and healthy when calls of it did their work and none broke. A session in which an operator called an alarm
-    of the kind false is healthy.
-
-    Args:
-        connection: connection to the history; its filters apply.
-        alarm: definition of an alarm.
-        patterns: patterns that the verdicts must be about; empty: any.
+    of the kind (about one of `patterns`, if any are named) false is healthy.
     """
     return verdicts(connection, alarm, patterns).over(_by_calls(connection, alarm))
 

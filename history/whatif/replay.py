@@ -57,7 +57,6 @@ class Material(NamedTuple):
 
     Attributes:
         connection: unfiltered connection to the history.
-        inputs: inputs to fold.
         passing: filter for decisions, stopped calls and alarms.
         environment: overrides of the environment, until the first recorded ones.
         guard: determines which calls would have been asked about or refused; None: no guard.

@@ -15,16 +15,9 @@ _WIDTH = 110
 def toml_of(found: Found, basis: Sequence[str]) -> str:
     """Chosen rules as TOML: all values that differ from the defaults, after comments on origin and effect.
 
-    Args:
-        found: search with a choice.
-        basis: sentences on the data of the search.
-
-    Raises:
-        ValueError: the search has no choice.
+    `basis`: sentences on the data of the search, which has a choice.
     """
-    if found.chosen is None:
-        msg = "a search that has chosen nothing has no rules to write"
-        raise ValueError(msg)
+    assert found.chosen is not None  # noqa: S101 - the caller has checked it
     trial = found.trials[found.chosen]
     told = [
         "Rules chosen by `trustfold whatif --search`. They hold all that is not as shipped, so that they stand alone.",
@@ -37,12 +30,12 @@ def toml_of(found: Found, basis: Sequence[str]) -> str:
 
 
 def _prices(found: Found) -> Iterator[str]:
-    where = ((found.price_by, "the sessions it was chosen by"), (found.price, "the sessions held out"))
+    where = ((found.choice.price_by, "the sessions it was chosen by"), (found.choice.price, "the sessions held out"))
     for price, which in where:
         if price is not None:
             yield f"Against the rules then in force, on {which} ({price.verdict}):"
             yield from price_lines(price)
-    if found.price is None:
+    if found.choice.price is None:
         yield "No sessions were held out: on others it will do worse than on those it was chosen by."
 
 

@@ -11,7 +11,7 @@ import duckdb
 from ...rules.rules import Rules
 from ..inputs import Inputs
 from .calls import BROKE, WELL, CallPlace, Went, places, went
-from .choice import HOLD_OUT, Change, Split, Trial, Weights, choose, split, weights
+from .choice import HOLD_OUT, Choice, Split, Trial, Weights, choose, split, weights
 from .grid import Alarm, Combination, Raised, alarm_of, chosen, patterns_of, try_all
 from .labels import Truth, labelled, recorded_sessions, truth_of
 from .replay import Material
@@ -51,16 +51,11 @@ class Found(NamedTuple):
     """Result of a search.
 
     Attributes:
-        alarm: definition of an alarm.
         trials: results of each combination, in the order of the grid, including the rules in force.
         rules: rules of each combination.
-        judged: evaluated sessions.
         parts: sessions used to choose, and sessions used to check the choice.
         weigh: costs of a false alarm and of a miss.
-        chosen: number of the combination that costs least; None: there are too few sessions to choose by.
-        price: what it changes on the sessions held out; None: none are, or nothing was chosen, or it is in force.
-        price_by: the same on the sessions that it was chosen by.
-        refuted: combination that would have been chosen, but surely costs more on the sessions held out.
+        choice: the combination chosen, and its price.
     """
 
     alarm: Alarm
@@ -69,10 +64,12 @@ class Found(NamedTuple):
     judged: Judged
     parts: Split
     weigh: Weights
-    chosen: int | None
-    price: Change | None
-    price_by: Change | None
-    refuted: Trial | None = None
+    choice: Choice
+
+    @property
+    def chosen(self) -> int | None:
+        """Number of the chosen combination; None: there are too few sessions to choose by."""
+        return next((number for number, trial in enumerate(self.trials) if trial is self.choice.trial), None)
 
     @property
     def in_force(self) -> Trial:
@@ -87,14 +84,7 @@ def judged(
     alarm: Alarm = Alarm.PATTERN,
     patterns: frozenset[str] = frozenset(),
 ) -> Judged:
-    """Labels of the sessions that are folded from their start.
-
-    Args:
-        connection: of the history; its filters hold.
-        inputs: what is folded.
-        labels: what people say; None: what the history tells.
-        alarm: what an alarm is.
-        patterns: patterns tried.
+    """Labels of the sessions that are folded from their start: from a file, else what the history tells.
 
     Raises:
         ConfigError: the labels cannot be read.
@@ -113,14 +103,9 @@ def search(
     *,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Found:
-    """Try every combination of a grid and choose the one that costs least.
+    """Try every combination of a grid and choose the one that costs least on the known sessions.
 
-    Args:
-        material: what is folded, and which alarms count; its guard says which calls are held up.
-        present: the rules in force.
-        wanted: how to choose.
-        known: the sessions to judge by.
-        progress: told how many records have been folded, over all combinations.
+    `progress` is told how many records have been folded, over all combinations.
 
     Raises:
         ConfigError: the grid does not fit.
@@ -131,7 +116,6 @@ def search(
     trials = _scored(material.connection, tried, raised, known.truth, alarm)
     parts = split(known.truth, wanted.hold_out, wanted.seed)
     weigh = weights(parts.by, wanted.false_alarm, wanted.miss)
-    choice = choose(trials, parts, weigh)
     return Found(
         alarm=alarm,
         trials=trials,
@@ -139,10 +123,7 @@ def search(
         judged=known,
         parts=parts,
         weigh=weigh,
-        chosen=next((number for number, trial in enumerate(trials) if trial is choice.trial), None),
-        price=choice.price,
-        price_by=choice.price_by,
-        refuted=choice.refuted,
+        choice=choose(trials, parts, weigh),
     )
 
 

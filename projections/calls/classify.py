@@ -542,16 +542,13 @@ def failure_in_result(result: Any) -> Failure | None:
     failure = _reported_by(result)
     for name in _WRAPPERS:
         if failure is None and isinstance(inner := result.get(name), dict):
-            failure = _reported_by(inner if name != "metadata" else {**result, **_exit_fields(inner)})
+            exits = {field: inner[field] for field in _EXIT_FIELDS if field in inner}
+            failure = _reported_by(inner if name != "metadata" else {**result, **exits})
     return failure
 
 
 _WRAPPERS = ("metadata", "structuredContent", "result")
 _EXIT_FIELDS = ("exit_code", "exitCode", "returncode", "return_code")
-
-
-def _exit_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: fields[name] for name in _EXIT_FIELDS if name in fields}
 
 
 def _ended_with(fields: dict[str, Any]) -> int:

@@ -27,7 +27,6 @@ class CommandLine(NamedTuple):
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
         risk: what is risky about it, in a few words; empty if nothing is.
-        flags: wrappers skipped in front of the command word that give it privileges (`sudo`).
     """
 
     word: str
@@ -35,7 +34,6 @@ class CommandLine(NamedTuple):
     danger: str
     suspect: bool
     risk: str = ""
-    flags: tuple[str, ...] = ()
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
@@ -53,21 +51,13 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
 def _read(line: str) -> CommandLine:
     commands = simple_commands(line)
     danger, risk, culprit = danger_of(line, commands)
-    word, flags = _word(commands)
+    word = _word(commands)
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
-    return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk, flags)
+    return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk)
 
 
-def _word(commands: list[SimpleCommand]) -> tuple[str, tuple[str, ...]]:
-    fallback = ""
-    flags: tuple[str, ...] = ()
-    for command in commands:
-        name = command.name
-        if name and name not in _SETTERS:
-            flags = (command.privileged,) if command.privileged else ()
-            break
-        fallback = fallback or name
-    else:
-        name = fallback
-    return (name, flags) if _PLAIN_WORD.match(name) else ("", flags)
+def _word(commands: list[SimpleCommand]) -> str:
+    names = [command.name for command in commands if command.name]
+    name = next((name for name in names if name not in _SETTERS), names[0] if names else "")
+    return name if _PLAIN_WORD.match(name) else ""

@@ -247,10 +247,6 @@ def _is_root(path: str) -> bool:
     return _ROOT.match(path) is not None or _WINDOWS_ROOT.match(path) is not None
 
 
-def _on_root(step: Step) -> bool:
-    return any(map(_is_root, _operands(step)))
-
-
 def _moved(step: Step) -> tuple[list[str], str]:
     """Return sources and target of a command that copies or moves."""
     words = step.words
@@ -275,7 +271,7 @@ def _danger_of(step: Step) -> str:
         return "erases a disk"
     if name in {"rm", "unlink"} and any(_CREDENTIAL_STORE.search(path) for path in _operands(step)):
         return "removes a store of credentials"
-    if name in _ONLY_RECURSIVE and _recursive(step) and _on_root(step):
+    if name in _ONLY_RECURSIVE and _recursive(step) and any(map(_is_root, _operands(step))):
         return "removes a root or home directory" if name == "rm" else "changes a whole root or home directory"
     if name == "mv" and any(map(_is_root, _moved(step)[0])):
         return "moves a root or home directory"

@@ -107,7 +107,7 @@ def _neutral_reason(error_type: str) -> str:
     plain = _plain(error_type)
     if plain in _DENIED:
         return "denied"
-    return "cancelled" if plain in _CANCELLED or _plain(error_type.rsplit(".", 1)[-1]) in _ABORTS else ""
+    return "cancelled" if plain in _CANCELLED or _aborts(error_type) else ""
 
 
 def _aborts(error_type: str) -> bool:

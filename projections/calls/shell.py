@@ -80,14 +80,12 @@ class SimpleCommand(NamedTuple):
         words: command word first; empty only for a bare assignment or redirection.
         writes: paths that its redirections write to.
         privileged: the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none.
-        piped: it reads from the command before it.
         name: command word without its directory (`/usr/bin/git` → `git`).
     """
 
     words: tuple[str, ...]
     writes: tuple[str, ...]
     privileged: str
-    piped: bool
     name: str = ""
 
 
@@ -233,7 +231,7 @@ def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
     commands: list[SimpleCommand] = []
     words: list[str] = []
     writes: list[str] = []
-    redirect, piped = "", False
+    redirect = ""
     for plain, end, bracket, redirection, quoted in (*_tokens(line[:MAX_COMMAND_CHARS]), _END):
         if plain or quoted:
             word = plain or _unquote(quoted)
@@ -246,20 +244,19 @@ def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
             redirect = redirection
         elif end or bracket:
             if words or writes:
-                commands += _command(words, writes, depth, piped=piped)
+                commands += _command(words, writes, depth)
                 words, writes = [], []
             redirect = ""
-            piped = end[:1] == "|" and end != "||"
     return commands
 
 
-def _command(words: list[str], writes: list[str], depth: int, *, piped: bool) -> list[SimpleCommand]:
+def _command(words: list[str], writes: list[str], depth: int) -> list[SimpleCommand]:
     """Return the simple command of some words, or those of the script that they run."""
     plain, privileged, script = without_wrappers([] if words and words[0] in LOOP_HEADS else words)
     if script is not None and depth < _MAX_DEPTH:
         inner = [c._replace(privileged=c.privileged or privileged) for c in simple_commands(script, depth + 1)]
-        return [*inner, SimpleCommand((), tuple(writes), privileged, piped)] if writes else inner
+        return [*inner, SimpleCommand((), tuple(writes), privileged)] if writes else inner
     if not plain and not writes:
         return []
     name = plain[0].rpartition("/")[2] if plain else ""
-    return [SimpleCommand(tuple(plain), tuple(writes), privileged, piped, name)]
+    return [SimpleCommand(tuple(plain), tuple(writes), privileged, name)]

@@ -11,8 +11,8 @@ from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US
 from ...schemas.vocabulary import Pattern, TrustState, TrustTrigger
 from ..calls.keys import tool_key
-from ..emitter import MAX_CAUSES, Emitter
-from .promotion import Change, Move
+from ..emitter import MAX_CAUSES, Emitter, time_or_none
+from .promotion import Change
 from .state import ModelProfile, UserTrust, most_common_pattern, nudge_effectiveness, stall_rate
 
 
@@ -38,12 +38,12 @@ def user_trust_changed(
             scope="user",
             from_=change.before,
             to=change.after,
-            trigger=TrustTrigger(change.move),
+            trigger=change.trigger,
             reason=why,
             count=round(change.rate, 4),
             threshold=rules.failure_rate if change.after is TrustState.ESCALATED else rules.release_rate,
             window_s=rules.window_seconds,
-            expires_at=_when(record.expires_at),
+            expires_at=time_or_none(record.expires_at),
             recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
             notification=notification(key, change, why, record.expires_at),
             permission_warning=permission_warning(change, why, record.expires_at),
@@ -66,8 +66,8 @@ def user_trust_changed(
             reason=why,
             failure_rate=round(change.rate, 4),
             measured=change.calls,
-            escalated_at=_when(record.escalated_at),
-            expires_at=_when(record.expires_at),
+            escalated_at=time_or_none(record.escalated_at),
+            expires_at=time_or_none(record.expires_at),
         ),
     )
 
@@ -98,27 +98,18 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
     )
 
 
-def withdraw_model(profile: ModelProfile, emit: Emitter) -> None:
-    """Emit the removal of a model's profile."""
-    emit.tombstone("state", f"model:{profile.model}")
-
-
-def _when(ms: int) -> str | None:
-    return rfc3339(ms) if ms else None
-
-
 # --- ready-to-show texts ---
 
 
 def reason(change: Change, rules: FleetRules) -> str:
     """Return why a tool's trust changed, with its counts: `fails across 3 workspaces: 83% of calls (limit 50%)`."""
     many = "1 workspace" if change.workspaces == 1 else f"{change.workspaces} workspaces"
-    match change.move:
-        case Move.PROMOTION:
+    match change.trigger:
+        case TrustTrigger.PROMOTION:
             return f"fails across {many}: {change.rate:.0%} of calls (limit {rules.failure_rate:.0%})"
-        case Move.DEMOTION if change.workspaces < rules.workspaces:
+        case TrustTrigger.DEMOTION if change.workspaces < rules.workspaces:
             return f"not trusted in {change.workspaces} of {rules.workspaces} workspaces any more"
-        case Move.DEMOTION:
+        case TrustTrigger.DEMOTION:
             return f"down to {change.rate:.0%} of calls failing across {many} (limit {rules.release_rate:.0%})"
     return "the escalation has lasted long enough"
 
@@ -130,7 +121,7 @@ def recovery_hint(expires_at: int) -> str:
 
 def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
     """Return the message for the user about a change."""
-    if change.move is not Move.PROMOTION:
+    if change.trigger is not TrustTrigger.PROMOTION:
         return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
     return (
         f"⚠️ Tool '{tool}' escalated to require approval in all your workspaces\n   Reason: {why}\n"
@@ -140,7 +131,7 @@ def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
 
 def permission_warning(change: Change, why: str, expires_at: int) -> str | None:
     """Return the warning for a permission prompt while the tool is escalated."""
-    if change.move is not Move.PROMOTION:
+    if change.trigger is not TrustTrigger.PROMOTION:
         return None
     return f"This tool has been escalated in all your workspaces due to: {why}\n{recovery_hint(expires_at)}"
 

@@ -11,32 +11,23 @@ The transitions are in the table below; nothing else changes the state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
 from ...rules.rules import FleetRules
 from ...schemas.standings import ToolStanding
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import TrustState, TrustTrigger
 from .state import MAX_PLACES, Place, UserTrust
 
 _TOLERANCE = 1e-9
 
 
-class Move(StrEnum):
-    """Trigger of a change of a user's trust."""
-
-    PROMOTION = "promotion"
-    DEMOTION = "demotion"
-    EXPIRY = "expiry"
-
-
 _T, _E = TrustState.TRUSTED, TrustState.ESCALATED
 STATES = (_T, _E)
 
-TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
-    (_T, Move.PROMOTION): _E,
-    (_E, Move.DEMOTION): _T,
-    (_E, Move.EXPIRY): _T,
+TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
+    (_T, TrustTrigger.PROMOTION): _E,
+    (_E, TrustTrigger.DEMOTION): _T,
+    (_E, TrustTrigger.EXPIRY): _T,
 }
 
 
@@ -53,7 +44,7 @@ class Change(NamedTuple):
 
     before: TrustState
     after: TrustState
-    move: Move
+    trigger: TrustTrigger
     at: int
     workspaces: int
     rate: float
@@ -82,11 +73,11 @@ def promote_or_demote(record: UserTrust, rules: FleetRules, at: int) -> Change |
         ]
         if len(counting) < rules.workspaces or mean_rate(counting) <= rules.failure_rate + _TOLERANCE:
             return None
-        return move(record, Move.PROMOTION, rules, at, counting)
+        return move(record, TrustTrigger.PROMOTION, rules, at, counting)
     counting = list(record.places.values())
     if len(counting) >= rules.workspaces and mean_rate(counting) >= rules.release_rate - _TOLERANCE:
         return None
-    return move(record, Move.DEMOTION, rules, at, counting)
+    return move(record, TrustTrigger.DEMOTION, rules, at, counting)
 
 
 def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
@@ -94,7 +85,7 @@ def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
     due = due_at(record)
     if due is None or due > at:
         return None
-    return move(record, Move.EXPIRY, rules, due, list(record.places.values()))
+    return move(record, TrustTrigger.EXPIRY, rules, due, list(record.places.values()))
 
 
 def due_at(record: UserTrust) -> int | None:
@@ -108,7 +99,7 @@ def mean_rate(places: Iterable[Place]) -> float:
     return sum(rates) / len(rates) if rates else 0.0
 
 
-def move(record: UserTrust, trigger: Move, rules: FleetRules, at: int, counting: list[Place]) -> Change | None:
+def move(record: UserTrust, trigger: TrustTrigger, rules: FleetRules, at: int, counting: list[Place]) -> Change | None:
     """Make one transition of the table; return None if the table has none."""
     before = record.state
     after = TRANSITIONS.get((before, trigger))
@@ -120,7 +111,7 @@ def move(record: UserTrust, trigger: Move, rules: FleetRules, at: int, counting:
         record.expires_at = at + int(rules.duration_seconds * 1000)
     else:
         record.escalated_at = record.expires_at = 0
-        if trigger is Move.EXPIRY:
+        if trigger is TrustTrigger.EXPIRY:
             record.watermark = at
     calls, causes = sum(place.calls for place in counting), tuple(place.cause for place in counting)
     return Change(before, after, trigger, at, len(counting), mean_rate(counting), calls, causes)

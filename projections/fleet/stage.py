@@ -9,32 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-import msgspec
-
-from ...errors import EventRejected, RejectReason
 from ...rules.rules import FleetRules, Rules
-from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding, decode_standing
+from ...schemas.standings import ModelBehaved, Standing, StandingDue, ToolStanding
 from ...schemas.vocabulary import TrustState
 from ..emitter import Emitter
-from ..stage import WEEK_MS, IdleRule, Retention
+from ..stage import WEEK_MS, IdleRule, Retention, internal_decoder
 from . import promotion
-from .emitters import model_state, user_trust_changed, withdraw_model
+from .emitters import model_state, user_trust_changed
 from .state import FleetState, ModelProfile, UserTrust, count_behaviour, is_publication_due, note_published
-
-
-def _decode_standing(value: bytes) -> Standing:
-    try:
-        return decode_standing(value)
-    except msgspec.DecodeError as error:
-        message = f"not a standing of this version of trustfold: {error}; drain the topic before upgrading"
-        raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
 
 class FleetStage:
     """Stage of the topology that is keyed by user and tool, and by model."""
 
     name = "fleet"
-    sources: ClassVar[Mapping[str, Callable[[bytes], Standing]]] = {"standings": _decode_standing}
+    sources: ClassVar[Mapping[str, Callable[[bytes], Standing]]] = {
+        "standings": internal_decoder(Standing, "a standing")
+    }
     state_type = FleetState
     state_version = 1
     older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
@@ -83,7 +74,7 @@ class FleetStage:
         del key, at, rules
         retention = self.retention(state)
         if retention is Retention.NOTIFY and state.model is not None:
-            withdraw_model(state.model, emit)
+            emit.tombstone("state", f"model:{state.model.model}")
         return retention is not Retention.KEEP
 
     def due_at(self, state: FleetState) -> int | None:
@@ -109,7 +100,7 @@ class FleetStage:
         if change is None:
             return
         cause, now, traceparent = emit.cause, emit.at, emit.traceparent
-        emit.begin(f"{key}@{change.at}/{change.move}", change.at)
+        emit.begin(f"{key}@{change.at}/{change.trigger}", change.at)
         user_trust_changed(record, change, rules, emit)
         emit.begin(cause, now, traceparent)
 

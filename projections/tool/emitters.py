@@ -13,6 +13,7 @@ from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, ProbeRequest
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState, TrustTrigger
 from ..calls.keys import in_quotes
+from ..emitter import time_or_none
 from . import breaker, trust
 from .failure_counts import effective_failures
 from .state import Fold, ToolState, TrustRecord
@@ -35,10 +36,6 @@ class Cause(NamedTuple):
     user_id: str = ""
 
 
-def _when(ms: int) -> str | None:
-    return rfc3339(ms) if ms else None
-
-
 def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: EscalationRule, cause: Cause) -> None:
     """Emit a trust transition, or a recovery that waits for the operator, with its evidence and display texts."""
     workspace = fold.state.workspace_id
@@ -57,12 +54,12 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
             scope=record.scope,
             from_=change.before,
             to=change.after,
-            trigger=TrustTrigger(change.move),
+            trigger=change.trigger,
             reason=change.reason,
             count=round(change.amount, 4),
             threshold=change.threshold,
             window_s=rule.window_seconds,
-            expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+            expires_at=time_or_none(record.escalated_at + record.duration_ms if record.duration_ms else 0),
             successes=record.successes,
             successes_needed=record.successes_needed,
             recovery_hint=recovery_hint(record, rule, change.order_key) or None,
@@ -103,21 +100,21 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
             window_s=rule.window_seconds,
             consecutive=record.consecutive,
             reason=record.reason or None,
-            since=_when(record.since),
-            escalated_at=_when(record.escalated_at),
-            expires_at=_when(record.escalated_at + record.duration_ms if record.duration_ms else 0),
-            cooldown_until=_when(trust.cooldown_until(record, rule)) if escalated else None,
-            recovery_at=_when(trust.recovery_at(record, rule)) if escalated else None,
+            since=time_or_none(record.since),
+            escalated_at=time_or_none(record.escalated_at),
+            expires_at=time_or_none(record.escalated_at + record.duration_ms if record.duration_ms else 0),
+            cooldown_until=time_or_none(trust.cooldown_until(record, rule)) if escalated else None,
+            recovery_at=time_or_none(trust.recovery_at(record, rule)) if escalated else None,
             successes=record.successes,
             successes_needed=record.successes_needed,
             recovery_pending=record.pending or None,
             denials=record.denials or None,
-            last_failure_at=_when(record.last_counted),
-            last_success_at=_when(record.last_success),
+            last_failure_at=time_or_none(record.last_counted),
+            last_success_at=time_or_none(record.last_success),
             failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),
             part_of=record.part_of or None,
             approval_id=record.approval or None,
-            approval_expires_at=_when(record.approval_until),
+            approval_expires_at=time_or_none(record.approval_until),
         ),
     )
     return True
@@ -147,7 +144,7 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
             consecutive_failures=len(record.consecutive),
             failure_rate=round(rate, 4),
             measured=measured,
-            open_until=_when(record.open_until if stopped else 0),
+            open_until=time_or_none(record.open_until if stopped else 0),
             mode=record.mode,
         ),
     )
@@ -168,7 +165,7 @@ def probe_answered(fold: Fold, request: ProbeRequest, answer: breaker.ProbeAnswe
             breaker_key=state.scope,
             holder=request.guard_id,
             call_id=request.call_id,
-            lease_until=_when(answer.lease_until),
+            lease_until=time_or_none(answer.lease_until),
         ),
     )
 
@@ -200,13 +197,13 @@ def breaker_state(fold: Fold) -> bool:
             reason=record.trigger or None,
             failure_rate=round(rate, 4),
             measured=measured,
-            opened_at=_when(record.opened_at),
-            open_until=_when(record.open_until),
+            opened_at=time_or_none(record.opened_at),
+            open_until=time_or_none(record.open_until),
             reopen_count=record.opened_total,
-            since=_when(record.since),
+            since=time_or_none(record.since),
             consecutive=len(record.consecutive),
-            last_failure_at=_when(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
-            last_success_at=_when(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
+            last_failure_at=time_or_none(next((one >> 2 for one in reversed(record.results) if one & 1), 0)),
+            last_success_at=time_or_none(next((one >> 2 for one in reversed(record.results) if not one & 1), 0)),
             successes=record.successes,
             lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
             if lease
@@ -264,7 +261,7 @@ def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule
             return f"{name} is recovering ({record.successes}/{record.successes_needed} successes)"
         case TrustState.REMOVED:
             return f"{name} removed by an operator"
-    return f"✓ {name} recovered" if change.move is not trust.Move.RESTORE else f"✓ {name} restored"
+    return f"✓ {name} recovered" if change.trigger is not TrustTrigger.RESTORE else f"✓ {name} restored"
 
 
 def permission_warning(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str | None:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from ...rules.rules import ModelRules
 from ...schemas import decisions as out
-from ...schemas.codec import rfc3339
 from ...schemas.outcomes import OWN_MAKING, US, CallOutcome, PatternSeen
 from ...schemas.vocabulary import ModelSwitchStrategy
 from ..calls.fingerprints import digest
 from ..calls.keys import tool_key
+from ..emitter import time_or_none
 from .state import (
     FIRST_FAILURES_PUBLISHED,
     FIRST_PUBLISHED_AT,
@@ -267,6 +267,6 @@ def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
             attempts=attempts,
             failures=profile.failures,
             success_rate=round(1 - profile.failures / attempts, 4) if attempts else None,
-            last_failure_at=rfc3339(profile.last_failed) if profile.last_failed else None,
+            last_failure_at=time_or_none(profile.last_failed),
         ),
     )

@@ -24,7 +24,8 @@ from ...schemas.commands import QualityMark, QualityRestore
 from ...schemas.outcomes import US, CallOutcome
 from ...schemas.vocabulary import QualitySeverity, Severity
 from ..calls.classify import by_message
-from ..scenario import content_words, name_words, tag_of
+from ..emitter import time_or_none
+from ..scenario import TAG_PREFIX, content_words, name_words
 from .state import MAX_SCENARIOS, MAX_WORDS, FailedScenario, Fold, QualityRecord, ToolState, WordRecord
 
 AVAILABILITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT, Severity.PERMISSION, Severity.REPEATED_AUTH})
@@ -56,8 +57,7 @@ def registered_score(state: ToolState, rules: QualityRules) -> float:
     """Registered score of a tool, which successes restore; 0 to 1."""
     if state.quality is not None and state.quality.raised:
         return state.quality.raised
-    registered = rules.tools.get(state.name)
-    return registered.score if registered is not None else rules.registered_score
+    return rules.registered(state.name)
 
 
 def cost(severity: QualitySeverity, failures: int, rules: QualityRules) -> float:
@@ -79,14 +79,6 @@ def severity_of(outcome: CallOutcome, rules: QualityRules) -> QualitySeverity | 
     return rules.by_cause.get(outcome.severity)
 
 
-def shows_incapable(outcome: CallOutcome) -> bool:
-    """Whether a failure shows that the tool is not capable of the requested work.
-
-    True if it rejected the input or its output was invalid. An exception proves nothing, as it may be temporary.
-    """
-    return outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
-
-
 def is_unavailable(outcome: CallOutcome) -> bool:
     """Whether a failed call did not reach the tool or got no answer in time."""
     return outcome.severity in {Severity.TIMEOUT, Severity.TRANSIENT} or outcome.http_status in UNAVAILABLE_STATUS
@@ -103,7 +95,9 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         if is_unavailable(outcome):
             _missed(fold)
         if severity is not None:
-            _failed(fold, severity, outcome.scenario, incapable=shows_incapable(outcome))
+            # A rejected input or an invalid output shows that the tool cannot do it; an exception may be temporary.
+            incapable = outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
+            _failed(fold, severity, outcome.scenario, incapable=incapable)
         if state.quality is not None and (severity is not None or state.quality.missed):
             _publish(fold, outcome.cause, always=severity is not None and bool(outcome.scenario))
 
@@ -236,7 +230,7 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
     if not always and abs(record.score - shown) < PUBLISHED_STEP - 1e-9 and not (whole and shown != record.score):
         return
     record.published_score, record.published, record.published_down_until = record.score, True, down_until
-    tags = {tag_of(word): known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
+    tags = {TAG_PREFIX + word: known.until for word, known in record.words.items() if known.failures >= rules.tag_after}
     emit.write(
         "state",
         key,
@@ -253,7 +247,7 @@ def _publish(fold: Fold, cause: str, *, always: bool) -> None:
             tags=tuple(tags),
             tags_expire_at={tag: rfc3339(until) for tag, until in tags.items()},
             failed_scenarios={one.text: rfc3339(one.at) for one in record.scenarios},
-            last_failure_at=rfc3339(record.last_failed) if record.last_failed else None,
-            unavailable_until=rfc3339(down_until) if down_until else None,
+            last_failure_at=time_or_none(record.last_failed),
+            unavailable_until=time_or_none(down_until),
         ),
     )

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import msgspec
-
-from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
 from ...schemas.codec import decode_command
 from ...schemas.commands import (
@@ -36,25 +33,16 @@ from ...schemas.outcomes import (
     ProbeRequest,
     TimePassed,
     TrustOrder,
-    decode_outcome,
 )
 from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, TrustState
 from ..calls.fingerprints import digest
 from ..calls.keys import scope_of_key
 from ..emitter import Emitter
-from ..stage import WEEK_MS, IdleRule, Retention
+from ..stage import WEEK_MS, IdleRule, Retention, internal_decoder
 from . import breaker, emitters, fleet_report, models, quality, trust_orders, trust_scopes
 from .state import Fold, ToolState
 
 MAX_RECENT_IDS = 64
-
-
-def _decode_outcome(value: bytes) -> Outcome:
-    try:
-        return decode_outcome(value)
-    except msgspec.DecodeError as error:
-        message = f"not an outcome of this version of trustfold: {error}; drain the topic before upgrading"
-        raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
 
 
 class ToolStage:
@@ -62,7 +50,7 @@ class ToolStage:
 
     name = "tool"
     sources: ClassVar[Mapping[str, Callable[[bytes], Outcome | Command]]] = {
-        "outcomes": _decode_outcome,
+        "outcomes": internal_decoder(Outcome, "an outcome"),
         "commands": decode_command,
     }
     state_type = ToolState

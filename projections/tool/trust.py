@@ -18,12 +18,11 @@ one call pass without moving the state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
 from ...rules.trust import EscalationRule, RulesOfScopes, TrustRules
 from ...schemas.outcomes import CallOutcome, TrustOrderType
-from ...schemas.vocabulary import RecoveryMode, Severity, TrustState
+from ...schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
 from .failure_counts import (
     FAILED,
     HOUR_MS,
@@ -53,27 +52,6 @@ _EVIDENCE = 20
 _TOLERANCE = 1e-9
 
 
-class Move(StrEnum):
-    """Trigger of a trust transition."""
-
-    COUNT = "count"
-    CONSECUTIVE = "consecutive"
-    RATE = "rate"
-    REPEATED_AUTH = "repeated_auth"
-    SECURITY = "security"
-    RISKY = "risky"
-    EXHAUSTED = "exhausted"
-    RECOVERY_STARTED = "recovery_started"
-    RECOVERY = "recovery"
-    RELAPSE = "relapse"
-    RESET = "reset"
-    RECOVER = "recover"
-    REMOVE = "remove"
-    RESTORE = "restore"
-    APPROVE = "approve"
-    """Lets one call pass; has no transition."""
-
-
 _T, _E, _R, _B, _X = (
     TrustState.TRUSTED,
     TrustState.ESCALATED,
@@ -82,41 +60,40 @@ _T, _E, _R, _B, _X = (
     TrustState.REMOVED,
 )
 
-TRANSITIONS: Mapping[tuple[TrustState, Move], TrustState] = {
-    (_T, Move.COUNT): _E,
-    (_T, Move.CONSECUTIVE): _E,
-    (_T, Move.RATE): _E,
-    (_T, Move.REPEATED_AUTH): _E,
-    (_R, Move.REPEATED_AUTH): _E,
-    (_T, Move.RISKY): _E,
-    (_R, Move.RISKY): _E,
-    (_R, Move.RELAPSE): _E,
-    (_E, Move.RECOVERY_STARTED): _R,
-    (_R, Move.RECOVERY): _T,
-    (_E, Move.EXHAUSTED): _B,
-    **{(state, Move.SECURITY): _B for state in (_T, _E, _R)},
-    **{(state, Move.RESET): _T for state in (_E, _R, _B)},
-    **{(state, Move.RECOVER): _T for state in (_E, _R)},
-    **{(state, Move.REMOVE): _X for state in (_T, _E, _R, _B)},
-    (_X, Move.RESTORE): _T,
+TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
+    (_T, TrustTrigger.COUNT): _E,
+    (_T, TrustTrigger.CONSECUTIVE): _E,
+    (_T, TrustTrigger.RATE): _E,
+    (_T, TrustTrigger.REPEATED_AUTH): _E,
+    (_R, TrustTrigger.REPEATED_AUTH): _E,
+    (_T, TrustTrigger.RISKY): _E,
+    (_R, TrustTrigger.RISKY): _E,
+    (_R, TrustTrigger.RELAPSE): _E,
+    (_E, TrustTrigger.RECOVERY_STARTED): _R,
+    (_R, TrustTrigger.RECOVERY): _T,
+    (_E, TrustTrigger.EXHAUSTED): _B,
+    **{(state, TrustTrigger.SECURITY): _B for state in (_T, _E, _R)},
+    **{(state, TrustTrigger.RESET): _T for state in (_E, _R, _B)},
+    **{(state, TrustTrigger.RECOVER): _T for state in (_E, _R)},
+    **{(state, TrustTrigger.REMOVE): _X for state in (_T, _E, _R, _B)},
+    (_X, TrustTrigger.RESTORE): _T,
 }
 
 
-ORDERS: Mapping[str, Move] = {
-    "trust.reset": Move.RESET,
-    "trust.recover": Move.RECOVER,
-    "trust.approve": Move.APPROVE,
-    "tool.remove": Move.REMOVE,
-    "tool.restore": Move.RESTORE,
+ORDERS: Mapping[str, TrustTrigger] = {
+    "trust.reset": TrustTrigger.RESET,
+    "trust.recover": TrustTrigger.RECOVER,
+    "tool.remove": TrustTrigger.REMOVE,
+    "tool.restore": TrustTrigger.RESTORE,
 }
-"""Move of an operator's order, by the type of its command."""
+"""Move of an operator's order, by the type of its command; an approval, which lets one call pass, makes none."""
 
 
 class Order(NamedTuple):
     """An operator's order about trust.
 
     Attributes:
-        type: type of its command; a key of `ORDERS`.
+        type: type of its command.
         cause: id of its command.
         until: end of an approval, milliseconds; else 0.
     """
@@ -126,9 +103,9 @@ class Order(NamedTuple):
     until: int = 0
 
     @property
-    def move(self) -> Move:
-        """Move that the order makes."""
-        return ORDERS[self.type]
+    def move(self) -> TrustTrigger | None:
+        """Move that the order makes; None for an approval."""
+        return ORDERS.get(self.type)
 
 
 class Change(NamedTuple):
@@ -138,7 +115,6 @@ class Change(NamedTuple):
         amount: effective failures, successes or rate that caused it.
         threshold: the threshold that was reached; None if there is none.
         pending: whether recovery waits for the operator.
-        reason: reason in words.
         order_key: key of the record whose reset lets calls of the key run: its own, or that of a wider record.
         part_of: key of the wider record whose change already informs users of this one; empty if none.
         evidence: ids of the events that caused it, oldest first.
@@ -146,7 +122,7 @@ class Change(NamedTuple):
 
     before: TrustState
     after: TrustState
-    move: Move
+    trigger: TrustTrigger
     amount: float
     threshold: float | None
     pending: bool = False
@@ -160,7 +136,6 @@ class ParentRecord(NamedTuple):
     """The record of the tool or service that a fine key belongs to.
 
     Attributes:
-        record: the wider record.
         notifies: whether users are notified of its changes.
     """
 
@@ -211,33 +186,33 @@ def reason(change: Change, rule: EscalationRule) -> str:
     """Reason of a transition as text, with its counts: `3/3 failures in 1h`."""
     window = span(rule.window_seconds)
     limit = number(change.threshold) if change.threshold is not None else ""
-    match change.move:
-        case Move.COUNT:
+    match change.trigger:
+        case TrustTrigger.COUNT:
             return f"{number(change.amount)}/{limit} failures in {window}"
-        case Move.CONSECUTIVE:
+        case TrustTrigger.CONSECUTIVE:
             return f"{number(change.amount)}/{limit} consecutive failures"
-        case Move.RATE:
+        case TrustTrigger.RATE:
             return f"{change.amount:.0%} failure rate in {window} (limit {change.threshold:.0%})"
-        case Move.REPEATED_AUTH:
+        case TrustTrigger.REPEATED_AUTH:
             return f"{number(change.amount)} authentication failures in {window}: the credential may be invalid"
-        case Move.SECURITY:
+        case TrustTrigger.SECURITY:
             return "security concern: a dangerous command was attempted"
-        case Move.RISKY:
+        case TrustTrigger.RISKY:
             return "security concern: a risky command was attempted"
-        case Move.EXHAUSTED:
+        case TrustTrigger.EXHAUSTED:
             return f"{number(change.amount)} more failures without a success while escalated"
-        case Move.RELAPSE:
+        case TrustTrigger.RELAPSE:
             return "failed again while recovering"
-        case Move.RECOVERY_STARTED:
+        case TrustTrigger.RECOVERY_STARTED:
             return "a success after the cooldown"
-        case Move.RECOVERY:
+        case TrustTrigger.RECOVERY:
             return f"{number(change.amount)}/{limit} successes since recovery began"
     return {
-        Move.RESET: "reset by an operator",
-        Move.RECOVER: "recovered by an operator",
-        Move.REMOVE: "removed by an operator",
-        Move.RESTORE: "restored by an operator",
-    }.get(change.move, str(change.move))
+        TrustTrigger.RESET: "reset by an operator",
+        TrustTrigger.RECOVER: "recovered by an operator",
+        TrustTrigger.REMOVE: "removed by an operator",
+        TrustTrigger.RESTORE: "restored by an operator",
+    }.get(change.trigger, str(change.trigger))
 
 
 def rules_for(rules: TrustRules, outcome: CallOutcome) -> RulesOfScopes:
@@ -354,7 +329,7 @@ def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
 def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
     rule = judgement.rule
     if outcome.severity is Severity.SECURITY and not outcome.expected and judgement.narrowest:
-        move = Move.RISKY if outcome.risky else Move.SECURITY
+        move = TrustTrigger.RISKY if outcome.risky else TrustTrigger.SECURITY
         if (record.state, move) in TRANSITIONS:
             record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
             return _move(record, move, rule, at, 1, None)
@@ -369,7 +344,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
         return []  # only the records of the keys are judged
     changes: list[Change] = []
     if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
-        changes = _move(record, Move.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
+        changes = _move(record, TrustTrigger.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
     return changes or (_count_failure(record, judgement, at) if counted else [])
 
@@ -405,10 +380,10 @@ def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[C
     if record.state is _T:
         return _escalate_by_threshold(record, judgement, at)
     if record.state is _R:
-        return _move(record, Move.RELAPSE, rule, at, 1, None)
+        return _move(record, TrustTrigger.RELAPSE, rule, at, 1, None)
     record.failures_since += record.state is _E
     if rule.block_after is not None and record.failures_since >= rule.block_after:
-        return _move(record, Move.EXHAUSTED, rule, at, record.failures_since, rule.block_after)
+        return _move(record, TrustTrigger.EXHAUSTED, rule, at, record.failures_since, rule.block_after)
     return []
 
 
@@ -455,13 +430,13 @@ def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -
     count = effective_failures(record, rule, at)
     record.evidence = [failure.event_id for failure in record.failures[-_EVIDENCE:]]
     if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE and lately >= needed:
-        return _move(record, Move.COUNT, rule, at, count, rule.count_threshold)
+        return _move(record, TrustTrigger.COUNT, rule, at, count, rule.count_threshold)
     if rule.consecutive_threshold is not None and record.consecutive >= rule.consecutive_threshold:
-        return _move(record, Move.CONSECUTIVE, rule, at, record.consecutive, rule.consecutive_threshold)
+        return _move(record, TrustTrigger.CONSECUTIVE, rule, at, record.consecutive, rule.consecutive_threshold)
     if rule.rate_threshold is not None:
         rate, calls = failure_rate(record, rule, at)
         if calls >= rule.rate_min_calls and rate >= rule.rate_threshold - _TOLERANCE:
-            return _move(record, Move.RATE, rule, at, rate, rule.rate_threshold)
+            return _move(record, TrustTrigger.RATE, rule, at, rate, rule.rate_threshold)
     return []
 
 
@@ -479,16 +454,18 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
         note_session(record, outcome.session_id, WORKED)
     changes: list[Change] = []
     if record.state is _E and at >= recovery_at(record, rule):
-        changes = _move(record, Move.RECOVERY_STARTED, rule, at, 1, None)
+        changes = _move(record, TrustTrigger.RECOVERY_STARTED, rule, at, 1, None)
         record.successes = 1
     elif record.state is _R:
         record.successes += 1
     if record.state is _R and record.successes >= record.successes_needed:
         if judgement.mode is RecoveryMode.AUTO and not record.by_hand:
-            changes += _move(record, Move.RECOVERY, rule, at, record.successes, record.successes_needed)
+            changes += _move(record, TrustTrigger.RECOVERY, rule, at, record.successes, record.successes_needed)
         elif not record.pending:
             record.pending = True
-            changes.append(Change(_R, _R, Move.RECOVERY, record.successes, record.successes_needed, pending=True))
+            changes.append(
+                Change(_R, _R, TrustTrigger.RECOVERY, record.successes, record.successes_needed, pending=True)
+            )
     return changes
 
 
@@ -505,31 +482,23 @@ def apply_order(
         hidden: whether nothing of the record is published (`Judgement.hidden`).
     """
     move = order.move
-    if move is Move.APPROVE:
+    if move is None:
         if record.state in {_E, _R}:
             record.approval, record.approval_until = order.cause, order.until
         return []
-    overtaken = move is Move.RECOVER and record.state is _E and record.trigger == Move.RELAPSE
+    overtaken = move is TrustTrigger.RECOVER and record.state is _E and record.trigger == TrustTrigger.RELAPSE
     changes = [] if overtaken else _move(record, move, rule, at, 0, None)
-    if move is Move.RESET:
+    if move is TrustTrigger.RESET:
         record.denials = 0
         if record.state is _T:
             _clean(record, at)
-    if move is Move.REMOVE and not whole:
+    if move is TrustTrigger.REMOVE and not whole:
         record.part_of = ""  # an order that names the key is always notified
     return changes if hidden else _explain(record, changes, rule, None)
 
 
-def use_up(record: TrustRecord, approvals: tuple[str, ...]) -> bool:
-    """End the approval of a record if it is one of the used `approvals`; returns whether it was."""
-    used = bool(record.approval) and record.approval in approvals
-    if used:
-        record.approval, record.approval_until = "", 0
-    return used
-
-
 def _move(
-    record: TrustRecord, move: Move, rule: EscalationRule, at: int, count: float, threshold: float | None
+    record: TrustRecord, move: TrustTrigger, rule: EscalationRule, at: int, count: float, threshold: float | None
 ) -> list[Change]:
     before = record.state
     after = TRANSITIONS.get((before, move))

@@ -11,18 +11,18 @@ from ...rules.rules import Rules
 from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import TrustState, TrustTrigger
 from ..calls.keys import has_scope, tool_of_key, unescape
 from . import emitters, fleet_report, trust
 from .emitters import Cause
 from .state import Fold, ToolState, TrustRecord
-from .trust import Move, Order
+from .trust import Order
 from .trust_scopes import own_record, publish, records
 
 APPROVAL_S = 3600.0
 """Seconds after which an unused approval expires, unless its command states another time."""
 
-_SEEN_ORDERS = frozenset({Move.REMOVE, Move.RESTORE})
+_SEEN_ORDERS = frozenset({TrustTrigger.REMOVE, TrustTrigger.RESTORE})
 """Moves that are published even for a tool whose record is kept for the fleet alone."""
 
 TrustCommand = TrustReset | TrustRecover | TrustApprove | ToolRemove | ToolRestore
@@ -51,12 +51,12 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     state, name = fold.state, command.key
     order = _order_of(command, fold.at)
     whole = has_scope(name) or unescape(name) == state.name
-    if whole and state.trust is None and order.move is Move.REMOVE:
+    if whole and state.trust is None and order.move is TrustTrigger.REMOVE:
         state.trust = own_record(state)
     if not whole and state.kind_of_scope == "service" and name not in state.fine:
         tool = tool_of_key(name)
         _pass_on(fold, f"tool:{tool}", tool, order, name)
-    if _is_new_fine_key(state, name) and order.move is Move.REMOVE:
+    if _is_new_fine_key(state, name) and order.move is TrustTrigger.REMOVE:
         state.fine[name] = TrustRecord(key=name, scope="key")
     # A command about an unknown key creates no record, unless it removes the key.
     meant = [state.fine[name]] if name in state.fine else []
@@ -76,7 +76,7 @@ def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
         _apply(fold, mine, order, whole=True)
         return
     old = state.fine.pop(event.key, None)
-    if old is None or order.move is Move.REMOVE:  # the service keeps and publishes the key from now on
+    if old is None or order.move is TrustTrigger.REMOVE:  # the service keeps and publishes the key from now on
         return
     _apply(fold, [old], order, whole=False)
     if old.state is not TrustState.TRUSTED:
@@ -117,7 +117,7 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
     state, move = fold.state, order.move
     for record in meant:
         wide = record is state.trust
-        if whole and record.state is TrustState.TRUSTED and not wide and move is not Move.RESET:
+        if whole and record.state is TrustState.TRUSTED and not wide and move is not TrustTrigger.RESET:
             continue
         # An unpublished record of an MCP server's tool is kept for the fleet alone, so its changes are not emitted.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"

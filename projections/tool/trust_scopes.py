@@ -83,7 +83,8 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
 def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
     """End the approvals that a call has used, in every record that holds one of them."""
     for record in records(fold.state):
-        if trust.use_up(record, outcome.approvals):
+        if record.approval and record.approval in outcome.approvals:
+            record.approval, record.approval_until = "", 0
             publish(fold, record, trust.rules_for(fold.rules.trust, outcome).of(record.scope))
 
 
@@ -106,7 +107,8 @@ def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
     trusted = whole.state is TrustState.TRUSTED
     if record is own and whole.published and not trusted:
         return  # the record of the tool as a whole is published under this key
-    shown = own if trusted and _differs_from_default(own) else whole
+    is_default = own.state is TrustState.TRUSTED and not (own.failures or own.denials)
+    shown = own if trusted and not is_default else whole
     shown.published = whole.published or own.published
     whole.published = own.published = emitters.trust_state(fold, shown, rule)
 
@@ -124,11 +126,6 @@ def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement:
     lapsed = record.published and trust.forget_lapsed(record, rule, fold.at)
     if changes or lapsed or shown != trust.shown(record):
         publish(fold, record, rule)
-
-
-def _differs_from_default(record: TrustRecord) -> bool:
-    """Whether a record differs from its default: it is not trusted, or has failures or denials."""
-    return record.state is not TrustState.TRUSTED or bool(record.failures or record.denials)
 
 
 def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: float) -> FineKey:

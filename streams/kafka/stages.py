@@ -42,6 +42,6 @@ class Topology(NamedTuple):
 
 def default_topology() -> Topology:
     """Return trustfold's own topology, imported at the first call."""
-    from ...projections import topology  # noqa: PLC0415 - the engine's own tests run without it
+    from ...projections import processor, topology  # noqa: PLC0415 - the engine's own tests run without it
 
-    return Topology(topology.STAGES, topology.make_processor)
+    return Topology(topology.STAGES, processor.StageProcessor)

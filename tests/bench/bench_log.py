@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from aiokafka.partitioner import murmur2
 from bench_events import Told
-from trustfold.projections.topology import STAGES, make_processor
+from trustfold.projections.processor import StageProcessor
+from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules
 
 SESSION = STAGES[0]
@@ -91,7 +92,7 @@ def make_log(events: list[Told], partitions: int, rate: float = 0.0) -> Log:
 
 def _fold(records: Pairs, partition: int, now: int) -> tuple[Pairs, int, int]:
     """Finishes that the records lack; outcomes and appended events that folding all of it gives."""
-    processor = make_processor(SESSION, partition, Rules())
+    processor = StageProcessor(SESSION, partition, Rules())
     outputs = processor.process("events", _records(records, 0, now))
     added: Pairs = []
     while (due := processor.next_due()) is not None:

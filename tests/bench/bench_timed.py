@@ -26,5 +26,5 @@ class TimedProcessor(StageProcessor):
 def make_processor(
     stage: Any, partition: int, rules: Any, load: Callable[[bytes], bytes | None] = lambda _key: None
 ) -> TimedProcessor:
-    """As `projections.topology.make_processor`."""
+    """As `projections.processor.StageProcessor`."""
     return TimedProcessor(stage, partition=partition, rules=rules, load=load)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import bench_events
 import bench_process
 import orjson
-from trustfold.projections.topology import STAGES, make_processor
+from trustfold.projections.processor import StageProcessor
+from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event
 
@@ -81,7 +82,7 @@ def _pass(values: list[bytes]) -> dict[str, float]:
 
 def _fold(stage: int, values: list[bytes]) -> tuple[float, list[Any]]:
     records: list[Any] = [Record(value, offset) for offset, value in enumerate(values)]
-    processor = make_processor(STAGES[stage], 0, Rules())
+    processor = StageProcessor(STAGES[stage], 0, Rules())
     topic = next(iter(STAGES[stage].sources))
     outputs: list[Any] = []
     started = time.process_time()

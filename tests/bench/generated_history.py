@@ -17,9 +17,8 @@ from typing import Any
 import bench_generated
 import duckdb
 import orjson
-from trustfold.history.decision_rows import ROWS
 from trustfold.history.files import data_files
-from trustfold.history.parquet import ParquetWriter
+from trustfold.history.parquet import RECORDED_TOPICS, ParquetWriter
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
@@ -51,7 +50,7 @@ def decisions(lines: list[bytes]) -> list[Output]:
 def record(root: Path, lines: list[bytes], outputs: list[Output]) -> float:
     """Record events and decisions; processor seconds for the events."""
     recorder = Recorder(root)
-    for topic in ("events", *ROWS):
+    for topic in RECORDED_TOPICS:
         recorder.own(topic, 0)
     began = time.process_time()
     for offset, line in enumerate(lines):

@@ -48,8 +48,8 @@ def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -
     missing = trustfold("topics", "check", cwd=tmp_path, env=kafka)
     assert missing.returncode == 2
     assert f"{kafka['TRUSTFOLD_TOPIC_PREFIX']}events does not exist" in missing.stderr.decode()
-    planned = trustfold("topics", "create", "--dry-run", "--json", cwd=tmp_path, env=kafka)
-    names = {one["name"] for one in json.loads(planned.stdout)}
+    planned = trustfold("topics", "check", "--json", cwd=tmp_path, env=kafka)
+    names = {one["topic"] for one in json.loads(planned.stdout)["differences"]}
     created = trustfold("topics", "create", "--json", cwd=tmp_path, env=kafka)
     assert set(json.loads(created.stdout)["created"]) == names
     assert trustfold("topics", "check", cwd=tmp_path, env=kafka).returncode == 0

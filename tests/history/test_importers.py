@@ -14,7 +14,6 @@ from import_kit import imported, told
 from trustfold.cli.import_logs import FORMATS
 from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Defaults
-from trustfold.history.importers.openai import read_openai
 from trustfold.schemas.codec import decode_event
 
 
@@ -311,7 +310,7 @@ JSON = st.recursive(
 def test_any_json_gives_valid_events_or_a_clear_error(document: Any) -> None:
     """Transcripts are written by hand and by every framework; none of them may crash the import."""
     try:
-        values = list(read_openai([orjson.dumps({"messages": [document]})], Defaults(source="x")))
+        values = list(IMPORTERS["openai"]([orjson.dumps({"messages": [document]})], Defaults(source="x")))
     except (AttributeError, TypeError) as error:  # what a stranger's shape may cost us is nothing
         pytest.fail(f"{error!r} for {document!r}")
     for value in values:

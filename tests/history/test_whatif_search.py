@@ -96,7 +96,7 @@ def test_the_choice_has_a_price_counted_again_in_plain_python(mixed: Path) -> No
     """Nothing is better than 3 here, which 7 loses half of the loops to; 2 alarms everywhere."""
     found = searched(mixed, f"{MINOR}=2,3,8", present=patient(), seed=7)
     assert found.chosen == 1
-    for truth, price in ((found.parts.by, found.price_by), (found.parts.held_out, found.price)):
+    for truth, price in ((found.parts.by, found.choice.price_by), (found.parts.held_out, found.choice.price)):
         lengths = [6 + (int(name.removeprefix("loop-")) - 28) % 4 for name in truth.stuck]
         caught = sum(length >= 7 for length in lengths)
         assert price is not None
@@ -353,9 +353,7 @@ def test_a_choice_that_sessions_held_out_refute_is_none() -> None:
     chosen = choose([present, lucky, good], parts, weigh)
     assert (chosen.trial, chosen.refuted, chosen.price) == (present, lucky, None)
     known = Judged(truth, 0)
-    found = Found(
-        Alarm.PATTERN, [present, lucky], [Rules(), Rules()], known, parts, weigh, 0, None, None, chosen.refuted
-    )
+    found = Found(Alarm.PATTERN, [present, lucky], [Rules(), Rules()], known, parts, weigh, chosen)
     assert "★ x=1: the rules in force; x=2 costs less" in choice_in_words(found)[0]
     assert search_as_json(found, Wanted(["x=1,2"]))["refuted"] == {"x": 2}
     chosen = choose([present, good], parts, weigh)

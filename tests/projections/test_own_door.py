@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology, LogRecord
-from trustfold.projections.topology import STAGES, make_processor
+from trustfold.projections.processor import StageProcessor
+from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import EscalationPatch
 from trustfold.schemas.codec import decode_command, decode_decision, decode_event
 from trustfold.schemas.event_base import EARLIEST, LATEST
@@ -119,7 +120,7 @@ def test_a_wrong_clock_of_a_producer_makes_nothing_unreadable(arrived_ms: int) -
     """A record stamped far from the events' times moves them within the years that an event may have."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     step = {"type": "tool_call.started", "tool_name": "bash", "call_id": "c1", "deadline_ms": 1}
-    processor = make_processor(STAGES[0], 0, RULES)
+    processor = StageProcessor(STAGES[0], 0, RULES)
     topic, value = line(1, step, at)
     check(processor.process(topic, [LogRecord(None, value, 0, arrived_ms)]))
     finish = line(2, {**step, "type": "tool_call.finished"}, at)[1]
@@ -130,7 +131,7 @@ def test_a_wrong_clock_of_a_producer_makes_nothing_unreadable(arrived_ms: int) -
     assert due
     check(told + due)
     [outcome] = [output.value for output in told if output.topic == "outcomes"]
-    decided = make_processor(STAGES[1], 0, RULES).process("outcomes", [LogRecord(None, outcome, 0)])
+    decided = StageProcessor(STAGES[1], 0, RULES).process("outcomes", [LogRecord(None, outcome, 0)])
     assert decided
     check(decided)
 

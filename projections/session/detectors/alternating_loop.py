@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
@@ -38,7 +36,7 @@ class AlternatingLoop(Detector, array_like=True):
             laps = run // period + 1
             if not run or run % period or not ladder.step(laps):
                 continue
-            if any(runs[shorter - 1] >= run for shorter in _divisors(period)):
+            if any(period % shorter == 0 and runs[shorter - 1] >= run for shorter in range(1, period)):
                 continue  # the repetition has a shorter period; one repeated call is not a cycle
             cycle = sorted(steps.cycle_tail[-period:])
             done = _latest(steps, period * min(laps, MAX_CAUSES // period or 1))
@@ -48,10 +46,6 @@ class AlternatingLoop(Detector, array_like=True):
             )  # fmt: skip
             ctx.sightings.append(seen)
             return
-
-
-def _divisors(period: int) -> Iterator[int]:
-    return (shorter for shorter in range(1, period) if period % shorter == 0)
 
 
 def _latest(steps: Steps, count: int) -> list[FinishedStep]:

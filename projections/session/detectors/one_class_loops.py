@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ....rules.rules import BehaviourRules, Ladder
+from ....rules.rules import Ladder
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
@@ -29,10 +29,6 @@ class OneClassLoop(Detector, array_like=True):
     event_ids: list[str] = []
     since_ms: int = 0
 
-    def ladder(self, rules: BehaviourRules) -> Ladder:
-        """The counts at which the pattern is reported."""
-        raise NotImplementedError
-
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether a call of another class has reset the count."""
         del active, ctx
@@ -51,7 +47,8 @@ class OneClassLoop(Detector, array_like=True):
             self.count += 1
             self.step = call.step
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
-        severity = self.ladder(ctx.rules.behaviour).step(self.count)
+        ladder: Ladder = getattr(ctx.rules.behaviour, self.pattern)
+        severity = ladder.step(self.count)
         if severity:
             seen = Sighting(
                 self.pattern, severity, 0, self.count, [call.tool_name] * min(self.count, MAX_CAUSES), self.event_ids,
@@ -79,10 +76,6 @@ class IntrospectionLoop(OneClassLoop, array_like=True):
     reported = 3
     wants_action = True
 
-    def ladder(self, rules: BehaviourRules) -> Ladder:
-        """The counts at which the pattern is reported."""
-        return rules.introspection_loop
-
 
 class PlanningLoop(OneClassLoop, array_like=True):
     """Detector of repeated planning calls."""
@@ -98,7 +91,3 @@ class PlanningLoop(OneClassLoop, array_like=True):
     expected_action = "carry out the plan"
     reported = 4
     wants_action = True
-
-    def ladder(self, rules: BehaviourRules) -> Ladder:
-        """The counts at which the pattern is reported."""
-        return rules.planning_loop

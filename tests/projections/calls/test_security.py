@@ -922,15 +922,6 @@ def test_a_backslash_escapes_nothing_on_windows(line: str) -> None:
     assert read(line, windows=True).danger
 
 
-@pytest.mark.parametrize(
-    ("line", "flags"),
-    [("sudo rm x", ("sudo",)), ("doas -u bob ls", ("doas",)), ("rm x", ()), ("cd x && sudo make", ("sudo",))],
-)
-def test_privilege_wrappers_before_the_command_word_are_told(line: str, flags: tuple[str, ...]) -> None:
-    """They are no part of the key, but whoever asks can know."""
-    assert read(line).flags == flags
-
-
 @pytest.mark.parametrize("line", ["$(" * 1500, "`" * 3000, "(" * 3000, "eval " * 800, "rm -rf $(echo $(echo $(" * 100])
 def test_deep_nesting_is_read_to_a_bounded_depth(line: str) -> None:
     """A line of nothing but openings neither recurses without end nor fails."""

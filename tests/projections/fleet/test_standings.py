@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from story import Story
 from trustfold.projections.tool.state import MAX_USERS
-from trustfold.schemas.standings import ToolStanding, decode_standing
+from trustfold.schemas.standings import Standing, ToolStanding
 
 
 def standings(story: Story) -> list[ToolStanding]:
     """Everything told of tools, in order."""
-    told = [decode_standing(output.value) for output in story.outputs if output.topic == "standings" and output.value]
+    told = [
+        msgspec.json.decode(output.value, type=Standing)
+        for output in story.outputs
+        if output.topic == "standings" and output.value
+    ]
     return [one for one in told if isinstance(one, ToolStanding)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Story
@@ -13,8 +14,8 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.fleet.stage import FleetStage
 from trustfold.projections.fleet.state import FleetState
 from trustfold.projections.local_topology import LocalTopology, LogRecord
-from trustfold.projections.topology import make_processor
-from trustfold.schemas.standings import decode_standing
+from trustfold.projections.processor import StageProcessor
+from trustfold.schemas.standings import Standing
 
 CONTRACT = settings(max_examples=60, deadline=None)
 Records = list[tuple[str, bytes]]
@@ -48,7 +49,7 @@ class Stages:
 
 def fleet(told: Iterable[bytes]) -> tuple[list[Output], dict[str, FleetState]]:
     """Decisions and final states of the fleet over what it is told."""
-    processor = make_processor(FleetStage(), 0, NERVOUS)
+    processor = StageProcessor(FleetStage(), 0, NERVOUS)
     outputs = processor.process("standings", [LogRecord(None, value, at) for at, value in enumerate(told)])
     assert not processor.rejected
     states: dict[str, Any] = {key.decode(): processor.state(key.decode()) for key, _ in processor.snapshot()}
@@ -89,7 +90,7 @@ def test_what_the_sources_tell_of_a_key_rises(records: Records) -> None:
     """The rule that repeats are recognised by: origins of one key rise within each topic and partition."""
     highest: dict[tuple[str, str], int] = {}
     for value in Stages().tell(records):
-        standing = decode_standing(value)
+        standing = msgspec.json.decode(value, type=Standing)
         place = standing.key, standing.space
         assert standing.origin > highest.get(place, -1)
         highest[place] = standing.origin

@@ -11,7 +11,7 @@ from story import Story
 from trustfold.projections.tool import trust
 from trustfold.projections.tool.state import TrustRecord
 from trustfold.rules.rules import EscalationPatch, EscalationRule
-from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState
+from trustfold.schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
 
 KEY = "deploy"
 
@@ -26,8 +26,8 @@ def escalated() -> Story:
     return Story().fails(KEY, times=3)
 
 
-@pytest.mark.parametrize(("before", "move"), list(itertools.product(TrustState, trust.Move)))
-def test_only_the_table_moves_trust(before: TrustState, move: trust.Move) -> None:
+@pytest.mark.parametrize(("before", "move"), list(itertools.product(TrustState, TrustTrigger)))
+def test_only_the_table_moves_trust(before: TrustState, move: TrustTrigger) -> None:
     """Every state and every move: the table's transition, or nothing at all."""
     record = TrustRecord(key="k", scope="tool", state=before, duration_ms=1000)
     changes = trust._move(record, move, EscalationRule(), 1_000_000, 1, None)

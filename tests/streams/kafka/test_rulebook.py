@@ -8,8 +8,9 @@ from faust.types import TP
 from msgspec import structs
 from refolded import lenient
 from trustfold.projections.emitter import Output
+from trustfold.projections.processor import StageProcessor
 from trustfold.projections.rule_source import RuleSource
-from trustfold.projections.topology import STAGES, make_processor
+from trustfold.projections.topology import STAGES
 from trustfold.rules.rules import Rules
 from trustfold.schemas.settings import SettingsOverrides
 from trustfold.streams.kafka.metrics import LaneMetrics
@@ -43,7 +44,7 @@ class Life:
         )
         (rules,) = asyncio.run(self.book.recall([self.store.get(RULES_KEY)]))
         found = rules.edition.source if rules.edition is not None else source
-        processor = make_processor(STAGES[0], 3, found)
+        processor = StageProcessor(STAGES[0], 3, found)
         self.task = PartitionTask("session", 3, processor, self.store, 0, 0, {EVENTS: at}, rules=rules)
         self.book.begin([self.task], {EVENTS: end})
 

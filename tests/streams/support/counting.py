@@ -187,7 +187,7 @@ class CountingProcessor:
 
 
 def make_processor(stage: Stage, partition: int, _rules: object, load: Callable[[bytes], bytes | None]) -> Any:
-    """As `projections.topology.make_processor`."""
+    """As `projections.processor.StageProcessor`."""
     return CountingProcessor(stage, partition, load)
 
 
