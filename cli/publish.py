@@ -105,4 +105,6 @@ def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str) -> tuple[int, 
     from ..streams.kafka.publish import publish as send
 
     progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic))
+    for number, reason in progress.reasons:
+        note(f"{topic.removesuffix('s')} {number:,} refused: {reason}")
     return progress.sent, progress.refused

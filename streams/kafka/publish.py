@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from ...errors import ConfigError
+from ...errors import ConfigError, EventRejected
+from ...schemas.codec import decode_command
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
 from .outputs import partition_of
-from .records import STOP_S, bounded
+from .records import STOP_S, bounded, command_key
 from .settings import KafkaSettings
 
 LINGER_S = 0.2
@@ -29,26 +30,32 @@ IN_FLIGHT = 64
 """Largest number of unacknowledged batches; bounds the memory if the broker is slower than the file."""
 
 
+SHOWN = 20
+"""Number of refused lines that are kept with their reason."""
+
+
 @dataclass(slots=True)
 class Progress:
     """Progress of a publication.
 
     Attributes:
         sent: acknowledged lines.
-        refused: lines that are not JSON objects or lack a session; they are not sent.
+        refused: lines without a record key; they are not sent.
+        reasons: number and reason of the first refused lines; blank lines count.
     """
 
     sent: int = 0
     refused: int = 0
+    reasons: list[tuple[int, str]] = field(default_factory=list)
 
 
 async def publish(settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events") -> Progress:
-    """Publish JSON lines under the key of their session, and wait for the acknowledgement of all.
+    """Publish JSON lines under their record keys, and wait for the acknowledgement of all.
 
     Args:
         settings: connection settings.
         lines: one JSON object each; blank lines are skipped. Read in this coroutine's thread.
-        topic: catalogue name.
+        topic: catalogue name, `events` or `commands`.
 
     Raises:
         ConfigError: no broker answers, or the topic does not exist or may not be described.
@@ -56,30 +63,43 @@ async def publish(settings: KafkaSettings, lines: Iterable[bytes | str], *, topi
     """
     progress = Progress()
     async with _Sender(settings, settings.topic(topic), progress) as sender:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             data = line.strip()
             if not data:
                 continue
             data = data.encode() if isinstance(data, str) else data
-            key = session_key(data)
-            if key is None:
+            try:
+                key = record_key(topic, data)
+            except (EventRejected, ValueError) as error:
                 progress.refused += 1
+                if len(progress.reasons) < SHOWN:
+                    progress.reasons.append((number, str(error)))
             else:
                 await sender.add(key, data)
     return progress
 
 
-def session_key(line: bytes) -> bytes | None:
-    """Return the record key of an input event: its session, so that a session is ordered in one partition.
+def record_key(topic: str, line: bytes) -> bytes:
+    """Return the record key of a line: of an event its session, of a command its scope.
 
-    See docs/design/contracts.md#topics. None if the line is no JSON object with a non-empty `session_id`.
+    Records of one key are ordered in one partition (docs/design/contracts.md#topics).
+
+    Raises:
+        EventRejected: the line is no command.
+        ValueError: the line is no JSON object with a session.
     """
+    if topic == "commands":
+        return command_key(decode_command(line)).encode()
     try:
         event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    session = event.get("session_id") if isinstance(event, dict) else None
-    return session.encode() if isinstance(session, str) and session else None
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(event, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - a fault of the data, not of a type in the code
+    session = event.get("session_id")
+    if not isinstance(session, str) or not session:
+        raise ValueError("session_id must be a non-empty string")
+    return session.encode()
 
 
 class _Sender:
