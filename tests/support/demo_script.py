@@ -122,9 +122,14 @@ def chapters() -> Iterator[Script]:
         "I'll restore the file from backup. Proceeding now.",
         "I'm going to restore and apply the fix. Proceeding immediately.",
         "You're right - I need to actually execute. Proceeding with the real steps now.",
+        "I'll run the restore right away. Executing it now.",
+        "I'm going to copy the file back from the backup now.",
     )
-    for turn in range(LADDERS.announce_no_action.severe):
-        text = announcements[turn] if turn < len(announcements) else ""
+    ladder = LADDERS.announce_no_action
+    for turn in range(ladder.severe):
+        # An empty turn counts once a direct nudge has come.
+        silent = turn == ladder.severe - 1 and ladder.severe > ladder.moderate
+        text = "" if silent else announcements[turn % len(announcements)]
         restore.event("turn.started", turn_index=turn)
         if text:
             restore.event("model.text", text=text, turn_index=turn)

@@ -21,7 +21,7 @@ from trustfold.history.whatif.grid import alarm_of, patterns_of
 from trustfold.history.whatif.labels import Truth
 from trustfold.history.whatif.replay import Material, Present, recorded_rules
 from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
-from trustfold.rules.rules import EscalationPatch, Ladder
+from trustfold.rules.rules import Ladder
 
 
 def compared(
@@ -68,7 +68,8 @@ def searched(
 def lenient() -> Rules:
     """One threshold changed: five failures escalate instead of three."""
     rules = Rules()
-    trust = msgspec.structs.replace(rules.trust, default_rule=EscalationPatch(count_threshold=5))
+    patient = msgspec.structs.replace(rules.trust.default_rule, count_threshold=5)
+    trust = msgspec.structs.replace(rules.trust, default_rule=patient)
     return msgspec.structs.replace(rules, trust=trust)
 
 
