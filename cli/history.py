@@ -153,7 +153,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     show(answer)
     if not answer.rows:
         meaning = answer.question.empty or "No recorded data for this question."
-        note(meaning + (f" Filters: {filters.told()}." if filters.told() else ""))
+        note(meaning + (f" Filters: {filters.description()}." if filters.description() else ""))
     elif answer.question.reads:
         note(answer.question.reads)
 

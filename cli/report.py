@@ -99,7 +99,7 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
             TITLE,
             period,
             window_of(connection),
-            chosen.filters.told(),
+            chosen.filters.description(),
             datetime.now(UTC),
             shown,
             look_here_first(by_name),

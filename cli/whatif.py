@@ -50,7 +50,7 @@ INTERRUPTED = "were folded; nothing is shown or written"
 """End of the note after Ctrl-C."""
 
 
-class Past(NamedTuple):
+class ReplayInputs(NamedTuple):
     """Inputs of a comparison and of a search.
 
     Attributes:
@@ -139,24 +139,24 @@ def whatif(
         wanted = _wanted(searching)
         for file in filter(None, (searching["write"], searching["html"])):
             _check_place(Path(file), replace=force or file == searching["html"], toml=file == searching["write"])
-        with _interruptible(), _past(chosen, settings, against) as past:
-            _search(past, wanted, searching["labels"], searching["write"], searching["html"], as_json=as_json)
+        with _interruptible(), _replay_inputs(chosen, settings, against) as recorded:
+            _search(recorded, wanted, searching["labels"], searching["write"], searching["html"], as_json=as_json)
         return
     other = settings.rule_files(rules_file).load()
-    with _interruptible(), _past(chosen, settings, against, named=True) as past:
+    with _interruptible(), _replay_inputs(chosen, settings, against, named=True) as recorded:
         from ..history.whatif.compare import compare, decisions_of
 
-        note(f"folding {past.inputs.count:,} recorded inputs under both rules{lasts(past.inputs.count, 2)}")
-        with Progress(past.inputs.count, "inputs", interrupted=INTERRUPTED) as progress:
+        note(f"folding {recorded.inputs.count:,} recorded inputs under both rules{lasts(recorded.inputs.count, 2)}")
+        with Progress(recorded.inputs.count, "inputs", interrupted=INTERRUPTED) as progress:
             compared = compare(
-                past.material,
-                past.present,
+                recorded.material,
+                recorded.present,
                 other,
-                decided=decisions_of(past.filtered),
+                decided=decisions_of(recorded.filtered),
                 examples=EXAMPLES if examples is None else examples,
                 advance=progress.advance,
             )
-        _show_comparison(compared, past.filters, ROWS if limit is None else limit, as_json=as_json)
+        _show_comparison(compared, recorded.filters, ROWS if limit is None else limit, as_json=as_json)
 
 
 def _refuse_unused(*, search: bool, searching: dict[str, Any], comparing: dict[str, Any]) -> None:
@@ -220,7 +220,9 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: bool = False) -> Iterator[Past]:
+def _replay_inputs(
+    chosen: Chosen, settings: Settings, against: str | None, *, named: bool = False
+) -> Iterator[ReplayInputs]:
     """Load the history for folding.
 
     With `named`, records without rules are compared with the rules of `against` or the environment, else with the last
@@ -248,15 +250,15 @@ def _past(chosen: Chosen, settings: Settings, against: str | None, *, named: boo
             note_any(settings.switched_off)
         if not recorded_sessions(filtered):
             raise ConfigError(
-                f"no recorded session passes: {filters.told() or 'there is no session'}; "
+                f"no recorded session passes: {filters.description() or 'there is no session'}; "
                 "`trustfold history overview` shows what is recorded"
             )
         if chosen.narrowed:
-            note(f"only {filters.told()}; everything they depend on is folded")
+            note(f"only {filters.description()}; everything they depend on is folded")
         with lined_up(everything, filters.since, warm_up(filters.since)) as inputs:
             present = Present(base if named or not recorded else recorded[-1], versions)
             material = Material(everything, inputs, passing(everything, filters), settings.environment(), Checker)
-            yield Past(material, filtered, filters, present)
+            yield ReplayInputs(material, filtered, filters, present)
 
 
 def warm_up(since: datetime | None) -> datetime | None:
@@ -285,7 +287,7 @@ def _show_comparison(compared: Compared, filters: Filters, limit: int, *, as_jso
         return
     difference, recorded = compared.difference, compared.recorded
     if not difference.kinds:
-        since = f" {filters.told()}" if filters.told() else ""
+        since = f" {filters.description()}" if filters.description() else ""
         note(f"no decisions{since} under either rules: nothing to compare")
     view.show_comparison(compared, limit)
     if recorded.count:
@@ -311,7 +313,7 @@ def _why_not_all(compared: Compared, since: datetime | None) -> str:
 
 
 def _search(
-    past: Past, wanted: Wanted, labels: Path | None, write: Path | None, html: str | None, *, as_json: bool
+    recorded: ReplayInputs, wanted: Wanted, labels: Path | None, write: Path | None, html: str | None, *, as_json: bool
 ) -> None:
     """Try combinations of thresholds, show their detections and costs, and write the choice.
 
@@ -324,21 +326,21 @@ def _search(
     from . import whatif_view as view
 
     alarm, patterns = alarm_of(wanted.grid), patterns_of(wanted.grid)
-    tried = len(chosen(wanted.grid, past.present.rules))
-    known = judged(past.filtered, past.inputs, labels, alarm, patterns)
+    tried = len(chosen(wanted.grid, recorded.present.rules))
+    known = judged(recorded.filtered, recorded.inputs, labels, alarm, patterns)
     if known.left_out:
         of = "that have labels " if labels else ""
-        since = ", or began before --since" if past.inputs.whole is not None else ""
+        since = ", or began before --since" if recorded.inputs.whole is not None else ""
         note(f"{counted(known.left_out, 'session')} {of}are not in the history{since}; they do not count")
     note(view.judged_in_words(known, alarm, labels))
-    count = past.inputs.count
+    count = recorded.inputs.count
     note(
         f"folding {count:,} recorded inputs under {counted(tried, 'combination')}"
-        f"{lasts(count, tried, 2 * processes_for(past.inputs, tried))}"
+        f"{lasts(count, tried, 2 * processes_for(recorded.inputs, tried))}"
     )
     what = f"inputs of {counted(tried, 'combination')}"
     with Progress(count * tried, what, interrupted=INTERRUPTED) as progress:
-        found = search(past.material, past.present.rules, wanted, known, progress=progress.reached)
+        found = search(recorded.material, recorded.present.rules, wanted, known, progress=progress.reached)
     if as_json:
         write_json(view.search_as_json(found, wanted))
     else:
@@ -347,10 +349,10 @@ def _search(
         write_output(html, view.search_as_page(found, known, wanted))
         note(f"{html} written")
     if write:
-        _write_rules(found, past, wanted, labels, write)
+        _write_rules(found, recorded, wanted, labels, write)
 
 
-def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, file: Path) -> None:
+def _write_rules(found: Found, recorded: ReplayInputs, wanted: Wanted, labels: Path | None, file: Path) -> None:
     """Write the chosen rules.
 
     Raises:
@@ -364,9 +366,9 @@ def _write_rules(found: Found, past: Past, wanted: Wanted, labels: Path | None, 
         raise TrustfoldError(f"{file} was not written: too few sessions to choose from")
     if found.trials[found.chosen].in_force:
         raise TrustfoldError(f"{file} was not written: no other combination costs less than the rules in force")
-    days = past.filtered.execute("SELECT min(time)::DATE, max(time)::DATE, count(*) FROM events").fetchone()
+    days = recorded.filtered.execute("SELECT min(time)::DATE, max(time)::DATE, count(*) FROM events").fetchone()
     first, last, events = days or (None, None, 0)
-    filters = past.filters.told()
+    filters = recorded.filters.description()
     basis = [
         f"From {events:,} events, {first} to {last}{f' ({filters})' if filters else ''}.",
         _sentence(view.judged_in_words(found.judged, found.alarm, labels)),

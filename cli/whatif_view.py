@@ -144,7 +144,7 @@ def comparison_as_json(compared: Compared, filters: Filters, limit: int) -> dict
     keys = sorted((one for one in compared.shifts if one.kind != STREAK), key=_rank)
     return {
         "empty": difference.empty,
-        "filters": filters.told(),
+        "filters": filters.description(),
         "rules_recorded": compared.versions,
         "recorded": recorded.count,
         "recorded_decided_again": recorded.again,

@@ -15,7 +15,7 @@ from .log import log_event
 from .request import Call
 
 
-class Moment(NamedTuple):
+class HookCall(NamedTuple):
     """Argument of a hook.
 
     Attributes:
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     outcome: str = ""
 
 
-Hook = Callable[[Moment], "Awaitable[Any] | Any"]
+Hook = Callable[[HookCall], "Awaitable[Any] | Any"]
 KeyHook = Callable[[Call], str | None]
 
 
@@ -70,12 +70,12 @@ class Hooks:
     async def before(self, call: Call, attempt: int) -> None:
         """Run the hooks before an attempt."""
         if self._before:
-            await _run(self._before, Moment(call, attempt))
+            await _run(self._before, HookCall(call, attempt))
 
     async def after(self, call: Call, attempt: int, outcome: str) -> None:
         """Run the hooks after an attempt."""
         if self._after:
-            await _run(self._after, Moment(call, attempt, outcome))
+            await _run(self._after, HookCall(call, attempt, outcome))
 
     async def around(self, call: Call, outcome: str) -> None:
         """Run both kinds of hooks for a call that is answered without an attempt."""
@@ -83,10 +83,10 @@ class Hooks:
         await self.after(call, 0, outcome)
 
 
-async def _run(hooks: list[Hook], moment: Moment) -> None:
+async def _run(hooks: list[Hook], call: HookCall) -> None:
     for hook in hooks:
         try:
-            given = hook(moment)
+            given = hook(call)
             if inspect.isawaitable(given):
                 await given
         except Exception as error:  # noqa: BLE001 - see the module

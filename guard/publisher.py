@@ -151,7 +151,7 @@ class Publisher:
         self.event(
             ev.ToolCallStarted,
             call.session_id,
-            **self._who(call),
+            **self._attribution(call),
             call_id=call.call_id,
             tool_name=tool.name,
             plugin_name=tool.plugin_name,
@@ -198,7 +198,7 @@ class Publisher:
         self.event(
             ev.ToolCallFinished,
             call.session_id,
-            **self._who(call),
+            **self._attribution(call),
             call_id=call.call_id,
             tool_name=call.tool.name,
             plugin_name=call.tool.plugin_name,
@@ -229,7 +229,7 @@ class Publisher:
         severity = failure.severity if says_severity and not failure.neutral else None
         return private.error(failure, call.plain_args, kind, severity)
 
-    def _who(self, call: Call) -> dict[str, Any]:
+    def _attribution(self, call: Call) -> dict[str, Any]:
         return {
             "workspace_id": call.workspace_id,
             "user_id": call.user_id,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
-Moment = Annotated[int, "milliseconds since the epoch"]
+EpochMs = Annotated[int, "milliseconds since the epoch"]
 """A time; a TIMESTAMP (UTC) in the file."""
 
 END_MS = 4_102_444_800_000
@@ -35,11 +35,11 @@ class Row(TypedDict, total=False):
 
     partition: int
     offset: int
-    arrived: Moment | None
+    arrived: EpochMs | None
     key: str | None
     id: str | None
     type: str | None
-    time: Moment | None
+    time: EpochMs | None
     session_id: str | None
     workspace_id: str | None
     user_id: str | None
@@ -56,7 +56,7 @@ def columns_of(kind: type[Row], more: Mapping[str, str] = MappingProxyType({})) 
 
 
 def _type_of(hint: Any) -> str:
-    if hint is Moment:
+    if hint is EpochMs:
         return "TIMESTAMP"
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]

@@ -22,7 +22,7 @@ from ..rules.rules import Rules
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from ..schemas.vocabulary import Severity, ToolClass
-from .columns import Moment, Row, columns_of
+from .columns import EpochMs, Row, columns_of
 from .result_redaction import raw_result, reported, without_result
 from .session_cache import Recent, Session, Sessions
 
@@ -83,7 +83,7 @@ class EventRow(Row, total=False):
     scenario: str | None
     recursion_depth: int | None
     deadline_ms: float | None
-    started: Moment | None
+    started: EpochMs | None
     status: str | None
     verdict: str | None
     severity: str | None

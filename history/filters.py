@@ -88,7 +88,7 @@ class Filters(NamedTuple):
             'ORDER BY time DESC, "offset" DESC) = 1'
         )
 
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the filters; empty if there are none."""
         times = [
             f"{word} {time:%Y-%m-%d %H:%M:%S}" for word, time in (("since", self.since), ("until", self.until)) if time

@@ -167,7 +167,7 @@ def _sentence_at(text: str, start: int, end: int) -> str:
     return text[first : last.end() if last else len(text)].rstrip()
 
 
-def hands_over(text: str) -> bool:
+def awaits_user(text: str) -> bool:
     """Whether a message hands over to the user: it is empty, or ends with a question in any script or an offer."""
     end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
     if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):

@@ -26,7 +26,7 @@ from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
 from .changelog import Changelogs, Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
-from .faults import WorkerFault, describe, is_expected, passes
+from .faults import WorkerFault, describe, is_expected, is_passing
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
@@ -292,7 +292,7 @@ class Engine:
         except TimeoutError:
             log.warning("no last checkpoint within %g s; work since the previous one is repeated", seconds)
         except Exception as error:  # noqa: BLE001 - reported by failing the worker
-            if passes(error):
+            if is_passing(error):
                 log.warning("no last checkpoint, work since the previous one is repeated: %r", error)
             else:
                 await self.fail(error)
@@ -487,7 +487,7 @@ class Engine:
         except Fenced as claim:
             self._reclaim(claim)
         except Exception as error:
-            if not passes(error):
+            if not is_passing(error):
                 raise
             self._start_overs += not self.watch.waiting
             if self._start_overs > START_OVERS:
@@ -516,7 +516,7 @@ class Engine:
             try:
                 await self.writer.run()
             except Exception as error:  # noqa: BLE001 - reported by failing the worker
-                if not passes(error):
+                if not is_passing(error):
                     await self.fail(error)
                     return
                 self.start_over(error)
@@ -528,7 +528,7 @@ class Engine:
             try:
                 await self.follower.follow()
             except Exception as error:  # noqa: BLE001 - reported by failing the worker
-                if not passes(error):
+                if not is_passing(error):
                     await self.fail(error)
                     return
                 log.debug("the settings are read again: %r", error)

@@ -80,7 +80,7 @@ class WorkerFault(TrustfoldError):
     """Permanent fault of the cluster; the message names the topic and the remedy."""
 
 
-def passes(error: BaseException) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Whether the worker may restart from its last checkpoint instead of ending."""
     if isinstance(error, TrustfoldError):
         return False

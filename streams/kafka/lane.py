@@ -28,7 +28,7 @@ from mode.utils.futures import notify
 
 from ...errors import TrustfoldError
 from .backpressure import POLL_S, Gate, Poll
-from .faults import passes
+from .faults import is_passing
 from .order import Order
 from .records import LEAVE_S, bounded
 
@@ -141,7 +141,7 @@ class LaneThread(driver.AIOKafkaConsumerThread):
             log.debug("offsets were not committed: %r", error)
             return False
         except KafkaError as error:
-            if not passes(error):
+            if not is_passing(error):
                 raise
             log.debug("offsets were not committed: %r", error)
             return False
@@ -278,7 +278,7 @@ class BatchConsumer(driver.Consumer):
         try:
             polled: Mapping[Any, list[Any]] = await self._thread.getmany(wanted, wait)
         except KafkaError as error:
-            if not passes(error):
+            if not is_passing(error):
                 raise
             log.debug("nothing was polled: %r", error)
             await asyncio.sleep(1.0)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .broker_watch import REPEAT_S
-from .faults import WorkerFault, passes
+from .faults import WorkerFault, is_passing
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -75,7 +75,7 @@ class Monitor:
         thread = consumer.lane_thread
         error = thread.pushed_error()
         if error is not None:
-            if passes(error):
+            if is_passing(error):
                 thread.acknowledge_error()
             else:
                 await engine.fail(error)

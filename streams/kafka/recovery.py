@@ -18,7 +18,7 @@ from faust.tables.manager import TableManager
 from faust.types import TP
 from mode import Service
 
-from .faults import passes
+from .faults import is_passing
 from .lane import is_cancelled
 from .settings import KafkaSettings
 from .store import MemoryStore, PartitionStore, RocksStore
@@ -111,7 +111,7 @@ class BulkRecovery(Service):
                 raise
             engine.drop()
             if engine.is_member(generation):
-                if not passes(error) and not isinstance(error, asyncio.CancelledError):  # that came out of aiokafka
+                if not is_passing(error) and not isinstance(error, asyncio.CancelledError):  # that came out of aiokafka
                     raise
                 await engine.back_off(error)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
-from ..announcing import hands_over
+from ..announcing import awaits_user
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Message
 
@@ -83,7 +83,7 @@ class AnnounceNoAction(Detector, array_like=True):
             self.phrased = True
             self._add(event.id, ctx.emit.at)
         elif event.announces is None and not (
-            hands_over(event.text) if event.text is not None else not event.text_digest
+            awaits_user(event.text) if event.text is not None else not event.text_digest
         ):
             self.unconfirmed, self.unconfirmed_since = event.id, ctx.emit.at
         self._report(before, ctx)

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import errors
 from trustfold.errors import ConfigError
 from trustfold.streams.kafka.broker_watch import READ, WRITE, BrokerWatch
-from trustfold.streams.kafka.faults import describe, is_expected, passes
+from trustfold.streams.kafka.faults import describe, is_expected, is_passing
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topic_metadata import Found
 
@@ -161,7 +161,7 @@ def test_a_fault_of_the_watch_itself_is_no_outage(cluster: Cluster) -> None:
 )
 def test_what_passes(error: BaseException, passing: bool) -> None:
     """What waiting or new connections mend does not end the worker."""
-    assert passes(error) is passing
+    assert is_passing(error) is passing
 
 
 def test_a_fault_says_what_to_do() -> None:
