@@ -73,7 +73,8 @@ def test_the_day_holds_what_the_seeds_tell() -> None:
     rules = BehaviourRules()
     for session, ladder in (("research", rules.repetitive_calls), ("restore", rules.announce_no_action)):
         steps = sorted({ladder.step(count) for count in range(ladder.minor, ladder.severe + 1)})
-        assert [kind for told, kind in nudges if told == session] == [NUDGES[step] for step in steps]
+        taken = [kind for told, kind in nudges if told == session]
+        assert taken == [NUDGES[step] for step in steps], f"{session}: edit chapters() of demo_script.py; make schemas"
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120", "200"])

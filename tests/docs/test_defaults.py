@@ -127,6 +127,9 @@ def test_the_pages_state_the_defaults() -> None:
     """Where one differs, the message says what to write, and in which line."""
     found, faults = defaults(), []
     for name, page, words in STATED:
+        if name not in found:
+            faults.append(f"rules/: no rule is called {name}")
+            continue
         text = (DOCS / page).read_text()
         wanted = written(words, found[name])
         if wanted in text:
@@ -134,14 +137,17 @@ def test_the_pages_state_the_defaults() -> None:
         before, after = re.split(r"\{\w+\}", words)
         older = re.search(re.escape(before) + NUMBER + re.escape(after), text)
         where = f"docs/{page}:{text[: older.start()].count(chr(10)) + 1}" if older else f"docs/{page}"
-        instead = f", not {older[0]!r}" if older else "; the line was reworded, so change it in STATED, too"
-        faults.append(f"{where}: {name} has another default: write {wanted!r}{instead}")
+        if older:
+            faults.append(f"{where}: {name} has another default: write {wanted!r}, not {older[0]!r}")
+        else:
+            faults.append(f"{where}: {name}: no line says {wanted!r}; add it, or change STATED if it was reworded")
     assert not faults, "\n".join(["", *faults])
 
 
 def test_every_default_is_stated() -> None:
     """A new rule needs a line in STATED, and the words on a page."""
-    assert sorted({name for name, *_ in STATED}) == sorted(defaults())
+    stated, known = {name for name, *_ in STATED}, set(defaults())
+    assert stated == known, f"not in STATED: {sorted(known - stated)}; in STATED, but no rule: {sorted(stated - known)}"
 
 
 def test_every_default_is_a_value_that_a_file_may_set() -> None:
