@@ -59,12 +59,12 @@ class _Counts(msgspec.Struct):
 
 
 class _Fault(Enum):
-    """Whose fault a failed post is.
+    """Cause of a failed post.
 
     Attributes:
-        WAY: that of the network, a proxy, the server or the token for everything; the post is repeated.
-        SENDER: that of the operator's token; no order is accepted.
-        RECORDS: that of one of the records.
+        WAY: the network, a proxy, the server or the token for everything; the post is repeated.
+        SENDER: the operator's token; no order is accepted.
+        RECORDS: the content of one of the records.
     """
 
     WAY = auto()
@@ -332,7 +332,7 @@ class HttpBackend:
             raise EngineRefused(f"what answers at {self._client.name} is not `trustfold up`", NOT_OURS)
 
     def _fault(self, error: TrustfoldError, path: str, token: str) -> _Fault:
-        """Return whose fault a failed post is.
+        """Return the cause of a failed post.
 
         A proxy refuses a record's content and a sender with the same statuses. What also refuses a body without records
         refuses the sender.

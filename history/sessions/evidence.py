@@ -209,7 +209,7 @@ _OF_TRIGGERS = {
     "promotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
     "demotion": ("mean failure rate over workspaces{}", "fleet failure_rate"),
 }
-"""What a trigger of trust counts, with a place for the window, and the setting of its threshold."""
+"""By trigger of trust: text of the quantity it counts, with a place for the window, and setting of its threshold."""
 
 
 def _of_trust(decision: Record, _rules: Rules) -> Iterable[Measure]:

@@ -80,13 +80,14 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
 }
 
 
-ORDERS: Mapping[str, TrustTrigger] = {
+ORDERS: Mapping[TrustOrderType, TrustTrigger | None] = {
     "trust.reset": TrustTrigger.RESET,
     "trust.recover": TrustTrigger.RECOVER,
+    "trust.approve": None,
     "tool.remove": TrustTrigger.REMOVE,
     "tool.restore": TrustTrigger.RESTORE,
 }
-"""Move of an operator's order, by the type of its command; an approval, which lets one call pass, makes none."""
+"""Trigger of each operator's order, by the type of its command; None for an approval, which lets one call pass."""
 
 
 class Order(NamedTuple):
@@ -103,9 +104,9 @@ class Order(NamedTuple):
     until: int = 0
 
     @property
-    def move(self) -> TrustTrigger | None:
-        """Move that the order makes; None for an approval."""
-        return ORDERS.get(self.type)
+    def trigger(self) -> TrustTrigger | None:
+        """Trigger of the transition; None for an approval, which changes no state."""
+        return ORDERS[self.type]
 
 
 class Change(NamedTuple):
@@ -481,18 +482,18 @@ def apply_order(
         whole: whether the order is for the scope of the record as a whole and did not name its key.
         hidden: whether nothing of the record is published (`Judgement.hidden`).
     """
-    move = order.move
-    if move is None:
+    trigger = order.trigger
+    if trigger is None:
         if record.state in {_E, _R}:
             record.approval, record.approval_until = order.cause, order.until
         return []
-    overtaken = move is TrustTrigger.RECOVER and record.state is _E and record.trigger == TrustTrigger.RELAPSE
-    changes = [] if overtaken else _move(record, move, rule, at, 0, None)
-    if move is TrustTrigger.RESET:
+    overtaken = trigger is TrustTrigger.RECOVER and record.state is _E and record.trigger == TrustTrigger.RELAPSE
+    changes = [] if overtaken else _move(record, trigger, rule, at, 0, None)
+    if trigger is TrustTrigger.RESET:
         record.denials = 0
         if record.state is _T:
             _clean(record, at)
-    if move is TrustTrigger.REMOVE and not whole:
+    if trigger is TrustTrigger.REMOVE and not whole:
         record.part_of = ""  # an order that names the key is always notified
     return changes if hidden else _explain(record, changes, rule, None)
 

@@ -51,12 +51,12 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     state, name = fold.state, command.key
     order = _order_of(command, fold.at)
     whole = has_scope(name) or unescape(name) == state.name
-    if whole and state.trust is None and order.move is TrustTrigger.REMOVE:
+    if whole and state.trust is None and order.trigger is TrustTrigger.REMOVE:
         state.trust = own_record(state)
     if not whole and state.kind_of_scope == "service" and name not in state.fine:
         tool = tool_of_key(name)
         _pass_on(fold, f"tool:{tool}", tool, order, name)
-    if _is_new_fine_key(state, name) and order.move is TrustTrigger.REMOVE:
+    if _is_new_fine_key(state, name) and order.trigger is TrustTrigger.REMOVE:
         state.fine[name] = TrustRecord(key=name, scope="key")
     # A command about an unknown key creates no record, unless it removes the key.
     meant = [state.fine[name]] if name in state.fine else []
@@ -76,7 +76,7 @@ def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
         _apply(fold, mine, order, whole=True)
         return
     old = state.fine.pop(event.key, None)
-    if old is None or order.move is TrustTrigger.REMOVE:  # the service keeps and publishes the key from now on
+    if old is None or order.trigger is TrustTrigger.REMOVE:  # the service keeps and publishes the key from now on
         return
     _apply(fold, [old], order, whole=False)
     if old.state is not TrustState.TRUSTED:
@@ -114,14 +114,14 @@ def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = ""
 
 def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -> None:
     """Apply an order to records; one for a whole scope skips trusted fine keys, unless it is a reset."""
-    state, move = fold.state, order.move
+    state, trigger = fold.state, order.trigger
     for record in meant:
         wide = record is state.trust
-        if whole and record.state is TrustState.TRUSTED and not wide and move is not TrustTrigger.RESET:
+        if whole and record.state is TrustState.TRUSTED and not wide and trigger is not TrustTrigger.RESET:
             continue
         # An unpublished record of an MCP server's tool is kept for the fleet alone, so its changes are not emitted.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
-        hidden = wide and of_mcp and not record.published and move not in _SEEN_ORDERS
+        hidden = wide and of_mcp and not record.published and trigger not in _SEEN_ORDERS
         rule = _rule_of(state, record, fold.rules.trust)
         changes = trust.apply_order(record, order, rule, fold.at, whole=whole, hidden=hidden)
         if hidden:

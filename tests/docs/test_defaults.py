@@ -124,7 +124,7 @@ def written(words: str, value: float | Ladder) -> str:
 
 
 def test_the_pages_state_the_defaults() -> None:
-    """Where one differs, the message says what to write, and in which line."""
+    """Each default stands on its page; the message of a failure names the line and the words to write."""
     found, faults = defaults(), []
     for name, page, words in STATED:
         if name not in found:

@@ -451,7 +451,7 @@ async def test_closing_without_a_connection_tries_once(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("late", [200, 403, 503])
 async def test_a_server_slower_than_the_close_is_counted_once(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
-    """What was answered by then is published, all else undelivered, whatever is answered later."""
+    """Events answered before the close are published, all others undelivered, even if the answer comes later."""
     asked, answer = threading.Event(), threading.Event()
 
     def request(_client: EngineClient, method: str, _path: str, body: bytes = b"", **_options: Any) -> bytes:

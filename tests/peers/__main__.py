@@ -54,7 +54,7 @@ _FAULTS = ("the adapter ", "refused: ")
 
 
 class Result(NamedTuple):
-    """What came of a case: `why` it did not pass, and why it is meant not to (`deviation`); empty where not so."""
+    """Verdict on a case: `why` it failed, and why it is meant to (`deviation`); empty if there is no reason."""
 
     id: str
     passed: bool

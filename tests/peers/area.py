@@ -103,7 +103,7 @@ class Area:
         """Before the config is read."""
 
     def read_settings(self) -> None:
-        """What the config comes to."""
+        """Read the settings of the case into rules and policies."""
         for name, value in self.settings.items():
             self.word("config", name, "setting")(value)
         for part, fields in self.given_fields.items():

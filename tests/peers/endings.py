@@ -1,4 +1,4 @@
-"""How a call or one attempt ends: peers' words as our contract's status, error and result, or as what is raised."""
+"""Endings of calls and attempts: peers' words translated to status, error and result, or to an exception."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def contract_of(event: dict[str, Any], answer: str) -> tuple[str, dict[str, Any]
 
 
 def failure_of(event: dict[str, Any]) -> Exception:
-    """What a tool raises that fails as an event says."""
+    """Exception that a tool raises to fail as an event says."""
     error_class, told = str(event.get("error_class") or ""), event.get("error")
     status = event.get("http_status", _STATUSES.get(error_class))
     if isinstance(told, dict):
