@@ -33,7 +33,7 @@ STATED = [
     ("BreakerPolicy.lease_s", SEMANTICS, "its lease of {n} s ends"),
     ("RECURSIVE_POLICY.consecutive_failures", SEMANTICS, "`recursive`: {n} failures"),
     ("RECURSIVE_POLICY.open_s", SEMANTICS, "open for {n} s, closed by"),
-    ("RECURSIVE_POLICY.close_after", SEMANTICS, "closed by a row of {n};"),
+    ("RECURSIVE_POLICY.close_after", SEMANTICS, "closed by {n} successful probe"),
     ("READ_ONLY_POLICY.consecutive_failures", SEMANTICS, "`read_only`: {n} failures"),
     ("READ_ONLY_POLICY.open_s", SEMANTICS, "failures, open for {n} s;"),
     ("MUTATING_POLICY.consecutive_failures", SEMANTICS, "`mutating`: {n} failures"),
