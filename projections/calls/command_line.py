@@ -9,8 +9,11 @@ from typing import NamedTuple
 from ...schemas.vocabulary import ToolClass
 from .danger import danger_of, is_suspect
 from .shell import SimpleCommand, simple_commands
-from .tool_class import class_of_commands
+from .tool_class import class_of_commands, waiting
 from .unfold import MAX_SCRIPT_CHARS
+
+MAX_PROGRAMS = 8
+"""Largest number of different programs of a line that are kept."""
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
@@ -23,10 +26,13 @@ class CommandLine(NamedTuple):
         word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the
             one that makes the line dangerous or risky; empty where it does not look like one, for what is misread may
             be an argument, and so a secret.
-        tool_class: action if any command acts, read only if every command reads.
+        tool_class: class of the line (`class_of_commands`).
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
         risk: what is risky about it, in a few words; empty if nothing is.
+        programs: the command words of all its commands, in order.
+        waits: it waits for something: `sleep`, `watch`, `--follow`.
+        only_waits: it does nothing else.
     """
 
     word: str
@@ -34,6 +40,9 @@ class CommandLine(NamedTuple):
     danger: str
     suspect: bool
     risk: str = ""
+    programs: tuple[str, ...] = ()
+    waits: bool = False
+    only_waits: bool = False
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
@@ -54,7 +63,10 @@ def _read(line: str) -> CommandLine:
     word = _word(commands)
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
-    return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk)
+    waits, only_waits = waiting(commands)
+    programs = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
+    found = class_of_commands(commands, waits=waits)
+    return CommandLine(word, found, danger, is_suspect(line, commands), risk, programs, waits, only_waits)
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -1,13 +1,13 @@
-"""Classifies tools: does a call read, act, list tools, plan, or poll? (docs/classification.md).
+"""Classifies calls: does a call read, act, list tools, plan, or wait? (docs/classification.md).
 
-Configuration first, then MCP annotations on the event, then the name; shell tools by their command words.
-What is not known stays unknown, and unknown never counts as an action.
+Configuration first, then MCP annotations on the event, then the name and the arguments; shell tools by the commands of
+their line. What is not known stays unknown: it may have changed something, and it is never known to have acted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,12 +33,10 @@ _EXACT = {
     "toolsearch": ToolClass.INTROSPECTION,
     "bashoutput": ToolClass.POLL,
     "taskoutput": ToolClass.POLL,
-    "write_stdin": ToolClass.POLL,
     "exitplanmode": ToolClass.PLANNING,
     "enterplanmode": ToolClass.PLANNING,
     "task": ToolClass.UNKNOWN,
     "agent": ToolClass.UNKNOWN,
-    "str_replace_editor": ToolClass.UNKNOWN,
 }
 
 _READ_COMMANDS = frozenset(
@@ -49,7 +47,7 @@ _READ_COMMANDS = frozenset(
 )
 _ACTION_COMMANDS = frozenset(
     """rm mv cp mkdir rmdir touch tee ln chmod chown truncate dd patch install unzip tar rsync kill pkill
-    docker-compose systemctl service apt apt-get brew make-install sponge""".split()
+    docker-compose systemctl service apt apt-get brew make-install sponge apply_patch applypatch""".split()
 )
 _READ_SUBCOMMANDS = {
     "git": frozenset(
@@ -94,9 +92,35 @@ _WINDOWS_COMMANDS = {
     ),
 }
 
+_WAITING = frozenset("sleep usleep wait watch inotifywait wait-for-it wait-for-it.sh Start-Sleep".split())
+_FOLLOWING = frozenset({"--watch", "--follow", "--wait"})
+_FOLLOWING_OF = {
+    "tail": frozenset({"-f", "-F"}),
+    "journalctl": frozenset({"-f"}),
+    "gh": frozenset({"watch"}),
+    "kubectl": frozenset({"-w", "wait"}),
+    "docker": frozenset({"wait"}),
+}
+"""Words by which a program waits for more, beside those that every program shares."""
+
+_SILENT = _WAITING | {"echo", "printf", "true", "date", ":", ""}
+"""Commands beside which a wait is no look at anything."""
+
+_DOWNLOAD_WRITES = frozenset(
+    """-d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -o -O --output
+    --remote-name --post-data --post-file""".split()
+)
+_HTTP_CHANGES = frozenset("POST PUT DELETE PATCH".split())
+_FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
+_SQL_WORDS = frozenset("sql database db".split())
+_SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
+_LOOKS = frozenset("scroll goto page screenshot snapshot hover observe".split())
+QUERY_ARGS = ("query", "sql", "statement", "code", "script", "input")
+"""Arguments that hold what a tool is asked for, where it is no command line."""
+
 _BY_COMMAND = {
     **_WINDOWS_COMMANDS,
-    "sleep": ToolClass.POLL,
+    **dict.fromkeys(_WAITING, ToolClass.POLL),
     **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
     **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
 }
@@ -144,23 +168,61 @@ def _class_of(command: SimpleCommand) -> ToolClass:
     if name in {"sed", "perl"}:
         in_place = any(word.startswith("-i") or word == "--in-place" for word in command.words[1:])
         return ToolClass.ACTION if in_place else ToolClass.READ if name == "sed" else ToolClass.UNKNOWN
-    if name == "find" and {"-delete", "-exec", "-execdir"}.intersection(command.words):
-        return ToolClass.UNKNOWN
-    if name in _READ_COMMANDS or subcommand in _READ_SUBCOMMANDS.get(name, ()):
+    if name == "find":
+        return _class_of_find(command)
+    if name in {"curl", "wget", "http", "httpie"}:
+        return _class_of_download(command)
+    if subcommand == "status" or subcommand in _READ_SUBCOMMANDS.get(name, ()):
         return ToolClass.READ
     if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
 
 
-def class_of_commands(commands: Iterable[SimpleCommand]) -> ToolClass:
-    """Return the class of a shell command line: action if any command acts, read only if every command reads."""
+def _class_of_find(command: SimpleCommand) -> ToolClass:
+    """Class of a `find`: that of the command which it runs for each file, if any."""
+    words = command.words
+    if "-delete" in words:
+        return ToolClass.ACTION
+    for position, word in enumerate(words):
+        if word in _FIND_RUNS and position + 1 < len(words):
+            inner = words[position + 1 :]
+            return _class_of(SimpleCommand(inner, (), "", inner[0].rpartition("/")[2]))
+    return ToolClass.READ
+
+
+def _class_of_download(command: SimpleCommand) -> ToolClass:
+    """Class of a request by HTTP: it reads if it sends no data and its output goes to the terminal."""
+    words = command.words
+    if command.name == "wget":
+        shown = any(word in {"-qO-", "-O-", "--spider", "-"} for word in words)
+        return ToolClass.READ if shown else ToolClass.UNKNOWN
+    changes = _DOWNLOAD_WRITES.intersection(words) or any(word.upper() in _HTTP_CHANGES for word in words)
+    return ToolClass.UNKNOWN if changes else ToolClass.READ
+
+
+def class_of_commands(commands: Sequence[SimpleCommand], *, waits: bool = False) -> ToolClass:
+    """Return the class of a command line.
+
+    Action if any command acts, read only if every command reads; a line that waits and otherwise reads is a poll.
+    """
     found = {_class_of(command) for command in commands}
     if ToolClass.ACTION in found:
         return ToolClass.ACTION
     if not found or ToolClass.UNKNOWN in found:
         return ToolClass.UNKNOWN
-    return ToolClass.READ if ToolClass.READ in found else ToolClass.POLL
+    return ToolClass.POLL if waits or ToolClass.READ not in found else ToolClass.READ
+
+
+def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
+    """Whether a line waits for something, and whether it does nothing else."""
+    waits = any(
+        command.name in _WAITING
+        or not _FOLLOWING.isdisjoint(command.words)
+        or not _FOLLOWING_OF.get(command.name, _FOLLOWING).isdisjoint(command.words)
+        for command in commands
+    )
+    return waits, waits and all(command.name in _SILENT for command in commands)
 
 
 def class_by_annotations(annotations: Mapping[str, Any]) -> ToolClass | None:
@@ -185,3 +247,28 @@ def class_by_args(args: Mapping[str, Any]) -> ToolClass:
             lower = word.lower()
             return _HTTP_METHODS.get(lower) or class_by_name(lower)
     return ToolClass.UNKNOWN
+
+
+def class_of_tool(tool_name: str, args: Mapping[str, Any]) -> ToolClass:
+    """Return the class of a call of a tool that runs no command line, by its name, then by its arguments."""
+    plain = tool_name.rsplit("__", 1)[-1].lower()
+    if plain == "write_stdin":
+        return ToolClass.UNKNOWN if args.get("chars") else ToolClass.POLL
+    if plain == "str_replace_editor":
+        return ToolClass.READ if args.get("command") == "view" else ToolClass.ACTION
+    named = class_by_name(tool_name)
+    if named is not ToolClass.UNKNOWN or not args:
+        return named
+    named = class_by_args(args)
+    if named is not ToolClass.UNKNOWN:
+        return named
+    words = _words_of(tool_name)
+    if not _SQL_WORDS.isdisjoint(words):
+        query = next((text for name in QUERY_ARGS if isinstance(text := args.get(name), str)), "")
+        return ToolClass.READ if _SQL_READS.match(query) else ToolClass.UNKNOWN
+    return ToolClass.UNKNOWN if _LOOKS.isdisjoint(words) else ToolClass.READ
+
+
+@lru_cache(maxsize=4096)
+def _words_of(tool_name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(tool_name))

@@ -19,6 +19,7 @@ from ...schemas.vocabulary import Status, ToolClass
 from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
 from .appended import finish_id, is_appended
+from .novelty import CallRequest
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
@@ -88,8 +89,14 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.dangerous, call.risky, call.suspect = _security(name, args, line, rules.calls)
     if runs:
         call.runs = runs
+    if args:
+        call.request = CallRequest(canonical)
     if line is not None:
         call.command = line.word or key.fine.partition("|command=")[2]
+        call.programs = line.programs
+        call.waits, call.only_waits = line.waits, line.only_waits
+    if found is ToolClass.POLL:
+        call.waits = True
     return call
 
 
@@ -141,10 +148,7 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
         return event.tool_class, False
     if line is not None:
         return line.tool_class, False
-    named = tool_class.class_by_name(event.tool_name)
-    if named is ToolClass.UNKNOWN and args:
-        named = tool_class.class_by_args(args)
-    return named, False
+    return tool_class.class_of_tool(event.tool_name, args), False
 
 
 _HARMLESS = (False, False, False)
@@ -184,7 +188,7 @@ def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | No
             return None
     if call.agent_id != state.agent:
         state.act_as(call.agent_id)
-    call.step = state.steps.call_started()
+    call.step = state.steps.call_started(fingerprints.digest(event.message_id.encode()) if event.message_id else 0)
     if state.asked and _forget_asked(state, call.call_id):
         call.waiting_since = at
     state.open_calls.append(call)

@@ -37,6 +37,12 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     if sighting.tools:
         active.tool_name = sighting.tools[-1]
     active.variant = sighting.variant
+    active.proven = sighting.proven
+    active.for_model = sighting.for_model
+    if sighting.required_tool:
+        active.required_tool = sighting.required_tool
+    if ctx.call is not None and sighting.agent_id is None:
+        active.request = ctx.call.request.summary() or active.tool_name
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:
@@ -44,6 +50,7 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     raised = sighting.severity > active.severity
     if raised:
         active.severity = sighting.severity
+        notify_user = sighting.for_user or sighting.severity == len(SEVERITIES)
         active.pattern_id = decide(
             PatternDetected,
             active,
@@ -53,6 +60,9 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
             fingerprint=f"{fingerprint:016x}",
             expected_action=sighting.expected_action or None,
+            request=active.request or None,
+            notify_user=notify_user,
+            message=nudges_text(active, ctx) if notify_user else None,
         )
     return active, raised
 

@@ -14,6 +14,7 @@ from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
 from ..emitter import Emitter
 from ..stage import KeyState
+from .novelty import CallRequest
 from .steps import Steps
 
 MAX_OPEN_CALLS = 256
@@ -65,6 +66,10 @@ class OpenCall(msgspec.Struct, array_like=True):
         runs: `shell` or `code` if the tool runs these for its caller; else empty.
         command: command word of a shell call.
         approvals: ids of approvals by which it may pass without asking.
+        programs: command words of a shell call.
+        waits: whether it waits for something, so that an unchanged result is no repetition by itself.
+        only_waits: whether it does nothing else.
+        request: what it asks for.
     """
 
     call_id: str
@@ -93,6 +98,15 @@ class OpenCall(msgspec.Struct, array_like=True):
     runs: str = ""
     command: str = ""
     approvals: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    waits: bool = False
+    only_waits: bool = False
+    request: CallRequest = msgspec.field(default_factory=CallRequest)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether its effect is unknown: it may change something."""
+        return self.tool_class is ToolClass.UNKNOWN
 
     @property
     def due_ms(self) -> int:
@@ -113,6 +127,8 @@ class ActivePattern(msgspec.Struct, array_like=True):
     Attributes:
         severity: highest reported severity, 1 minor to 3 severe.
         raised: 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger.
+        proven: whether the repetition is a proven waste, so that it may stop the run.
+        request: the call that shows it, in one line without secrets; empty without one.
         nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
@@ -132,6 +148,8 @@ class ActivePattern(msgspec.Struct, array_like=True):
     nudged_severity: int = 0
     required_tool: str = ""
     variant: str = ""
+    proven: bool = False
+    request: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -308,6 +326,10 @@ class Sighting(NamedTuple):
         since_ms: start of the first repetition, milliseconds; 0: time of the current event.
         variant: key of the nudge texts in the detector's `variants`; empty: its own `texts`.
         agent_id: agent that shows the pattern; None: the current agent.
+        proven: whether the repetition is a proven waste: equal requests with equal results or the same failure, no
+            evidence of change and no wait between; only then a severe one may stop the run.
+        for_model: whether the model gets a nudge about it.
+        for_user: whether a person is told, whatever the severity.
     """
 
     pattern: Pattern
@@ -321,6 +343,9 @@ class Sighting(NamedTuple):
     since_ms: int = 0
     variant: str = ""
     agent_id: str | None = None
+    proven: bool = False
+    for_model: bool = True
+    for_user: bool = False
 
 
 class Context(msgspec.Struct, gc=False):
@@ -328,6 +353,7 @@ class Context(msgspec.Struct, gc=False):
 
     Attributes:
         sightings: sightings that detectors have appended and that have not been emitted yet.
+        call: the call that the event starts or finishes; None for other events.
     """
 
     state: SessionRecord
@@ -335,3 +361,4 @@ class Context(msgspec.Struct, gc=False):
     rules: Rules
     emit: Emitter
     sightings: list[Sighting] = []
+    call: OpenCall | None = None

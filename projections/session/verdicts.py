@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import UNSET
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
-from ...schemas.vocabulary import Severity, Status
+from ...schemas.vocabulary import Severity, Status, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
     MAX_MESSAGE_CHARS,
@@ -29,8 +30,8 @@ from ..calls.errors import neutral_reason
 from .records import OpenCall
 
 _NO_ERROR = ErrorInfo()
-_FAILED_MARK = 1
-"""Mask that makes the result fingerprint of a failed call differ from that of a successful one."""
+_TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
+"""Statuses that tell more about a failure than that it is one."""
 
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
@@ -49,6 +50,13 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         risky: a security failure of the lesser level.
         answered: a `validation` failure that names no fault: the tool said no.
         reached: the tool of an MCP server reports the failure, so that the server itself has answered.
+        answer: a failure that is the answer of a search or comparison: nothing found, not equal, not yet.
+        rejected: the client refused the call before it ran.
+        kind: fingerprint of how it failed without the text: status, severity, codes and type.
+        text: fingerprint of the text of a failure without what moves and without the echo of the request.
+        message: the text of a failure, at most MAX_MESSAGE_CHARS characters.
+        lines: lines of the result, as they stand in its JSON; empty if it is unknown.
+        size: length of the result in bytes.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -62,6 +70,13 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     risky: bool = False
     answered: bool = False
     reached: bool = False
+    answer: bool = False
+    rejected: bool = False
+    kind: int = 0
+    text: int = 0
+    message: str = ""
+    lines: Sequence[bytes] = ()
+    size: int = 0
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -83,25 +98,40 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         if failure is not None and call.kind == "mcp":
             failure = reported_by_tool(failure)
     if event.status is Status.SUCCESS and failure is None:
+        lines: Sequence[bytes] = ()
         if raw:
-            result = fingerprints.result_fingerprint(raw, parsed)
+            result, lines = _result(raw, parsed)
         else:
             result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
         dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
         if not dangerous and not event.from_cache:
-            return Verdict("success", result=result)
+            return Verdict("success", result=result, lines=lines, size=len(raw))
         severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
         if event.from_cache:
             return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
-        return Verdict("success", severity, None, result, risky=risky)
-    result = 0
-    if error is None and raw:
-        result = fingerprints.result_fingerprint(raw, parsed) ^ (_FAILED_MARK if failure is None else 0)
-    return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), result, rules)
+        return Verdict("success", severity, None, result, risky=risky, lines=lines, size=len(raw))
+    return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), rules)
 
 
-def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, result: int, rules: Rules) -> Verdict:
-    """Judge a finish that is no success; `result` is the fingerprint of its result, 0 where an error stands instead."""
+def _result(raw: bytes, parsed: Any) -> tuple[int, Sequence[bytes]]:
+    """Fingerprint of a result, and its lines, without what moves where it is short.
+
+    A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
+    its own, each field or item is a line.
+    """
+    content = text_of_result(parsed) if parsed is not None else ""
+    whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
+    masked = fingerprints.mask(whole)
+    if content:
+        return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
+    shown = masked if len(whole) <= fingerprints.MAX_RESULT_BYTES else whole
+    if parsed is not None:
+        return fingerprints.digest(masked), shown.split(b",")
+    return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
+
+
+def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, rules: Rules) -> Verdict:
+    """Judge a finish that is no success."""
     status = event.status
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
@@ -119,9 +149,10 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, re
         runs=runs,
         command=call.command,
     )
-    result = result or fingerprints.error_fingerprint(
-        str(status), failure.type, failure.http_status, failure.code, failure.message
-    )
+    code = exit_code_in(failure, runs)
+    how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
+    kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
+    text = fingerprints.digest(fingerprints.failure_text(failure.message, call.request.shown.decode(errors="replace")))
     expected = (
         bool(event.expected_failure)
         or call.tool_name in rules.tools.expected_failures
@@ -130,17 +161,30 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, re
     risky = override is None and severity is Severity.SECURITY and not dangerous
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
+    message = failure.message[:MAX_MESSAGE_CHARS]
     return Verdict(
         "failure",
         severity,
         failure.http_status,
-        result,
+        kind ^ text or 1,
         expected=expected,
         failed=True,
         risky=risky,
         answered=answered,
         reached=reached,
+        answer=_finds_nothing(call, severity, runs),
+        rejected=status is Status.REJECTED,
+        kind=kind,
+        text=text,
+        message=message,
+        lines=message.encode(errors="replace").split(b"\n") if call.tool_class is ToolClass.READ else (),
+        size=len(message),
     )
+
+
+def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
+    """Whether a reading tool, not a program, has answered that there is no such thing."""
+    return not runs and severity is Severity.NOT_FOUND and call.tool_class is ToolClass.READ and not call.queries
 
 
 def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:

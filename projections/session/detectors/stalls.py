@@ -50,7 +50,13 @@ class OverdueCall(msgspec.Struct, array_like=True):
 
 
 class StalledCall(Detector, array_like=True):
-    """Detector that tracks calls past their deadline until they finish or the model moves on.
+    """Detector of calls past their deadline, until they finish or the model moves on.
+
+    Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns.
+
+    Ends with the finish of the call, or the model moving on.
+
+    Known false alarms: a call that waits for a person whom nobody reports.
 
     Attributes:
         overdue: the latest of these calls.
@@ -60,9 +66,10 @@ class StalledCall(Detector, array_like=True):
     pattern = Pattern.STALLED_CALL
     ends_with = "the finish of the call, or the model moving on"
     texts = (
-        "{tool_name} has not answered for {seconds} seconds and is past its deadline. Consider going on without it.",
-        "NOTICE: {tool_name} has not answered for {seconds} seconds. Do not wait for it; check its state or use another way.",
-        "PAUSED: {tool_name} has not answered for {seconds} seconds. The session waits for the user.",
+        "{request} has not answered for {seconds} seconds and is past its deadline. See whether it still runs, or go on "
+        "without it.",
+        "{request} has not answered for {seconds} seconds. Do not wait for it any longer: check its state, use another "
+        "way, or tell the user.",
     )
     of_session = True
     reported = 9
@@ -152,7 +159,13 @@ class StalledCall(Detector, array_like=True):
 
 
 class StalledTurn(Detector, array_like=True):
-    """Detector that measures the silence and the duration of the open turn.
+    """Detector of silence in the open turn, and of turns that take too long.
+
+    Holds at multiples of the longest allowed silence, of a publisher known to end its turns, while no call is open.
+
+    Ends with any sign of life.
+
+    Known false alarms: a laptop that sleeps in the middle of a turn.
 
     Attributes:
         last_sign: id of the latest event of the conversation.
@@ -164,9 +177,8 @@ class StalledTurn(Detector, array_like=True):
     pattern = Pattern.STALLED_TURN
     ends_with = "any sign of life"
     texts = (
-        "Nothing has come for {seconds} seconds in this turn. Please go on, or end the turn.",
-        "NOTICE: This turn has stood still for {seconds} seconds. Take the next step NOW, or end the turn.",
-        "PAUSED: This turn has stood still for {seconds} seconds. The session waits for the user.",
+        "Nothing has come for {seconds} seconds in this turn. Go on, or end the turn.",
+        "Nothing has come for {seconds} seconds in this turn. Take the next step, or end the turn and say what you need.",
     )
     of_session = True
     reported = 8

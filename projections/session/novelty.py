@@ -1,0 +1,175 @@
+"""What an agent has seen: a bounded sketch of the lines of its results, and the request of a call in flight.
+
+A result brings news if it holds lines that the agent has not seen; so a second pass over a file, an overlapping window
+or the same answer to another question is told from work (docs/detection.md). Lines are kept as 32-bit hashes, of a long
+result only a sample, so that every window of it can still be recognised.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Self
+from zlib import crc32
+
+import orjson
+
+from ...security.redaction import redact_bytes
+from ..snapshot import PackedValue
+
+SHORT_LINES = 32
+"""Results of up to this many lines are remembered whole."""
+
+SAMPLE_MASK = 7
+"""Of a longer result, lines are remembered whose hash has these bits clear: one in eight."""
+
+ENOUGH_LINES = 3
+"""Number of sampled lines that decide whether a result brings news."""
+
+MAX_ECHO_BYTES = 4000
+"""In a longer result no line is compared with the request."""
+
+MAX_REQUEST_BYTES = 600
+MAX_SUMMARY_CHARS = 80
+
+
+class RecentHashes(PackedValue):
+    """Bounded set of 32-bit hashes that forgets those which have not been used for longest, a generation at a time.
+
+    Class attributes:
+        generation: number of hashes of a generation; between one and two generations are remembered.
+    """
+
+    __slots__ = ("old", "young")
+
+    generation: ClassVar[int] = 256
+
+    def __init__(self, young: Iterable[int] = (), old: Iterable[int] = ()) -> None:
+        """Create a set of two generations."""
+        self.young = set(young)
+        self.old = set(old)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same hashes."""
+        return isinstance(other, RecentHashes) and (self.young, self.old) == (other.young, other.old)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def new_of(self, hashes: set[int]) -> set[int]:
+        """Those of some hashes that are not remembered."""
+        new = hashes - self.young
+        return new - self.old if new else new
+
+    def add(self, hashes: set[int]) -> None:
+        """Remember hashes as the latest used ones; of too many those with the smallest values."""
+        generation, young = self.generation, self.young
+        if len(hashes) > generation:
+            hashes = set(sorted(hashes)[:generation])
+        if len(young) + len(hashes) > generation and len(young | hashes) > generation:
+            self.old, self.young = young, set(hashes)
+        else:
+            young |= hashes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.young, self.old = set(), set()
+
+    def pack(self) -> bytes:
+        """Return both generations as numbers of 32 bits, each sorted, behind the size of the first."""
+        young = sorted(self.young)
+        return array("I", [len(young), *young, *sorted(self.old)]).tobytes() if young else b""
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the set of a packed form."""
+        numbers = array("I", packed)
+        count = numbers[0] if numbers else 0
+        return cls(numbers[1 : 1 + count], numbers[1 + count :])
+
+
+class SeenLines(RecentHashes):
+    """Sketch of the lines that an agent has seen."""
+
+    __slots__ = ()
+
+    def look(self, lines: Iterable[bytes]) -> tuple[int, int]:
+        """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
+        hashes = set(map(crc32, lines))
+        sampled = {one for one in hashes if not one & SAMPLE_MASK}
+        kept = hashes if len(hashes) <= SHORT_LINES else sampled
+        judged = sampled if len(sampled) >= ENOUGH_LINES else kept
+        new = self.new_of(judged)
+        self.add(kept)
+        return len(judged), len(new)
+
+
+class CallRequest(PackedValue):
+    """Beginning of the canonical arguments of a call in flight, as JSON that may be cut off.
+
+    Its snapshot holds it without secrets, and so is everything that leaves the fold.
+    """
+
+    __slots__ = ("_shown", "raw")
+
+    def __init__(self, raw: bytes = b"") -> None:
+        """Keep at most `MAX_REQUEST_BYTES`."""
+        self.raw = raw[:MAX_REQUEST_BYTES]
+        self._shown: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same request."""
+        return isinstance(other, CallRequest) and self.shown == other.shown
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def shown(self) -> bytes:
+        """The request without secrets."""
+        if self._shown is None:
+            self._shown = redact_bytes(self.raw)
+        return self._shown
+
+    def pack(self) -> bytes:
+        """Return the request without secrets."""
+        return self.shown
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the request of a packed form."""
+        return cls(packed)
+
+    def text(self) -> str:
+        """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
+        shown = self.shown.decode(errors="replace")
+        try:
+            args = orjson.loads(shown)
+        except orjson.JSONDecodeError:
+            args = dict(_CUT_FIELD.findall(shown))
+        if not isinstance(args, dict):
+            return shown
+        telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
+        texts = (value for value in args.values() if isinstance(value, str) and value)
+        return next(telling, None) or next(texts, None) or ("" if shown == "{}" else shown)
+
+    def summary(self) -> str:
+        """The request in one short line, for people and models."""
+        line = " ".join(self.text()[: 4 * MAX_SUMMARY_CHARS].split())
+        return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
+
+
+_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
+"""Text fields of JSON that is cut off."""
+
+_TELLING_ARGS = (
+    "command", "cmd", "script", "query", "sql", "statement", "code", "input", "file_path", "path", "notebook_path",
+    "filename", "url", "uri", "pattern", "action", "description", "prompt", "text", "message", "name",
+)  # fmt: skip
+
+
+def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> list[bytes]:
+    """Lines of a result that are not empty and, in a result of moderate size (bytes), do not echo the request."""
+    if size > MAX_ECHO_BYTES or not request.raw:
+        return [line for line in lines if line]
+    raw = request.raw
+    return [line for line in lines if line and (len(line) <= 3 or line not in raw or line not in request.shown)]
