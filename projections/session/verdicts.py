@@ -33,7 +33,7 @@ _NO_ERROR = ErrorInfo()
 _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 """Statuses that tell more about a failure than that it is one."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST, Status.REJECTED})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
