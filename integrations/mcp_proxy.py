@@ -53,7 +53,7 @@ The protocol has no message for user input; within a turn, models hardly ever pa
 """
 
 SETTINGS = SettingsOverrides(
-    rules={"behaviour": {name: {"enabled": False} for name in ("read_only_cap", "call_budget", "stalled_turn")}}
+    rules={"behaviour": {name: {"enabled": False} for name in ("call_budget", "stalled_turn")}}
 )
 """A proxy sees neither turns nor user messages, so counts that only these reset would never be reset."""
 

@@ -42,7 +42,7 @@ _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
     "error_retry_threshold": "error_retry_loop",
     "introspection_loop_threshold": "introspection_loop",
-    "max_reads_before_action": "read_only_loop",
+    "max_reads_before_action": "reread",
 }
 _AS_THEY_ARE = ("enabled", "announce_phrases", "max_turn_duration_seconds")
 _CLASSES = {"introspection_tool_names": "introspection", "read_only_tools": "read", "action_tools": "action"}

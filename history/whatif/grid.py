@@ -105,8 +105,10 @@ def held_at(rules: Any, steps: Sequence[str]) -> Any:
 
 
 _SEEN_BY = {
-    "poll_no_progress": "repetitive_calls",
-    "read_only_cap": "read_only_loop",
+    "repetitive_calls_with_news": "repetitive_calls",
+    "repetitive_calls_with_effects": "repetitive_calls",
+    "announce_no_action_in_turn": "announce_no_action",
+    "announce_no_action_by_structure": "announce_no_action",
     "error_retry_by_tool": "error_retry_loop",
 }
 """Thresholds of alternative detections of a pattern."""

@@ -269,6 +269,11 @@ def class_of_tool(tool_name: str, args: Mapping[str, Any]) -> ToolClass:
     return ToolClass.UNKNOWN if _LOOKS.isdisjoint(words) else ToolClass.READ
 
 
+def reads_by_sql(query: str) -> bool:
+    """Whether a query begins as one of SQL that reads."""
+    return _SQL_READS.match(query) is not None
+
+
 @lru_cache(maxsize=4096)
 def _words_of(tool_name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(tool_name))

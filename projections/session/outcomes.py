@@ -54,7 +54,8 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     if approvals := call.approvals or event.approvals:
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
-    _emit_call(event, call, "failure" if verdict.severity is Severity.SECURITY else verdict.word, duration, rare, ctx)
+    word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
+    _emit_call(event, call, word, duration, rare, ctx)
 
 
 def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -> None:

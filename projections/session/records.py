@@ -129,6 +129,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         raised: 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger.
         proven: whether the repetition is a proven waste, so that it may stop the run.
         request: the call that shows it, in one line without secrets; empty without one.
+        for_model: whether the model gets nudges about it.
         nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
@@ -150,6 +151,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     variant: str = ""
     proven: bool = False
     request: str = ""
+    for_model: bool = True
 
 
 class NudgeMark(msgspec.Struct, array_like=True):

@@ -27,13 +27,14 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
+from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
 
 _NO_ERROR = ErrorInfo()
 _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 """Statuses that tell more about a failure than that it is one."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST, Status.REJECTED})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -184,7 +185,8 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
 
 def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
     """Whether a reading tool, not a program, has answered that there is no such thing."""
-    return not runs and severity is Severity.NOT_FOUND and call.tool_class is ToolClass.READ and not call.queries
+    reads = not runs and severity is Severity.NOT_FOUND and call.tool_class is ToolClass.READ
+    return reads and not reads_by_sql(call.request.text())
 
 
 def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:

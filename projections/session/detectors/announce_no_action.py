@@ -40,6 +40,7 @@ class AnnounceNoAction(Detector, array_like=True):
 
     pattern = Pattern.ANNOUNCE_NO_ACTION
     ends_with = "any call but looking at the tools, or anybody who speaks"
+    notice = "The agent has announced work {count} times and made no call."
     texts = (
         "{count} turns in a row ended with an announcement of work and no call. Make the call now, in this turn; or "
         "tell the user what keeps you from it.",

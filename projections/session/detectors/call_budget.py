@@ -33,6 +33,7 @@ class CallBudget(Detector, array_like=True):
         "This turn has made {count} calls. Consider summing up what is done and what is left.",
         "This turn has made {count} calls. Bring the current step to an end and report to the user.",
     )
+    notice = "The agent has made {count} calls in one turn, the last one {request}."
     of_session = True
     reported = 1
     wants_action = True

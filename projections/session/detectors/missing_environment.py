@@ -73,6 +73,7 @@ class MissingEnvironment(Detector, array_like=True):
         "{count} calls have failed because {required_tool} is missing, the last one {request}. Do not try further "
         "commands that need it: tell the user what is missing and what you can do without it.",
     )
+    notice = "{count} calls of the agent have failed because {required_tool} is missing, the last one {request}."
     of_session = True
     outlives_user = True
     reported = 9

@@ -62,6 +62,7 @@ class Poll(Detector, array_like=True):
             "{request} has shown the same for {seconds} seconds. Check whether what it waits for can still happen.",
         )
     }
+    notice = "The agent has looked {count} times at {request}, which has not changed for {seconds} seconds."
     reported = 12
     ended_by_progress = True
 

@@ -22,7 +22,7 @@ from ...calls.errors import neutral_reason
 from ..appended import is_appended
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
-from .monologue import Monologue
+from .talk import Monologue
 
 MAX_OVERDUE = 16
 
@@ -71,8 +71,9 @@ class StalledCall(Detector, array_like=True):
         "{request} has not answered for {seconds} seconds. Do not wait for it any longer: check its state, use another "
         "way, or tell the user.",
     )
+    notice = "{request} has not answered the agent for {seconds} seconds."
     of_session = True
-    reported = 9
+    reported = 15
     wants_action = True
 
     overdue: list[OverdueCall] = []
@@ -180,8 +181,9 @@ class StalledTurn(Detector, array_like=True):
         "Nothing has come for {seconds} seconds in this turn. Go on, or end the turn.",
         "Nothing has come for {seconds} seconds in this turn. Take the next step, or end the turn and say what you need.",
     )
+    notice = "The agent has been silent for {seconds} seconds in the middle of a turn."
     of_session = True
-    reported = 8
+    reported = 16
     wants_action = True
 
     last_sign: str = ""

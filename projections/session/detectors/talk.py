@@ -34,6 +34,7 @@ class Monologue(Detector, array_like=True):
 
     pattern = Pattern.MONOLOGUE
     ends_with = "any call, or anybody who speaks"
+    notice = "The agent has written {count} messages without a call."
     texts = (
         "You have written {count} messages without a call. If there is work left, make the call that does the next "
         "step; if you are waiting or done, end your turn.",

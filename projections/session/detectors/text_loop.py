@@ -55,6 +55,7 @@ class TextLoop(Detector, array_like=True):
 
     pattern = Pattern.TEXT_LOOP
     ends_with = "another message, or news"
+    notice = "The agent has written the same text {count} times."
     texts = (
         "You have written the same text {count} times. Say what is new, or take the next step.",
         "The same text stands in your messages {count} times. Take the next step instead of writing it again; if you "

@@ -55,6 +55,7 @@ class UnprovenClaim(Detector, array_like=True):
 
     pattern = Pattern.UNPROVEN_CLAIM
     ends_with = "a check that passes, or a user message"
+    notice = "The agent says that checks pass, but the last one that was run, {required_tool}, failed."
     texts = (
         "Your message says that checks pass, but the last one that was run, {required_tool}, failed. Run it again, or "
         "correct the message.",
