@@ -245,6 +245,11 @@ def shell_command(args: Mapping[str, Any]) -> str:
     return ""
 
 
+def shown_command(args: Mapping[str, Any]) -> str:
+    """Return the command line of a shell tool's arguments without secrets."""
+    return _shown(shell_command(args))
+
+
 class Family(NamedTuple):
     """Properties of a tool's targets, by its name.
 

@@ -89,12 +89,13 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.dangerous, call.risky, call.suspect = _security(name, args, line, rules.calls)
     if runs:
         call.runs = runs
-    if args:
-        call.request = CallRequest(canonical)
     if line is not None:
+        call.request = CallRequest.of_command(keys.shown_command(args))
         call.command = line.word or key.fine.partition("|command=")[2]
         call.programs = line.programs
         call.waits, call.only_waits = line.waits, line.only_waits
+    elif args:
+        call.request = CallRequest(canonical)
     if found is ToolClass.POLL:
         call.waits = True
     return call

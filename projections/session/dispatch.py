@@ -6,6 +6,7 @@ patterns cleared, patterns seen, nudges judged, one nudge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from ...schemas import events as ev
@@ -78,7 +79,9 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     if not neutral:
         done = _finished(event, call, verdict, ctx)
         moved = not verdict.failed and not done.equal
-        progress = (moved and call.tool_class is ToolClass.ACTION) or _has_workspace_changed(event, steps)
+        progress = (moved and call.tool_class is ToolClass.ACTION) or (
+            bool(event.workspace_digest) and _has_workspace_changed(event.workspace_digest, steps)
+        )
         if progress:
             steps.progress = call.step if moved else call.step - 1
             for detector in ON_PROGRESS(detectors):
@@ -104,7 +107,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> Finished:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
-    lines: list[bytes] = []
+    lines: Sequence[bytes] = ()
     judged = new = 0
     if verdict.lines:
         lines = telling_lines(verdict.lines, verdict.size, call.request)
@@ -130,11 +133,9 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     return Finished(event, call, verdict, same, equal, news, judged > 0 and not new, lines)
 
 
-def _has_workspace_changed(event: ev.ToolCallFinished, steps: Steps) -> bool:
-    """Whether the workspace differs from its state after the latest call that told it."""
-    if not event.workspace_digest:
-        return False
-    before, steps.workspace = steps.workspace, digest(event.workspace_digest.encode())
+def _has_workspace_changed(state: str, steps: Steps) -> bool:
+    """Whether the state of the workspace differs from that after the latest call which told it."""
+    before, steps.workspace = steps.workspace, digest(state.encode())
     return before not in {0, steps.workspace}
 
 

@@ -28,7 +28,7 @@ ENOUGH_LINES = 3
 """Number of sampled lines that decide whether a result brings news."""
 
 MAX_ECHO_BYTES = 4000
-"""In a longer result no line is compared with the request."""
+"""In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request."""
 
 MAX_REQUEST_BYTES = 600
 MAX_SUMMARY_CHARS = 80
@@ -105,17 +105,22 @@ class SeenLines(RecentHashes):
 
 
 class CallRequest(PackedValue):
-    """Beginning of the canonical arguments of a call in flight, as JSON that may be cut off.
+    """Beginning of what a call in flight asks for, as JSON that may be cut off: its command line or its arguments.
 
     Its snapshot holds it without secrets, and so is everything that leaves the fold.
     """
 
     __slots__ = ("_shown", "raw")
 
-    def __init__(self, raw: bytes = b"") -> None:
-        """Keep at most `MAX_REQUEST_BYTES`."""
+    def __init__(self, raw: bytes = b"", *, clean: bool = False) -> None:
+        """Keep at most `MAX_REQUEST_BYTES`; `clean` says that it holds no secret."""
         self.raw = raw[:MAX_REQUEST_BYTES]
-        self._shown: bytes | None = None
+        self._shown: bytes | None = self.raw if clean else None
+
+    @classmethod
+    def of_command(cls, shown: str) -> Self:
+        """Return the request of a command line without secrets."""
+        return cls(b'{"command":' + orjson.dumps(shown[:MAX_REQUEST_BYTES]), clean=True)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same request."""
@@ -137,7 +142,7 @@ class CallRequest(PackedValue):
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """Return the request of a packed form."""
-        return cls(packed)
+        return cls(packed, clean=True)
 
     def text(self) -> str:
         """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
@@ -167,9 +172,9 @@ _TELLING_ARGS = (
 )  # fmt: skip
 
 
-def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> list[bytes]:
-    """Lines of a result that are not empty and, in a result of moderate size (bytes), do not echo the request."""
-    if size > MAX_ECHO_BYTES or not request.raw:
-        return [line for line in lines if line]
+def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> Sequence[bytes]:
+    """Lines of a result that are not empty and, in a short result (bytes), do not echo the request."""
     raw = request.raw
-    return [line for line in lines if line and (len(line) <= 3 or line not in raw or line not in request.shown)]
+    if not raw or size > MAX_ECHO_BYTES or len(lines) > SHORT_LINES:
+        return lines if all(lines) else list(filter(None, lines))
+    return [line for line in lines if line and (line not in raw or len(line) <= 3 or line not in request.shown)]

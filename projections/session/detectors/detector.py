@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -38,7 +38,7 @@ class Finished(msgspec.Struct, gc=False):
     equal: bool
     news: bool
     known: bool
-    lines: list[bytes]
+    lines: Sequence[bytes]
 
 
 class Message(msgspec.Struct, gc=False):

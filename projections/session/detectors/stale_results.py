@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from zlib import crc32
 
 import msgspec
 
@@ -169,7 +170,7 @@ class Stagnation(Detector, array_like=True):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
-        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else digest(whole)
+        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else crc32(whole)
         tool = f"{call.tool_name}:{call.command}" if call.command else call.tool_name
         known = next((one for one in self.tools if one.tool == tool), None)
         if known is None:
@@ -227,11 +228,11 @@ _INSIDE_WORD = frozenset(b"/._-")
 
 
 class GrowingCommand(msgspec.Struct, array_like=True):
-    """Latest command of a tool: its length and digest, how often it has grown, and since when (milliseconds)."""
+    """Latest command of a tool: its length and checksum, how often it has grown, and since when (milliseconds)."""
 
     tool_name: str
     length: int
-    digest: int
+    checksum: int
     event_ids: list[str]
     count: int = 1
     since_ms: int = 0
@@ -276,12 +277,12 @@ class SelfAppending(Detector, array_like=True):
         commands, text = self.commands, found[1]
         known = next((one for one in commands if one.tool_name == call.tool_name), None)
         if known is None:
-            known = GrowingCommand(call.tool_name, len(text), digest(text), [done.event.id], 1, call.started_ms)
+            known = GrowingCommand(call.tool_name, len(text), crc32(text), [done.event.id], 1, call.started_ms)
             commands.append(known)
             del commands[:-MAX_ANSWERS]
             return
         grown = not done.news and _has_grown(known, text)
-        known.length, known.digest = len(text), digest(text)
+        known.length, known.checksum = len(text), crc32(text)
         if not grown:
             known.event_ids, known.count, known.since_ms = [done.event.id], 1, call.started_ms
             return
@@ -301,7 +302,7 @@ def _has_grown(before: GrowingCommand, text: bytes) -> bool:
     length = before.length
     if not _SHORTEST_COMMAND <= length < len(text):
         return False
-    if digest(text[:length]) == before.digest:
+    if crc32(text[:length]) == before.checksum:
         after = text[length]
         return not (after in _INSIDE_WORD or chr(after).isalnum())
-    return digest(text[-length:]) == before.digest
+    return crc32(text[-length:]) == before.checksum

@@ -16,11 +16,11 @@ _RUNNERS = frozenset(
     unittest""".split()
 )
 _CHECK = re.compile(
-    r"\b(?:pytest|tox|nox|jest|vitest|mocha|tsc|mypy|pyright|eslint|ctest|rspec|phpunit|unittest|ruff check"
-    r"|playwright test|(?:cargo|go|dotnet|swift|mix|deno|bazel) (?:test|check|build|clippy|vet|lint)"
-    r"|(?:mvnw?|gradlew?|gradle)\b[^|;&\n]{0,80}\b(?:test|verify|package|compile|build|check)"
-    r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|build|check|lint|typecheck|type-check|ci)"
-    r"|(?:make|just|rake|mise run) (?:test|tests|check|build|all|ci|lint|spec))\b"
+    rb"\b(?:pytest|tox|nox|jest|vitest|mocha|tsc|mypy|pyright|eslint|ctest|rspec|phpunit|unittest|ruff check"
+    rb"|playwright test|(?:cargo|go|dotnet|swift|mix|deno|bazel) (?:test|check|build|clippy|vet|lint)"
+    rb"|(?:mvnw?|gradlew?|gradle)\b[^|;&\n]{0,80}\b(?:test|verify|package|compile|build|check)"
+    rb"|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|build|check|lint|typecheck|type-check|ci)"
+    rb"|(?:make|just|rake|mise run) (?:test|tests|check|build|all|ci|lint|spec))\b"
 )
 _CLAIM = re.compile(
     r"\b(?:all (?:the )?(?:\d{1,6} )?(?:unit |integration )?(?:tests|checks|suites)(?: \w{1,20})? (?:now )?"
@@ -82,7 +82,7 @@ class UnprovenClaim(Detector, array_like=True):
         """Remember how the latest check ended."""
         del ctx
         call = done.call
-        if call.runs != "shell" or _RUNNERS.isdisjoint(call.programs) or not _CHECK.search(call.request.text()):
+        if call.runs != "shell" or _RUNNERS.isdisjoint(call.programs) or not _CHECK.search(call.request.raw):
             return
         failed = done.verdict.failed
         self.failed_check = call.request.summary() if failed else ""
