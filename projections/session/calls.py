@@ -19,7 +19,7 @@ from ...schemas.vocabulary import Status, ToolClass
 from ..calls import danger, fingerprints, keys, tool_class
 from ..calls.command_line import CommandLine
 from .appended import finish_id, is_appended
-from .novelty import CallRequest
+from .novelty import NO_REQUEST, CallRequest
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
@@ -60,6 +60,10 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
+    if line is not None:
+        request = CallRequest.of_command(keys.shown_command(args))
+    else:
+        request = CallRequest(canonical) if args else NO_REQUEST
     call = OpenCall(
         event.call_id,
         event.id,
@@ -73,6 +77,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
+        request=request,
     )
     # Rare fields are set separately, because each keyword argument of a struct costs time.
     if event.deadline_ms:
@@ -90,12 +95,9 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     if runs:
         call.runs = runs
     if line is not None:
-        call.request = CallRequest.of_command(keys.shown_command(args))
         call.command = line.word or key.fine.partition("|command=")[2]
         call.programs = line.programs
         call.waits, call.only_waits = line.waits, line.only_waits
-    elif args:
-        call.request = CallRequest(canonical)
     if found is ToolClass.POLL:
         call.waits = True
     return call

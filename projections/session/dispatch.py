@@ -109,7 +109,7 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     lines: Sequence[bytes] = ()
     judged = new = 0
-    if verdict.lines:
+    if verdict.lines and call.tool_class not in _UNREAD:  # of what they return, no line is looked for again
         lines = telling_lines(verdict.lines, verdict.size, call.request)
         if lines:
             judged, new = steps.seen.look(lines)
@@ -131,6 +131,9 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
     return Finished(event, call, verdict, same, equal, news, judged > 0 and not new, lines)
+
+
+_UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 
 
 def _has_workspace_changed(state: str, steps: Steps) -> bool:

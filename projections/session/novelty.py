@@ -95,10 +95,12 @@ class SeenLines(RecentHashes):
 
     def look(self, lines: Iterable[bytes]) -> tuple[int, int]:
         """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
-        hashes = set(map(crc32, lines))
-        sampled = {one for one in hashes if not one & SAMPLE_MASK}
-        kept = hashes if len(hashes) <= SHORT_LINES else sampled
-        judged = sampled if len(sampled) >= ENOUGH_LINES else kept
+        judged = kept = set(map(crc32, lines))
+        if len(kept) > ENOUGH_LINES:
+            sampled = {one for one in kept if not one & SAMPLE_MASK}
+            if len(kept) > SHORT_LINES:
+                kept = sampled
+            judged = sampled if len(sampled) >= ENOUGH_LINES else kept
         new = self.new_of(judged)
         self.add(kept)
         return len(judged), len(new)
@@ -120,7 +122,7 @@ class CallRequest(PackedValue):
     @classmethod
     def of_command(cls, shown: str) -> Self:
         """Return the request of a command line without secrets."""
-        return cls(b'{"command":' + orjson.dumps(shown[:MAX_REQUEST_BYTES]), clean=True)
+        return cls(_COMMAND[:-1] + orjson.dumps(shown[:MAX_REQUEST_BYTES]), clean=True)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same request."""
@@ -144,6 +146,14 @@ class CallRequest(PackedValue):
         """Return the request of a packed form."""
         return cls(packed, clean=True)
 
+    def command(self) -> bytes:
+        """The command line as it stands in its JSON, or the program of a tool that runs code; else empty."""
+        raw = self.raw
+        if raw.startswith(_COMMAND):
+            return raw[len(_COMMAND) : -1] if raw.endswith(b'"') else raw[len(_COMMAND) :]
+        found = _CODE.search(raw)
+        return found[1] if found is not None else b""
+
     def text(self) -> str:
         """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
         shown = self.shown.decode(errors="replace")
@@ -163,6 +173,11 @@ class CallRequest(PackedValue):
         return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 
+NO_REQUEST = CallRequest(clean=True)
+"""Request of a call whose arguments are unknown."""
+
+_COMMAND = b'{"command":"'
+_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
 _CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
 """Text fields of JSON that is cut off."""
 

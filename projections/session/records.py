@@ -14,7 +14,7 @@ from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
 from ..emitter import Emitter
 from ..stage import KeyState
-from .novelty import CallRequest
+from .novelty import NO_REQUEST, CallRequest
 from .steps import Steps
 
 MAX_OPEN_CALLS = 256
@@ -101,7 +101,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     programs: tuple[str, ...] = ()
     waits: bool = False
     only_waits: bool = False
-    request: CallRequest = msgspec.field(default_factory=CallRequest)
+    request: CallRequest = NO_REQUEST
 
     @property
     def may_change(self) -> bool:

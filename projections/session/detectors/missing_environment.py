@@ -90,8 +90,8 @@ class MissingEnvironment(Detector, array_like=True):
         verdict, call = done.verdict, done.call
         if verdict.failed:
             message = verdict.message
-        elif call.runs == "shell" and verdict.size < MAX_HIDDEN_BYTES and any(_NOT_FOUND in one for one in done.lines):
-            message = b"\n".join(done.lines).decode(errors="replace")  # a pipe hides the exit code
+        elif verdict.size < MAX_HIDDEN_BYTES and call.runs == "shell" and _NOT_FOUND in (shown := b"\n".join(done.lines)):
+            message = shown.decode(errors="replace")  # a pipe hides the exit code
         else:
             if self.things:
                 self._restore(call, done)

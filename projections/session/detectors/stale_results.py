@@ -222,7 +222,6 @@ def _is_acknowledgement(text: bytes, size: int) -> bool:
     return size <= _ACKNOWLEDGEMENT_BYTES + 2 and not is_nothing(text) and len(text.split()) <= 1
 
 
-_COMMAND = re.compile(rb'"(?:command|cmd|script|code)":"((?:[^"\\]|\\.)*+)')
 _SHORTEST_COMMAND = 8
 _INSIDE_WORD = frozenset(b"/._-")
 
@@ -272,9 +271,9 @@ class SelfAppending(Detector, array_like=True):
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Compare the command with the one before."""
         call = done.call
-        if not call.runs or (found := _COMMAND.search(call.request.raw)) is None:
+        if not call.runs or not (text := call.request.command()):
             return
-        commands, text = self.commands, found[1]
+        commands = self.commands
         known = next((one for one in commands if one.tool_name == call.tool_name), None)
         if known is None:
             known = GrowingCommand(call.tool_name, len(text), crc32(text), [done.event.id], 1, call.started_ms)

@@ -12,7 +12,7 @@ from .detector import Detector, Message
 
 SHINGLE_WORDS = 4
 MIN_WORDS = 8
-MAX_TEXT_CHARS = 500
+MAX_TEXT_CHARS = 400
 """Number of characters of a message that are compared with what was said before."""
 
 
