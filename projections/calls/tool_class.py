@@ -26,7 +26,8 @@ _ACTION = frozenset(
     transfer restart start stop kill mkdir touch click type fill exchange return str""".split()
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
-_POLL = frozenset("poll wait sleep status progress".split())
+_POLL = frozenset("poll wait sleep wakeup status progress".split())
+_PAUSES = frozenset("sleep wakeup".split())
 _TOOL_WORDS = frozenset("tool tools toolset schema schemas capability capabilities skills".split())
 _EXACT = {
     "askpermission": ToolClass.INTROSPECTION,
@@ -277,3 +278,8 @@ def reads_by_sql(query: str) -> bool:
 @lru_cache(maxsize=4096)
 def _words_of(tool_name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(tool_name))
+
+
+def only_waits(tool_name: str) -> bool:
+    """Whether a tool only lets time pass, so that its result tells nothing."""
+    return not _PAUSES.isdisjoint(_words_of(tool_name))

@@ -100,6 +100,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.waits, call.only_waits = line.waits, line.only_waits
     if found is ToolClass.POLL:
         call.waits = True
+        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
     return call
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from ...schemas import events as ev
-from ...schemas.vocabulary import Pattern, Status, ToolClass
+from ...schemas.vocabulary import InputSource, Pattern, Status, ToolClass
 from ..calls.fingerprints import digest
 from . import nudges, patterns
 from .announcing import announcing
@@ -125,14 +125,16 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
         marks |= ACTED
     elif call.tool_class is ToolClass.UNKNOWN and not failed:
         marks |= MAY_HAVE_CHANGED
-    if call.waits:
+    if call.waits or steps.woken:
         marks |= WAITED
+        steps.woken = False
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
     return Finished(event, call, verdict, same, equal, news, judged > 0 and not new, lines)
 
 
+_WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 
 
@@ -217,10 +219,11 @@ def user_message(ctx: SessionContext, words: int | None = None) -> None:
         detector.on_user(ctx)
 
 
-def input_received(ctx: SessionContext) -> None:
-    """Dispatch that something other than the user spoke to the model."""
+def input_received(source: InputSource, ctx: SessionContext) -> None:
+    """Dispatch that something other than the user spoke to the model; what woke it is a wait between two calls."""
     state = ctx.state
     for _ in state.each_agent(everyone=True):
+        state.steps.woken = state.steps.woken or source in _WAKING
         for detector in ON_INPUT(state.detectors):
             detector.on_input()
         close_ended(ctx)

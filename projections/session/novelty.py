@@ -30,6 +30,9 @@ ENOUGH_LINES = 3
 MAX_ECHO_BYTES = 4000
 """In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request."""
 
+MIN_QUOTE_BYTES = 8
+"""Shortest part of a request by which the first line of a result is recognised as its heading."""
+
 MAX_REQUEST_BYTES = 600
 MAX_SUMMARY_CHARS = 80
 
@@ -192,4 +195,12 @@ def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> Se
     raw = request.raw
     if not raw or size > MAX_ECHO_BYTES or len(lines) > SHORT_LINES:
         return lines if all(lines) else list(filter(None, lines))
+    if b": " in lines[0] and _is_heading(lines[0], request):
+        lines = lines[1:]
     return [line for line in lines if line and (line not in raw or len(line) <= 3 or line not in request.shown)]
+
+
+def _is_heading(line: bytes, request: CallRequest) -> bool:
+    """Whether a line is a heading that quotes the request, as `Results for query: "…"` or `Command: …`."""
+    quoted = line.partition(b": ")[2].strip(b'\\"\'`. ')
+    return len(quoted) >= MIN_QUOTE_BYTES and quoted in request.raw and quoted in request.shown

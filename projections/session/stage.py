@@ -304,8 +304,7 @@ def _user(event: ev.UserMessage, ctx: SessionContext) -> None:
 
 
 def _input(event: ev.InputReceived, ctx: SessionContext) -> None:
-    del event
-    dispatch.input_received(ctx)
+    dispatch.input_received(event.source, ctx)
 
 
 def _compacted(event: ev.ContextCompacted, ctx: SessionContext) -> None:

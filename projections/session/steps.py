@@ -24,7 +24,7 @@ class FinishedStep(msgspec.Struct, array_like=True):
 
     Attributes:
         marks: what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED,
-            WAITED it waits for something, NEWS a success whose result held something new.
+            WAITED it waits for something, or something woke the model before it, NEWS a success whose result held something new.
     """
 
     step: int
@@ -53,6 +53,7 @@ class Steps(msgspec.Struct, array_like=True):
         cycle_runs: for periods 1 to MAX_CYCLE, how many of them in a row equalled the step one period earlier.
         message: digest of the id of the message that made the current step's calls; 0 unknown.
         workspace: digest of the latest known state of the workspace; 0 unknown.
+        woken: whether a timer, a report or another agent woke the model since the latest finished call.
         seen: sketch of the lines that the agent has seen.
     """
 
@@ -66,6 +67,7 @@ class Steps(msgspec.Struct, array_like=True):
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
     message: int = 0
     workspace: int = 0
+    woken: bool = False
     seen: SeenLines = msgspec.field(default_factory=SeenLines)
 
     def call_started(self, message: int) -> int:

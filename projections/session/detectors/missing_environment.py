@@ -32,6 +32,7 @@ class MissingThing(msgspec.Struct, array_like=True):
         tools: command words or tools of the latest calls that needed it.
         calls: fingerprints of the latest of these calls.
         since_ms: start of the first of these calls, milliseconds.
+        answered: whether the user has spoken since; the user knows of it, and one more failure is needed.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class MissingThing(msgspec.Struct, array_like=True):
     step: int
     count: int = 1
     since_ms: int = 0
+    answered: bool = False
 
     @property
     def fingerprint(self) -> int:
@@ -85,6 +87,12 @@ class MissingEnvironment(Detector, array_like=True):
         del ctx
         return all(one.fingerprint != active.fingerprint for one in self.things)
 
+    def on_user(self, ctx: Context) -> None:
+        """Note that the user has spoken, who may have heard of what is missing."""
+        del ctx
+        for one in self.things:
+            one.answered = True
+
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Count a failure that names something missing; a success may show that it is there."""
         verdict, call = done.verdict, done.call
@@ -124,7 +132,7 @@ class MissingEnvironment(Detector, array_like=True):
         known.tools = [*known.tools[1 - MAX_CAUSES :], call.command or call.tool_name]
         known.calls = [*known.calls[1 - MAX_CAUSES :], call.fingerprint]
         known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
-        severity = ctx.rules.behaviour.missing_environment.step(known.count)
+        severity = ctx.rules.behaviour.missing_environment.step(known.count - known.answered)
         if severity:
             what = _WORDS[known.kind].format(known.name)
             seen = Sighting(

@@ -41,7 +41,8 @@ class RepetitiveCalls(Detector, array_like=True):
             return
         steps, rules = ctx.state.steps, ctx.rules.behaviour
         last = steps.window[-1]
-        progress = -1 if call.tool_class is ToolClass.ACTION else steps.progress
+        # An action is progress when it is new; what is repeated of it begins with that one.
+        progress = steps.progress - (call.tool_class is ToolClass.ACTION)
         repeats: list[FinishedStep] = []
         step = -1
         for one in (last, *reversed(done.same)):
@@ -54,8 +55,8 @@ class RepetitiveCalls(Detector, array_like=True):
             return
         between = 0
         for one in steps.window:
-            if one.call != call.fingerprint and one.step > step:
-                between |= one.marks
+            if one.step > step:
+                between |= one.marks if one.call != call.fingerprint else one.marks & WAITED
         if between & WAITED:
             return
         ladder = rules.repetitive_calls

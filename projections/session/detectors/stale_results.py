@@ -170,7 +170,7 @@ class Stagnation(Detector, array_like=True):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
-        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else crc32(whole)
+        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else crc32(b"\n".join(sorted(lines)))
         tool = f"{call.tool_name}:{call.command}" if call.command else call.tool_name
         known = next((one for one in self.tools if one.tool == tool), None)
         if known is None:
