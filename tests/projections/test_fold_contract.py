@@ -27,10 +27,15 @@ RULES = Rules(
     policies={"look first": Policy(requires="read_file", before=("edit_*", "bash"), within_turns=1)},
     behaviour=BehaviourRules(
         call_budget=Ladder(minor=4, moderate=8, severe=12),
-        paging_loop=Ladder(minor=3, moderate=5, severe=8),
+        failure_streak=Ladder(minor=2, moderate=3, severe=4),
+        missing_environment=Ladder(minor=1, moderate=2, severe=None),
+        stagnation=Ladder(minor=2, moderate=3, severe=4),
+        reread=Ladder(minor=2, moderate=3, severe=None),
+        restated=Ladder(minor=1, moderate=2, severe=3),
+        monologue=Ladder(minor=2, moderate=3, severe=4),
         same_error_loop=Ladder(minor=2, moderate=3, severe=4),
         unknown_tool=Ladder(minor=1, moderate=2, severe=3),
-        planning_loop=Ladder(minor=1, moderate=2, severe=3),
+        planning_loop=Ladder(minor=2, moderate=3, severe=4),
         max_turn_duration_seconds=300,
     ),
 )
