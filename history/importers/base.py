@@ -185,11 +185,12 @@ class Session:
 
     def said_within_turn(self, at_ms: int | None = None, *, words: int | None = None) -> Iterator[bytes]:
         """Add a user message that the model gets while it works."""
+        self._rests = False
         yield self.event("user.message", at_ms, words=words)
 
     def received(self, source: str, at_ms: int | None = None, *, wakes: bool = False) -> Iterator[bytes]:
         """Add an input that is not the user's; one that wakes a resting model starts a turn."""
-        wakes = wakes and not self._open and (self._rests or not self._turn_open)
+        wakes = wakes and (self.rests or not (self._open or self._turn_open))
         if wakes:
             yield from self.closed()
             self.turn += 1
@@ -213,6 +214,10 @@ class Session:
         if self._turn_open:
             self._turn_open = False
             yield self.event("turn.ended", at_ms)
+
+    def stopped(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """End the model's turn by a record that the client wrote after it, perhaps much later."""
+        yield from self.turn_over(self.at_ms if self._rests else at_ms)
 
     def closed(self) -> Iterator[bytes]:
         """Close what is open at the time of the last event: the log ends, or goes on with another turn."""
@@ -285,6 +290,11 @@ class Session:
             duration_ms=duration_ms if duration_ms is not None and 0 <= duration_ms <= MAX_SPAN_MS else None,
             **fields,
         )
+
+    @property
+    def rests(self) -> bool:
+        """True if the model has said something and called nothing: its turn is over, whether the log says so or not."""
+        return self._rests and not self._open
 
     def is_open(self, call_id: Any) -> bool:
         """True if a call of this id is open."""

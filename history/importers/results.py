@@ -40,7 +40,8 @@ _REMARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _REJECTED = re.compile(
-    r"\s*(?:<tool_use_error>)?\s*(?:Error: )?(?:InputValidationError\b|No such tool available\b|File has not been read yet"
+    r"\s*(?:<tool_use_error>)?\s*(?:Error: )?"
+    r"(?:InputValidationError\b|No such tool available\b|File has not been read yet"
     r"|File has been (?:unexpectedly )?modified\b|unsupported (?:custom tool )?call: "
     r"|failed to parse function arguments\b|Tool \"[^\"\n]{1,200}\" not found|params must (?:have|match)\b)"
     r"|\s*<tool_use_error>Blocked: "
@@ -123,7 +124,7 @@ def rejection_of(text: str) -> Ending | None:
 
 def output_of(text: str) -> str:
     """Output of a command without the head that Codex writes before it."""
-    head, mark, rest = text[:_HEAD_CHARS].partition("Output:")
+    head, mark, _ = text[:_HEAD_CHARS].partition("Output:")
     lines = head.splitlines()
     if not mark or not lines or not all(line.startswith(_HEAD_WORDS) for line in lines):
         return text
