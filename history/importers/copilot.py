@@ -46,7 +46,6 @@ class CopilotLog(SessionLog):
         self._asked: dict[str, _Asked] = {}
         self._users: set[str] = set()
         self._answers: dict[str, str] = {}
-        self._at_rest: set[str] = set()
         self._readers: dict[str, Callable[[Session, dict[str, Any], int | None], Iterator[bytes]]] = {
             "session.start": self._of_session,
             "session.resume": self._of_session,
@@ -125,14 +124,12 @@ class CopilotLog(SessionLog):
         yield from session.resumed(at)
         yield from session.said_by_model(text_of(data.get("reasoningText")), at, thought=True)
         yield from session.said_by_model(text_of(data.get("content")), at)
-        asks = [one for one in data.get("toolRequests") or () if isinstance(one, dict)]
-        for one in asks:
+        for one in data.get("toolRequests") or ():
             call = _Asked(first_name(data, "messageId"), one.get("name"), one.get("arguments"))
             self._asked[first_name(one, "toolCallId")] = call
-        (self._at_rest.discard if asks else self._at_rest.add)(session.id)
 
     def _round_over(self, session: Session, _data: dict[str, Any], at: int | None) -> Iterator[bytes]:
-        if session.id in self._at_rest:
+        if session.rests:
             yield from session.turn_over(at)
 
     def _started(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:

@@ -2,7 +2,8 @@
 
 The first line names the session; each further one is an entry with an id, the entry before it and a time. Entries form
 a tree: one that follows another than the last goes back to an earlier context. A fork repeats entries of the session it
-comes from: an entry counts once. Commands that the user runs with `!` are no calls of the model.
+comes from: an entry counts once. Commands that the user runs with `!` are no calls of the model, nor are those in a
+message that broke off, which never run.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def _of_model(
     session: Session, message: dict[str, Any], parts: list[dict[str, Any]], mark: str, at: int | None
 ) -> Iterator[bytes]:
     session.model = name_of(message.get("model")) or session.model
+    reason = message.get("stopReason")
     yield from session.resumed(at)
     for part in parts:
         kind = part.get("type")
@@ -83,13 +85,11 @@ def _of_model(
             yield from session.said_by_model(text_of(part), at)
         elif kind == "thinking":
             yield from session.said_by_model(text_of(part.get("thinking")), at, thought=True)
-        elif kind == "toolCall":
+        elif kind == "toolCall" and reason not in ("error", "aborted"):
             args = arguments_of(part.get("arguments"))
             yield session.started(part.get("id"), part.get("name"), args, at, message_id=mark or None)
-    if message.get("stopReason") in ("stop", "length", "aborted"):
+    if reason in ("stop", "length", "aborted", "error"):
         yield from session.turn_over(at)
-    elif message.get("stopReason") == "error":
-        yield from session.interrupted()
 
 
 def _ending(text: str) -> Ending:

@@ -24,7 +24,7 @@ def ended(**about: Any) -> Record:
 def test_a_session() -> None:
     """What was said and called, in order; a round that asks for no tool ends the turn, as does the end of the log."""
     events = imported("copilot", *COPILOT)
-    assert told(events, "time", "status", "words", "message_id", "duration_ms") == [
+    assert told(events, "time", "status", "words", "message_id", "duration_ms", ends=True) == [
         ("user.message", at(2), None, 2, None, None),
         ("tool_call.started", at(3), None, None, "m3", None),
         ("tool_call.finished", at(4), "error", None, None, 1000),
@@ -148,7 +148,11 @@ def test_sub_agents_are_sessions_of_their_own() -> None:
         copilot(8, "subagent.failed", toolCallId="t2", agentName="explore", error="no"),
     )
     own = [e for e in events if e.get("agent_id")]
-    assert [(e["session_id"], e["agent_id"], *told([e], "source", "status")[0]) for e in own if told([e])] == [
+    assert [
+        (e["session_id"], e["agent_id"], *told([e], "source", "status", ends=True)[0])
+        for e in own
+        if told([e], ends=True)
+    ] == [
         ("copilot-1/a1", "a1", "input.received", "agent", None),
         ("copilot-1/a1", "a1", "tool_call.started", None, None),
         ("copilot-1/a1", "a1", "tool_call.finished", None, "success"),
@@ -156,7 +160,7 @@ def test_sub_agents_are_sessions_of_their_own() -> None:
         ("copilot-1/t2", "t2", "tool_call.started", None, None),
         ("copilot-1/t2", "t2", "tool_call.finished", None, "cancelled"),
     ]
-    assert told([e for e in events if e["session_id"] == "copilot-1"], "turn_index") == [
+    assert told([e for e in events if e["session_id"] == "copilot-1"], "turn_index", ends=True) == [
         ("user.message", 0),
         ("turn.ended", 0),
     ]

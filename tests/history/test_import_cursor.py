@@ -31,7 +31,7 @@ def test_a_session() -> None:
     look = says("assistant", "I look.", asks("Read", path="a.py"), asks("Grep", pattern="x"))
     again = says("user", "<user_query>\nand now?\n</user_query>")
     events = of(PROMPT, look, says("assistant", "Done."), OVER, again)
-    assert told(events, "words", "tool_name", "status", "message_id") == [
+    assert told(events, "words", "tool_name", "status", "message_id", ends=True) == [
         ("user.message", 3, None, None, None),
         ("model.text", None, None, None, None),
         ("tool_call.started", None, "Read", None, "line 2"),
@@ -58,7 +58,7 @@ def test_no_result_is_invented() -> None:
 def test_a_model_that_goes_on_without_a_call_was_told_something() -> None:
     """Some versions leave the calls out: their messages are no monologue."""
     events = of(PROMPT, says("assistant", "I look."), says("assistant", "I see."), OVER)
-    assert told(events, "source", "text")[1:-1] == [
+    assert told(events, "source", "text", ends=True)[1:-1] == [
         ("model.text", None, "I look."),
         ("input.received", "client", None),
         ("model.text", None, "I see."),
@@ -70,7 +70,7 @@ def test_headings_in_bold_are_thoughts() -> None:
     events = of(
         PROMPT, says("assistant", "I look at `a`.\n\n**Planning the change**", "**Reading it**", "It is **done**")
     )
-    assert told(events, "text", "thought")[1:-1] == [
+    assert told(events, "text", "thought", ends=True)[1:-1] == [
         ("model.text", "I look at `a`.", None),
         ("model.text", "**Planning the change**", True),
         ("model.text", "**Reading it**", True),

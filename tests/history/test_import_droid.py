@@ -23,7 +23,7 @@ REMINDER = says("<system-reminder>\nTodoWrite was not called yet.\n</system-remi
 def test_a_session() -> None:
     """What was said and called, in order; the end of the log ends what is open."""
     events = imported("droid", *DROID)
-    assert told(events, "time", "status", "words", "message_id", "duration_ms") == [
+    assert told(events, "time", "status", "words", "message_id", "duration_ms", ends=True) == [
         ("user.message", at(2), None, 2, None, None),
         ("tool_call.started", at(3), None, None, "d3", None),
         ("tool_call.finished", at(4), "error", None, None, 1000),

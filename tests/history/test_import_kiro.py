@@ -45,7 +45,7 @@ LOG = [
 def test_a_session_log() -> None:
     """What was said and called, in order; prompts alone have times."""
     events = imported("kiro", *LOG)
-    assert told(events, "time", "status", "words", "message_id") == [
+    assert told(events, "time", "status", "words", "message_id", ends=True) == [
         ("user.message", at(2), None, 2, None),
         ("tool_call.started", at(3), None, None, "k2"),
         ("tool_call.started", at(4), None, None, "k2"),
@@ -104,7 +104,7 @@ def test_a_document() -> None:
     """Pairs of what the model was told and what it answered, with times, folder and model."""
     failed = answered({"Json": {"exit_status": "1", "stdout": "", "stderr": "Permission denied"}})
     events = document((PROMPT, answer("I try.", asked("./release"))), (failed, answer("It failed.")))
-    assert told(events, "time", "words", "message_id") == [
+    assert told(events, "time", "words", "message_id", ends=True) == [
         ("user.message", at(2), 2, None),
         ("model.text", at(4), None, None),
         ("tool_call.started", at(4), None, "m1"),
@@ -153,7 +153,7 @@ def test_a_call_that_the_user_did_not_allow(prompt: str | None, ended: tuple[str
 def test_what_a_document_leaves_out_is_not_invented() -> None:
     """A call without its result is neutral; where the model goes on without a call, it was told something."""
     events = document((PROMPT, answer("I look.")), (None, answer("", asked("x"))), (None, answer("Done.")))
-    assert told(events, "status", "source")[2:] == [
+    assert told(events, "status", "source", ends=True)[2:] == [
         ("input.received", None, "client"),
         ("tool_call.started", None, None),
         ("tool_call.finished", "cancelled", None),

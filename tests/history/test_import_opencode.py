@@ -62,7 +62,7 @@ def test_a_session() -> None:
         message(8, "user", text("go on")),
         message(9, "assistant", tool("c2", "./wait", 9), modelID="opus"),
     )
-    assert told(events, "time", "status", "words", "thought", "message_id", "duration_ms") == [
+    assert told(events, "time", "status", "words", "thought", "message_id", "duration_ms", ends=True) == [
         ("user.message", at(2), None, 2, None, None, None),
         ("model.text", at(3), None, None, True, None, None),
         ("model.text", at(3), None, None, None, None, None),
@@ -144,7 +144,7 @@ def test_what_the_client_says() -> None:
 def test_a_message_that_was_aborted_ends_the_turn() -> None:
     """Though it names no reason."""
     aborted = answered(tool("c", "sleep 9", 4), finish=None, error={"name": "MessageAbortedError"})
-    assert told(document(PROMPT, aborted), "status")[1:] == [
+    assert told(document(PROMPT, aborted), "status", ends=True)[1:] == [
         ("tool_call.started", None),
         ("tool_call.finished", "cancelled"),
         ("turn.ended", None),
@@ -154,7 +154,7 @@ def test_a_message_that_was_aborted_ends_the_turn() -> None:
 def test_a_sub_agent_names_its_parent() -> None:
     """Nobody is its user."""
     events = document(PROMPT, id="ses_2", parentID="ses_1")
-    assert told(events, "source") == [("input.received", "agent"), ("turn.ended", None)]
+    assert told(events, "source", ends=True) == [("input.received", "agent"), ("turn.ended", None)]
     assert {(e["session_id"], e["agent_id"]) for e in events} == {("ses_1/ses_2", "ses_2")}
 
 

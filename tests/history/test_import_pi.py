@@ -16,7 +16,7 @@ def of(*records: Record, run: Run | None = None) -> Events:
 def test_a_session() -> None:
     """What was said and called, in order; the end of the log ends what is open."""
     events = imported("pi", *PI)
-    assert told(events, "time", "status", "words", "message_id", "duration_ms") == [
+    assert told(events, "time", "status", "words", "message_id", "duration_ms", ends=True) == [
         ("user.message", at(2), None, 2, None, None),
         ("tool_call.started", at(3), None, None, "p3", None),
         ("tool_call.finished", at(4), "error", None, None, 1000),
@@ -92,16 +92,17 @@ def test_a_shortened_context_and_a_return_to_an_earlier_one() -> None:
     ]
 
 
-def test_a_model_that_failed_is_asked_again_in_the_same_turn() -> None:
-    """Its calls never ran; a turn ends when the model stops or is stopped."""
+@pytest.mark.parametrize("reason", ["error", "aborted"])
+def test_a_message_that_broke_off_ends_the_turn(reason: str) -> None:
+    """Its calls never ran; if the client asks the model again, that is another turn."""
     broken = pi_runs(3, "c", "./x")
-    broken["message"]["stopReason"] = "error"
-    stopped = pi(4, "assistant", [], stopReason="aborted")
-    events = of(pi(2, "user", "do it"), broken, stopped)
-    assert told(events, "status")[1:] == [
-        ("tool_call.started", None),
-        ("tool_call.finished", "cancelled"),
-        ("turn.ended", None),
+    broken["message"]["stopReason"] = reason
+    events = of(pi(2, "user", "do it"), broken, pi_runs(4, "d", "./x"), pi_ran(5, "d", "ok"))
+    assert told(events, "time", "turn_index", "status", ends=True)[1:] == [
+        ("turn.ended", at(3), 0, None),
+        ("tool_call.started", at(4), 1, None),
+        ("tool_call.finished", at(5), 1, "success"),
+        ("turn.ended", at(5), 1, None),
     ]
 
 
