@@ -14,7 +14,7 @@ from trustfold.schemas.words import words_in
         ("don't touch src/main.py - it's fine", 5),
         ("... !? -", 0),
         ("👍", 0),
-        ("non‑breaking\u00a0space", 2),
+        ("non-breaking\u00a0space", 2),
         ("Продолжай работу", 2),
         ("계속 진행해 주세요", 3),
         ("जारी रखें", 2),
