@@ -32,7 +32,7 @@ _NO_ERROR = ErrorInfo()
 _FAILED_MARK = 1
 """Mask that makes the result fingerprint of a failed call differ from that of a successful one."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST, Status.REJECTED})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
