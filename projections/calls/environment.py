@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import Severity
+from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, is_loopback
 from .program_table import SERVICES
 
@@ -180,6 +181,13 @@ def missing_in(
         service: service of the call; empty without one.
         severity: of the failure.
     """
+    found = _missing_in(message, tool_name, command_word, request[:MAX_REQUEST_CHARS], service, severity)
+    return found if found is not None and redact_text(found.name) == found.name else None
+
+
+def _missing_in(
+    message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
+) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
     if program := _program_in(text):
         return Missing("program", program)
@@ -187,7 +195,6 @@ def missing_in(
         return None
     if module := _module_in(text):
         return Missing("module", module)
-    request = request[:MAX_REQUEST_CHARS]
     low = text.lower()
     manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, named
 from .program_table import ANSWERS, FILTERS, QUIET, SERVICES, SHARED_AWAY, SHARED_REFUSED, Answer, Service
 from .shell import SimpleCommand
@@ -51,6 +52,11 @@ _STATUS = re.compile(
     r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}([45]\d\d)\b"
 )
 _CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
+
+_IDLE = frozenset({"--version", "-V", "version", "--help", "help", "completion"})
+"""Words of calls that talk to nobody."""
+
+_WAITS = frozenset({"sleep", "usleep", "wait", "watch", "wait-for-it", "wait-for-it.sh", "Start-Sleep"})
 
 _PIPES = frozenset({"|", "|&"})
 
@@ -114,16 +120,19 @@ def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked
             continue  # where it fails, the message says so
         answers = codes if answers is None else _both(answers, codes)
     found = tuple(sorted(answers.items())) if answers else ()
+    if any(command.name in _WAITS for command in commands):
+        pipelines = []  # who waits for a service does not miss it
     for pipeline in reversed(pipelines):
         for command in reversed(pipeline):
             row = _service_of(command, own)
             if row is None:
                 continue
             words = command.words[1:MAX_WORDS]
+            host = own.get(command.name) or _host_of_line(row, words)
             return Asked(
                 found,
                 command.name,
-                own.get(command.name) or _host_of_line(row, words),
+                host if redact_text(host) == host else "",
                 last=command is pipeline[-1] and pipeline is pipelines[-1],
                 own_words=_is_subcommand(row.runs, words),
             )
@@ -148,8 +157,10 @@ def read(asked: Asked, exit_code: int | None, message: str) -> Reading:
 
 
 def service_asked(asked: Asked) -> str:
-    """Return the service that a line talks to, by the line and the table alone; empty if neither names it."""
-    return asked.host or (_SERVICES[asked.program].default if asked.program in _SERVICES else "")
+    """Return the service that a successful line has talked to; empty if neither it nor the table surely names one."""
+    if asked.host or asked.own_words or asked.program not in _SERVICES:
+        return asked.host
+    return _SERVICES[asked.program].default
 
 
 def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Literal["", "away", "refused"]:
@@ -178,7 +189,7 @@ def _name_of(row: Service, asked: Asked, kind: str, text: str) -> str:
     told = "" if kind == "refused" and row.default else host_in_message(text)
     if row.login and row.default and told.endswith("." + row.default):
         told = row.default
-    service = asked.host or told or row.default
+    service = asked.host or (told if redact_text(told) == told else "") or row.default
     return f"{asked.program}@{service}" if service and kind == "refused" and row.login else service
 
 
@@ -253,9 +264,10 @@ def _service_of(command: SimpleCommand, own: Mapping[str, str]) -> Service | Non
     if command.name in own:
         return _SERVICES.get(command.name, _ANY_SERVICE) if own[command.name] else None
     row = _SERVICES.get(command.name)
-    if row is None or (row.subcommands and not _is_subcommand(row.subcommands, command.words[1:MAX_WORDS])):
+    if row is None or not _IDLE.isdisjoint(command.words[1:3]):
         return None
-    return row
+    talks = not row.subcommands or _is_subcommand(row.subcommands, command.words[1:MAX_WORDS])
+    return row if talks else None
 
 
 def _host_of_line(row: Service, words: Sequence[str]) -> str:
