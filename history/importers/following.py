@@ -139,5 +139,5 @@ class Growing:
 def growing(defaults: Defaults, everywhere: set[str]) -> tuple[Growing, Marks]:
     """Create a reader for a log followed together with others, and its marks."""
     marks = Marks(everywhere)
-    run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks)
+    run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks, grows=True)
     return Growing(Defaults(defaults.session, defaults.workspace, defaults.source, defaults.file, run)), marks

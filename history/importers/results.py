@@ -38,6 +38,22 @@ _REMARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("user_rejected", _REFUSED),
     )
 )
+_REJECTED = re.compile(
+    r"\s*(?:<tool_use_error>)?\s*(?:Error: )?"
+    r"(?:InputValidationError\b|No such tool available\b|File has not been read yet"
+    r"|File has been (?:unexpectedly )?modified\b|unsupported (?:custom tool )?call: "
+    r"|failed to parse function arguments\b|Tool \"[^\"\n]{1,200}\" not found|params must (?:have|match)\b)"
+    r"|\s*<tool_use_error>Blocked: "
+)
+_HEAD_WORDS = (
+    "Chunk ID: ",
+    "Exit code: ",
+    "Wall time: ",
+    "Process exited with code ",
+    "Process running with session ID ",
+    "Original token count: ",
+)
+_HEAD_CHARS = 500
 _EXIT = re.compile(
     r"^(?:Error: )?(?:Process exited with code|Exit code:?|exit(?:ed with)? (?:code|status):?) (-?\d{1,10})[ \t.]*$",
     re.MULTILINE,
@@ -87,6 +103,20 @@ def remark_of(text: str) -> Ending | None:
         if words.match(text):
             return Ending("cancelled" if kind == "interrupted" else "error", failed(text, kind).error)
     return None
+
+
+def rejection_of(text: str) -> Ending | None:
+    """Ending by a client that refused the call before it ran; None if it does not say so."""
+    return Ending("rejected", failed(text).error) if _REJECTED.match(text) else None
+
+
+def output_of(text: str) -> str:
+    """Output of a command without the head that Codex writes before it."""
+    head, mark, _ = text[:_HEAD_CHARS].partition("Output:")
+    lines = head.splitlines()
+    if not mark or not lines or not all(line.startswith(_HEAD_WORDS) for line in lines):
+        return text
+    return text[len(head) + len(mark) :].removeprefix("\n")
 
 
 def exit_code_of(text: str) -> int | None:

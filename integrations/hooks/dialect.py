@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from ...history.importers.claude_code import is_spoken
 from ...history.importers.results import (
     EXIT_CODE,
     GOOD,
@@ -18,6 +17,7 @@ from ...history.importers.results import (
     ending_of,
     remark_of,
 )
+from ...history.importers.speakers import heard
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from ...schemas.fields import MAX_SPAN_MS
 
@@ -209,7 +209,7 @@ def service_of(tool: str, given: Any = None) -> str:
 
 def prompted(text: str) -> tuple[Happening, ...]:
     """Return a prompt; none if the agent's client wrote it."""
-    return (Prompted(),) if is_spoken(text) else ()
+    return (Prompted(),) if heard(text).spoken else ()
 
 
 def code_of(value: Any) -> int | None:

@@ -162,7 +162,7 @@ def line(kind: str, content: Any, second: int, **more: Any) -> dict[str, Any]:
 
 
 def test_claude_code_logs() -> None:
-    """Calls with their results, refusals, side chains, and nothing the client put in by itself."""
+    """Calls with their results, refusals, side chains, and what the client put in by itself as its input."""
     denial = "The user doesn't want to proceed with this tool use. The tool use was rejected."
     events = imported(
         "claude-code",
@@ -210,6 +210,9 @@ def test_claude_code_logs() -> None:
     main = [event for event in events if event["session_id"] == "s-1"]
     assert told(main, "tool_name", "status", "duration_ms") == [
         ("user.message", None, None, None),
+        ("input.received", None, None, None),
+        ("input.received", None, None, None),
+        ("model.text", None, None, None),
         ("model.text", None, None, None),
         ("tool_call.started", "Bash", None, None),
         ("tool_call.finished", "Bash", "success", 2000),
@@ -218,6 +221,7 @@ def test_claude_code_logs() -> None:
         ("tool_call.started", "Write", None, None),
         ("tool_call.finished", "Write", "error", 1000),
     ]
+    assert [event.get("thought") for event in main if event["type"] == "model.text"] == [True, None]
     assert [event["error"]["type"] for event in main if event.get("error")] == ["exit_code_2", "user_rejected"]
     assert {event["workspace_id"] for event in events} == {"shop"}
     assert {event["session_id"] for event in events} == {"s-1", "s-1/a1"}
@@ -248,16 +252,20 @@ def test_codex_logs() -> None:
         item(8, **message("assistant", "It failed.")),
     )
     assert told(events, "tool_name", "status") == [
+        ("input.received", None, None),
         ("user.message", None, None),
         ("tool_call.started", "shell", None),
-        ("tool_call.finished", "shell", "success"),
+        ("tool_call.finished", "shell", "error"),
         ("tool_call.started", "apply_patch", None),
         ("tool_call.finished", "apply_patch", "error"),
         ("model.text", None, None),
     ]
     calls = [event for event in events if event["type"] == "tool_call.started"]
     assert [call["args"] for call in calls] == [{"command": "git status"}, {"input": "*** Begin Patch"}]
-    assert events[3].get("args") or events[4]["result"] == {"output": "boom", "exit_code": 3}
+    assert [(e["result"], e["error"]["type"]) for e in events if e["type"] == "tool_call.finished"] == [
+        ("boom", "exit_code_3"),
+        ("Process exited with code 1\nno such file", "exit_code_1"),
+    ]
     assert {(e["session_id"], e["workspace_id"]) for e in events} == {("r-1", "shop")}
 
 

@@ -39,8 +39,8 @@ def imported(origin: str, *records: Any, whole: bool = False, run: Run | None = 
 
 
 def told(events: Events, *names: str) -> list[tuple[Any, ...]]:
-    """Type and fields of events; the frame of a session is left out."""
-    frame = {"session.started", "session.ended", "turn.started"}
+    """Type and fields of events; the frame of a session and of its turns is left out."""
+    frame = {"session.started", "session.ended", "turn.started", "turn.ended"}
     return [(e["type"], *(e.get(name) for name in names)) for e in events if e["type"] not in frame]
 
 
