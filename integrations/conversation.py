@@ -82,9 +82,13 @@ class Conversation:
             self._begin_turn()
 
     def received(self, source: str, text: str) -> None:
-        """Report what something other than the user tells the model; `source`: see `GuardSession.input_received`."""
+        """Report what something other than the user tells the model; all but the client's own wakes a resting one.
+
+        `source`: see `GuardSession.input_received`.
+        """
         self.session.input_received(source, text)
-        self._begin_turn()
+        if source != "client":
+            self._begin_turn()
 
     def said(self, text: str, *, model: str = "", message_id: str = "", calls: Iterable[str] = ()) -> None:
         """Report a message of the model, possibly only calls. A message with an id is reported once.
