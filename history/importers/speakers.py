@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ...schemas.words import words_in
+
 WAKING = frozenset({"report", "agent", "timer", "hook"})
 """Sources that give the model a turn; what the client adds by itself waits for the next one."""
 
@@ -34,6 +36,7 @@ _SOURCES = {
 _WHOLE = frozenset({"report", "agent"})
 """Sources whose tags are followed by no words of the user, only by remarks on them."""
 
+_SPACES = re.compile(r"\s*")
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,60})")
 _FIRST_WORDS = (
     ("Stop hook feedback", "hook"),
@@ -58,6 +61,11 @@ class Heard(NamedTuple):
 
     spoken: str
     source: str
+
+    @property
+    def words(self) -> int:
+        """Number of words that the user wrote."""
+        return words_in(self.spoken)
 
 
 def heard(text: str) -> Heard:
@@ -85,6 +93,5 @@ def heard(text: str) -> Heard:
 
 
 def _after_spaces(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+    found = _SPACES.match(text, at)
+    return found.end() if found else at
