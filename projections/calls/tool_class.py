@@ -280,6 +280,15 @@ def _words_of(tool_name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(tool_name))
 
 
+_ASKING = re.compile(r"ask_?(?:user|human|followup|question)|exit_?plan_?mode|(?:request_)?(?:user|human)_?input|\Aquestion\Z")
+
+
+@lru_cache(maxsize=4096)
+def asks_person(tool_name: str) -> bool:
+    """Whether a tool asks a person and waits for the answer."""
+    return _ASKING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
+
+
 def only_waits(tool_name: str) -> bool:
     """Whether a tool only lets time pass, so that its result tells nothing."""
     return not _PAUSES.isdisjoint(_words_of(tool_name))
