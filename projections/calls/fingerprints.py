@@ -129,11 +129,14 @@ def failure_text(message: str, request: str) -> bytes:
     """TEMP."""
     text = message[:4000]
     import re as _re
-    words=set(_re.findall(r"[^\s'\"`;|&<>()\[\]{},=]{3,}",request))
-    for w in sorted(words,key=len,reverse=True)[:60]:
-        text=text.replace(w,'<arg>')
-    text=_re.sub(r"\bline \d+\b",'line <n>',text)
-    text=_re.sub(r"(?i)\b(?:request|trace|span|chunk|correlation|ray)[_ -]?id[\"']?\s*[:=]?\s*[\"']?[\w-]{4,}","<id>",text)
-    text=_re.sub(r"(?m)^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ","<klog> ",text)
-    text=_re.sub(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b","<hex>",text)
+
+    words = set(_re.findall(r"[^\s'\"`;|&<>()\[\]{},=]{3,}", request))
+    for w in sorted(words, key=len, reverse=True)[:60]:
+        text = text.replace(w, "<arg>")
+    text = _re.sub(r"\bline \d+\b", "line <n>", text)
+    text = _re.sub(
+        r"(?i)\b(?:request|trace|span|chunk|correlation|ray)[_ -]?id[\"']?\s*[:=]?\s*[\"']?[\w-]{4,}", "<id>", text
+    )
+    text = _re.sub(r"(?m)^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "<klog> ", text)
+    text = _re.sub(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b", "<hex>", text)
     return mask(" ".join(text.split()).encode(errors="replace"))

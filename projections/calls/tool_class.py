@@ -280,7 +280,9 @@ def _words_of(tool_name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(tool_name))
 
 
-_ASKING = re.compile(r"ask_?(?:user|human|followup|question)|exit_?plan_?mode|(?:request_)?(?:user|human)_?input|\Aquestion\Z")
+_ASKING = re.compile(
+    r"ask_?(?:user|human|followup|question)|exit_?plan_?mode|(?:request_)?(?:user|human)_?input|\Aquestion\Z"
+)
 
 
 @lru_cache(maxsize=4096)
