@@ -76,7 +76,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         request=request,
     )
     # Rare fields are set separately, because each keyword argument of a struct costs time.
-    call.deadline_stated = event.deadline_ms is not None
+    call.deadline_stated = bool(event.deadline_ms)
     if event.plugin_name:
         call.plugin_name = event.plugin_name
     if event.recursion_depth and event.model_tier:
