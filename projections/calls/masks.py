@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 MAX_RESULT_BYTES = 1024
-"""Longer results are represented by their beginning and end, together at most this long, and the length between."""
+"""Longer results are represented by their beginning and end, together this long, and their length."""
 
 MAX_FAILURE_CHARS = 2048
 """Longer failures are represented by their beginning and end, together this long, and the number of lines between."""
@@ -34,9 +34,6 @@ _UPPER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PLAIN = bytes.maketrans(b"123456789\"'=" + _UPPER, b"000000000  :" + _UPPER.lower())
 _WIDTH = 9
 """Width of names in look-behinds, which need one width for all alternatives."""
-_ROOM = 8
-"""Half of the bytes that the length of what is left out may take."""
-
 _OFFSET = _WIDTH + 4
 _BEFORE = b" " * _OFFSET
 """Put before a plain form, so that look-behinds reach a boundary at its beginning, too."""
