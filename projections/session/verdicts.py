@@ -27,6 +27,7 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
+from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask
 from ..calls.programs import NOTHING, Reading, read, service_asked
 from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
@@ -130,10 +131,10 @@ def _result(raw: bytes, parsed: Any) -> tuple[int, Sequence[bytes]]:
     """
     content = text_of_result(parsed) if parsed is not None else ""
     whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
-    masked = fingerprints.mask(whole)
+    masked = mask(whole)
     if content:
         return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
-    shown = masked if len(whole) <= fingerprints.MAX_RESULT_BYTES else whole
+    shown = masked if len(whole) <= MAX_RESULT_BYTES else whole
     if parsed is not None:
         return fingerprints.digest(masked), shown.split(b",")
     return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
@@ -161,7 +162,7 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
     code = exit_code_in(failure, runs)
     how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
     kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
-    text = fingerprints.digest(fingerprints.failure_text(failure.message, call.request.shown.decode(errors="replace")))
+    text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
     reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
     expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
