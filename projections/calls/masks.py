@@ -86,7 +86,7 @@ _UNITS = "ms _ms -ms _s _sec sec _secs secs _seconds -seconds seconds".split()
 _MEASURES = (
     *"age idle elapsed duration latency took uptime eta walltime wall.time last.seen lastseen timestamp".split(),
     *(clock + unit for clock in _CLOCKS for unit in _UNITS),
-    *"idle_for for_seconds for-seconds forseconds for_ms ppid pid nonce try.after tryafter token.count".split(),
+    *"idle_for for_seconds for-seconds forseconds for_ms ppid pgid pid nonce try.after tryafter token.count".split(),
     *"attempt attempts retry retries try.count try.number empt.number retries.left".split(),
 )
 _PORTS = tuple("source.port local.port from.port ephemeral.port client.port peer.port".split())

@@ -166,7 +166,7 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
         ("git add f && git status && git commit -m p", ToolClass.ACTION),
         ("pytest -q", ToolClass.UNKNOWN),
         ("ls && ./deploy.sh", ToolClass.UNKNOWN),
-        ("find . -name x -delete", ToolClass.UNKNOWN),
+        ("find . -name x -delete", ToolClass.ACTION),
         ("sleep 5", ToolClass.POLL),
         ("", ToolClass.UNKNOWN),
         ("gh pr list", ToolClass.READ),
