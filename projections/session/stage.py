@@ -179,6 +179,7 @@ def _fold_appended(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> 
         _remember(state, finish)
         ctx.emit.begin(finish.id, ev.epoch_ms(finish.time))
         _finished(finish, ctx)
+        ctx.call = None  # what follows is not about this call
         if state.turn.open or state.detectors.stalled_call.overdue:
             _wait(finish, ctx)
 

@@ -144,8 +144,9 @@ class Steps(msgspec.Struct, array_like=True):
         return [one for one in window if one.call == call]
 
     def compacted(self) -> None:
-        """Forget results that the model has seen; failures count on."""
+        """Forget results that the model has seen, and cycles of them; failures count on."""
         self.window = [one for one in self.window if one.marks & FAILED]
+        self.cycle_tail, self.cycle_runs = [], [0] * MAX_CYCLE
         self.seen.clear()
 
     def forget(self) -> None:

@@ -50,6 +50,10 @@ class AlternatingLoop(Detector, array_like=True):
         del done, ctx
         self.laps = 0
 
+    def on_compacted(self) -> None:
+        """Forget the cycle: the model may look at all of it again."""
+        self.laps = 0
+
     def on_cycle(self, runs: Sequence[int], ctx: Context) -> None:
         """Report the shortest cycle that this step completes."""
         steps, ladder = ctx.state.steps, ctx.rules.behaviour.alternating_loop

@@ -113,7 +113,8 @@ class AnnounceNoAction(Detector, array_like=True):
         if self.ends_so:
             self.turns += 1
             severity = ctx.rules.behaviour.announce_no_action.step(self.turns)
-            self._report(severity, self.turns, "", ctx, proven=not self.answered)
+            # What the messages of a turn have shown is no proof: the turns themselves must be so many.
+            self._report(severity, self.turns, "", ctx, proven=severity == 3 and not self.answered)
         self.ends_so = self.pending = False
         self.phrased = self.followed = 0
 

@@ -73,8 +73,8 @@ class ErrorRetryLoop(Detector, array_like=True):
     retries: list[Retry] = []
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """Whether the call is no longer counted, or something may have changed since."""
-        mine = (one for one in self.retries if one.call == active.fingerprint and not one.doubtful)
+        """Whether the call is no longer counted; where the workspace is known, the next failure shows what changed."""
+        mine = (one for one in self.retries if one.call == active.fingerprint)
         return not any(_ladder(one, ctx).step(one.count) for one in mine)
 
     def on_finish(self, done: Finished, ctx: Context) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+from zlib import crc32
+
 import msgspec
 
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
-from ..novelty import SeenLines
+from ..novelty import RecentHashes
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Message
 
@@ -14,6 +17,14 @@ SHINGLE_WORDS = 4
 MIN_WORDS = 8
 MAX_TEXT_CHARS = 400
 """Number of characters of a message that are compared with what was said before."""
+
+
+class SaidWords(RecentHashes):
+    """Sequences of words that an agent has said; all of them, because a share of a message is judged."""
+
+    __slots__ = ()
+
+    generation: ClassVar[int] = 512
 
 
 class Monologue(Detector, array_like=True):
@@ -106,7 +117,7 @@ class Restated(Detector, array_like=True):
     reported = 13
     wants_action = True
 
-    said: SeenLines = msgspec.field(default_factory=SeenLines)
+    said: SaidWords = msgspec.field(default_factory=SaidWords)
     count: int = 0
     pending: str = ""
     event_ids: list[str] = []
@@ -144,6 +155,8 @@ class Restated(Detector, array_like=True):
         words = (message.event.text or "")[:MAX_TEXT_CHARS].lower().encode(errors="replace").split()
         if len(words) < MIN_WORDS:
             return
-        judged, new = self.said.look(map(b" ".join, zip(words, words[1:], words[2:], words[3:], strict=False)))
-        if judged and judged - new >= ctx.rules.behaviour.restated_share * judged:
+        sequences = set(map(crc32, map(b" ".join, zip(words, words[1:], words[2:], words[3:], strict=False))))
+        known = len(sequences) - len(self.said.new_of(sequences))
+        self.said.add(sequences)
+        if known >= ctx.rules.behaviour.restated_share * len(sequences):
             self.pending = message.event.id

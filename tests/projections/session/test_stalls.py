@@ -23,12 +23,12 @@ def in_a_turn(**limits: object) -> Story:
 
 
 def test_silence_in_an_open_turn() -> None:
-    """Longer than two, four and eight minutes, each told when it is due."""
+    """Longer than two, four and eight minutes, each told when it is due; a silent model cannot be paused."""
     story = in_a_turn()
     for minutes in (1.9, 0.2, 2, 4, 60):
         story.after(minutes=minutes).tick()
     assert story.found("stalled_turn") == [("minor", 1), ("moderate", 2), ("severe", 4)]
-    assert [kind for _, kind in story.nudges()] == ["gentle", "direct", "interrupt"]
+    assert [kind for _, kind in story.nudges()] == ["gentle", "direct", "direct"]
     assert [one["duration_ms"] for one in story.all("pattern.detected")] == [120_000, 240_000, 480_000]
     assert "480 seconds" in story.decided("nudge.issued")["message"]
 
