@@ -253,7 +253,9 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
     if interrupted:
         return INTERRUPTED
     code = code_in(EXIT_CODE, text)
-    return rejection_of(text) or remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    return (
+        rejection_of(text) or remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    )
 
 
 def words_of(value: Any) -> str:
