@@ -7,6 +7,7 @@ Claude Code for exit codes, agent frameworks for errors they hand to the model a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .values import shortened, text_of
@@ -83,6 +84,8 @@ class Ending(NamedTuple):
 
 GOOD = Ending()
 INTERRUPTED = Ending("cancelled", {"type": "interrupted"})
+UNRECORDED = Ending("cancelled", {"type": "result_unavailable"})
+"""Ending of a call whose result the log's format leaves out: neither success nor failure."""
 
 
 def failed(text: str, kind: str = "", **more: Any) -> Ending:
@@ -102,6 +105,15 @@ def remark_of(text: str) -> Ending | None:
     for kind, words in _REMARKS:
         if words.match(text):
             return Ending("cancelled" if kind == "interrupted" else "error", failed(text, kind).error)
+    return None
+
+
+def by_words(text: str, endings: Sequence[tuple[str, str, str]]) -> Ending | None:
+    """Ending by the first pattern found in the head or the tail of a text, from rows of pattern, status, error type."""
+    around = text if len(text) <= 2 * MAX_MESSAGE else f"{text[:MAX_MESSAGE]}\n{text[-MAX_MESSAGE:]}"
+    for pattern, status, kind in endings:
+        if re.search(pattern, around):
+            return Ending(status, failed(text, kind).error)
     return None
 
 
