@@ -15,6 +15,7 @@ from ...history.importers.results import (
     by_exit_code,
     code_in,
     ending_of,
+    rejection_of,
     remark_of,
 )
 from ...history.importers.speakers import heard
@@ -252,7 +253,9 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
     if interrupted:
         return INTERRUPTED
     code = code_in(EXIT_CODE, text)
-    return remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    return (
+        rejection_of(text) or remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    )
 
 
 def words_of(value: Any) -> str:

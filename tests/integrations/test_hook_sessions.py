@@ -122,6 +122,13 @@ def test_prompts_that_no_person_wrote(claude: Conversation) -> None:
     assert [kind for (kind,) in claude.told()].count("user.message") == 1
 
 
+def test_a_call_that_the_client_refused_never_ran(claude: Conversation) -> None:
+    """A file that was not read first is nothing that the tool does wrong."""
+    claude.hook(bash("PreToolUse"))
+    claude.hook(bash("PostToolUseFailure", error="File has not been read yet. Read it first before writing to it."))
+    assert claude.events[-1]["status"] == "rejected"
+
+
 def test_who_spoke_is_told(claude: Conversation) -> None:
     """The user with the number of words; work in the background, other agents, timers and the client by their kind."""
     claude.hook(base("Stop"))
