@@ -280,9 +280,10 @@ def _host_of_line(row: Service, words: Sequence[str]) -> str:
             host = named(name, given or port or _default_port(row))
         return host
     operands = _operands(words, row.valued | frozenset(row.port_options) | frozenset(row.host_options))
-    for word in operands if row.operand == "url" else words:
-        if "://" in word and (host := host_of_url(word)):
-            return host
+    if row.operand or not row.default or _default_port(row):  # else a URL is no address of the service
+        for word in operands if row.operand == "url" else words:
+            if "://" in word and (host := host_of_url(word)):
+                return host
     for word in operands:
         if host := _host_of_operand(row.operand, word):
             return named(host, port) if port and ":" not in host else host
