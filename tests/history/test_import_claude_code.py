@@ -553,3 +553,10 @@ def test_names_of_any_length_and_marks_of_any_kind() -> None:
     )
     assert kinds(events).count("model.text") == 1
     assert run.skipped.count == 0
+
+
+@pytest.mark.parametrize("text", [" " * 300_000, "<tool_use_error>" + "\n" * 300_000, "<system-reminder>" * 20_000])
+def test_texts_of_any_shape_take_time_by_their_length(text: str) -> None:
+    """A pattern that reads a text again from each of its places would take minutes."""
+    events = imported("claude-code", line("user", text, 1), use("t", 2), result("t", text, 3, is_error=True))
+    assert calls(events) == [("Bash", "error", "tool_error")]
