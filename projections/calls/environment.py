@@ -42,7 +42,8 @@ class Missing(NamedTuple):
     name: str
 
 
-_P = r"([\w.+-]{1,64})"
+_P = r"(\w[\w.+-]{0,63})"
+_DIGEST_CHARS = 32
 _RUNNERS = r"(?:xargs|nohup|sudo|time|nice|make(?:\[\d{1,3}\])?|gmake|exec|strace|watch)"
 _NO_FIND = r"(?:failed to find tool|[Uu]nable to find|[Cc]ould not find|[Cc]ouldn't find)"
 _PROGRAMS = tuple(
@@ -245,11 +246,15 @@ def _program_in(text: str) -> str:
     for hint, pattern in _PROGRAMS:
         if hint not in text:
             continue
-        for found in pattern.finditer(text):
-            name = found[1]
-            if name != "cd" and not name[:1].isupper() and name not in _PROSE and not name.isdecimal():
-                return name
+        found = pattern.search(text)
+        if found is not None and found[1] != "cd":
+            return "" if _is_prose(found[1]) else found[1]
     return next((name for sentence, name in _COMPILERS if sentence in text), "")
+
+
+def _is_prose(name: str) -> bool:
+    """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
+    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
 
 
 def _module_in(text: str) -> str:
