@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from ..errors import StateIncompatible
 from .stage import KeyState, Stage
 
 StateT = TypeVar("StateT", bound=KeyState)
-PackedT = TypeVar("PackedT", bound="PackedValue")
 
 
 class PackedValue:
@@ -29,7 +28,7 @@ class PackedValue:
         raise NotImplementedError
 
     @classmethod
-    def unpack(cls: type[PackedT], packed: bytes) -> PackedT:
+    def unpack(cls, packed: bytes) -> Self:
         """Return the value of a packed form."""
         raise NotImplementedError
 

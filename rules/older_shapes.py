@@ -203,12 +203,9 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
 
 
 def _scaled(ladder: Ladder, minor: int) -> dict[str, int]:
-    """Return a ladder that begins at another count with the same ratios."""
-    return {
-        "minor": minor,
-        "moderate": max(minor, round(ladder.moderate * minor / ladder.minor)),
-        "severe": max(minor, round(ladder.severe * minor / ladder.minor)),
-    }
+    """Return the steps of a ladder that begins at another count with the same ratios."""
+    steps = {"minor": ladder.minor, "moderate": ladder.moderate, "severe": ladder.severe}
+    return {name: max(minor, round(step * minor / ladder.minor)) for name, step in steps.items() if step is not None}
 
 
 def _calls(value: Any) -> dict[tuple[str, ...], Any]:

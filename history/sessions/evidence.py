@@ -254,7 +254,8 @@ def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
         yield Measure("repetitions", number(decision["repetitions"]))
         return
     name, ladder = found
-    steps = f"minor {ladder.minor}, moderate {ladder.moderate}, severe {ladder.severe}"
+    words = (("minor", ladder.minor), ("moderate", ladder.moderate), ("severe", ladder.severe))
+    steps = ", ".join(f"{word} {step}" for word, step in words if step is not None)
     yield Measure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
 
 

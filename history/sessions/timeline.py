@@ -136,7 +136,8 @@ class Streak(NamedTuple):
         pattern: as in the contract.
         agent: agent of the session; empty for the main agent.
         steps: severities it reached, oldest first.
-        ladder: thresholds of minor, moderate and severe; None if they do not follow from these rules.
+        ladder: thresholds of minor, moderate and severe, None for a step that it has not; None if they do not follow
+            from these rules.
         rule: name of that ladder below `behaviour`.
         cleared_ms: time of its end; None while open.
         nudges: nudges issued because of it.
@@ -146,7 +147,7 @@ class Streak(NamedTuple):
     pattern: str
     agent: str
     steps: tuple[Step, ...]
-    ladder: tuple[int, int, int] | None
+    ladder: tuple[int, int | None, int | None] | None
     rule: str
     cleared_ms: int | None
     nudges: tuple[Nudge, ...]

@@ -87,7 +87,8 @@ def _with(rules: Rules, values: dict[str, Any]) -> Rules:
         if isinstance(ladder, Ladder) and name == "minor" and type(value) is int:
             # The steps must increase, so the other steps are moved by the same amount.
             moved = value - ladder.minor
-            patch |= {"moderate": ladder.moderate + moved, "severe": ladder.severe + moved}
+            higher = {"moderate": ladder.moderate, "severe": ladder.severe}
+            patch |= {step: count + moved for step, count in higher.items() if count is not None}
         for step in reversed(above):
             patch = {step: patch}
         try:

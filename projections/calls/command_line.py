@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
 from .danger import danger_of, is_suspect
+from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, waiting
 from .unfold import MAX_SCRIPT_CHARS
@@ -33,6 +34,7 @@ class CommandLine(NamedTuple):
         programs: the command words of all its commands, in order.
         waits: it waits for something: `sleep`, `watch`, `--follow`.
         only_waits: it does nothing else.
+        asked: what its failure is judged by, by the shipped table of programs.
     """
 
     word: str
@@ -43,6 +45,7 @@ class CommandLine(NamedTuple):
     programs: tuple[str, ...] = ()
     waits: bool = False
     only_waits: bool = False
+    asked: Asked = NOTHING_ASKED
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
@@ -64,9 +67,10 @@ def _read(line: str) -> CommandLine:
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
     waits, only_waits = waiting(commands)
-    programs = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
+    called = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
     found = class_of_commands(commands, waits=waits)
-    return CommandLine(word, found, danger, is_suspect(line, commands), risk, programs, waits, only_waits)
+    suspect = is_suspect(line, commands)
+    return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, asked_by(commands, {}))
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import Severity
+from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, is_loopback
 from .program_table import SERVICES
 
@@ -41,35 +42,37 @@ class Missing(NamedTuple):
     name: str
 
 
-_P = r"([\w.+-]{1,64})"
-_PROGRAM = re.compile(
-    "|".join(
-        (
-            rf"command not found: {_P}",
-            rf"(?:^|[\s:]){_P}: command not found(?!: \S)",
-            rf"^(?:fish: )?Unknown command: {_P}",
-            rf"'{_P}' is not recognized as",
-            rf"The term '{_P}' is not recognized",
-            rf"exec: \"{_P}\": executable file not found",
-            rf"(?:^|[\s/])(?:ba|da|z|a)?sh: (?:\d{{1,9}}: |line \d{{1,9}}: )?(?:exec: )?{_P}: not found",
-            rf"\benv: [‘'\"]?{_P}[’'\"]?: No such file",
-            rf"failed to run command [‘'\"]{_P}[’'\"]: No such file",
-            rf"^(?:xargs|nohup|sudo|time|nice|make(?:\[\d{{1,3}}\])?|gmake|exec|strace|watch): {_P}: (?:No such file or directory|[Cc]ommand not found)",
-            rf"\bspawn {_P} ENOENT",
-            rf"\bCommand '{_P}' not found, but",
-            rf"The program '{_P}' is currently not installed",
-            rf"\bunable to execute '{_P}'",
-            rf"\bcommand '{_P}' failed: No such file",
-            rf"\b{_P} failed: No such file or directory",
-            rf"\blinker `?{_P}`? not found",
-            rf"\b(?:failed to find tool|unable to find|could not find|couldn't find) [\"'`]?{_P}[\"'`]? (?:executable|binary|in (?:your |the )?\$?PATH)",
-            rf"\bno '?{_P}'? command could be found in your PATH",
-            rf"\bThe {_P} command could not be found",
-        )
-    ),
-    re.MULTILINE,
+_P = r"(\w[\w.+-]{0,63})"
+_DIGEST_CHARS = 32
+_RUNNERS = r"(?:xargs|nohup|sudo|time|nice|make(?:\[\d{1,3}\])?|gmake|exec|strace|watch)"
+_NO_FIND = r"(?:failed to find tool|[Uu]nable to find|[Cc]ould not find|[Cc]ouldn't find)"
+_PROGRAMS = tuple(
+    (hint, re.compile(pattern, re.MULTILINE))
+    for hint, pattern in (
+        ("command not found: ", rf"command not found: {_P}"),
+        (": command not found", rf"(?:^|[\s:]){_P}: command not found(?!: \S)"),
+        ("Unknown command: ", rf"^(?:fish: )?Unknown command: {_P}"),
+        ("' is not recognized as", rf"'{_P}' is not recognized as"),
+        ("The term '", rf"The term '{_P}' is not recognized"),
+        ("executable file not found", rf"exec: \"{_P}\": executable file not found"),
+        (": not found", rf"(?:^|[\s/])(?:ba|da|z|a)?sh: (?:\d{{1,9}}: |line \d{{1,9}}: )?(?:exec: )?{_P}: not found"),
+        (": No such file", rf"\benv: [‘'\"]?{_P}[’'\"]?: No such file"),
+        ("failed to run command", rf"failed to run command [‘'\"]{_P}[’'\"]: No such file"),
+        (": No such file or directory", rf"^{_RUNNERS}: {_P}: No such file or directory"),
+        ("ommand not found", rf"^{_RUNNERS}: {_P}: [Cc]ommand not found"),
+        (" ENOENT", rf"\bspawn {_P} ENOENT"),
+        (" not found, but", rf"\bCommand '{_P}' not found, but"),
+        ("is currently not installed", rf"The program '{_P}' is currently not installed"),
+        ("unable to execute '", rf"\bunable to execute '{_P}'"),
+        (" failed: No such file", rf"(?<!\S)'?{_P}'? failed: No such file or directory"),
+        ("linker ", rf"\blinker `?{_P}`? not found"),
+        ("find ", rf"\b{_NO_FIND} [\"'`]?{_P}[\"'`]? (?:executable|binary|in (?:your |the )?\$?PATH)"),
+        ("command could be found", rf"\bno '?{_P}'? command could be found in your PATH"),
+        ("command could not be found", rf"\bThe {_P} command could not be found"),
+    )
 )
-_PROGRAM_HINTS = ("not found", "not recognized", "No such file", "nknown command", "ENOENT", "not installed", "unable to execute", "ould not find", "o find", "could not be found", "be found in")  # fmt: skip
+"""Text that a message has, and the pattern that finds the program in it."""
+
 _COMPILERS = (
     ("No CMAKE_C_COMPILER could be found", "cc"),
     ("No CMAKE_CXX_COMPILER could be found", "c++"),
@@ -123,13 +126,13 @@ _AWAY = (
     "err_internet_disconnected", "could not connect to redis", "mongonetworkerror", "can't connect to", "did you specify the right host or port",
 )  # fmt: skip
 _DOCKER = "docker daemon"
-_TIMED_OUT = ("timed out", "timeout", "etimedout", "time-out")
+_TIMED_OUT = ("timed out", "etimedout", "socket timeout", "read timeout", "connect timeout")
 PACKAGE_MANAGERS = {
-    **{name: name for name in """apk yum dnf zypper pacman brew snap npm pnpm yarn bun uv poetry pipenv pdm conda mamba cargo
-    gem bundle composer mvn gradle choco winget nuget pip apt npx""".split()},
-    "apt-get": "apt", "pip3": "pip", "npx": "npm", "gradlew": "gradle", "mvnw": "mvn",
+    **{name: name for name in """apt apk yum dnf zypper pacman brew snap npm pnpm yarn bun pip uv poetry pipenv pdm conda
+    mamba gem bundle composer choco winget nuget""".split()},
+    "apt-get": "apt", "pip3": "pip",
 }  # fmt: skip
-"""Programs that load packages, and the one name of each."""
+"""Programs that do little but load packages, and the one name of each."""
 
 _INSTALLERS = PACKAGE_MANAGERS.keys() | {
     "go",
@@ -145,10 +148,11 @@ _INSTALLERS = PACKAGE_MANAGERS.keys() | {
     "mise",
 }
 _PIP_MODULE = re.compile(r"-m\s{1,4}(?:uv\s{1,4})?pip\b")
-_LOCAL = re.compile(
-    r"\s(?:--?version|-[vV]|version|--?help|-h|help|list|ls|show|freeze|config|cache|run|test|t|exec|env|info|context|completion)(?:\s|\Z)"
-)
+_OFFLINE = re.compile(r"\s(?:--?version|-[vV]|version|--?help|-h|help|config|completion)(?:\s|\Z)")
 """Calls of network programs that talk to nobody."""
+
+_LOCAL = re.compile(r"\s(?:list|ls|show|freeze|cache|run|test|t|exec|env|info|start|build|dev)(?:\s|\Z)")
+"""Calls of package managers that load nothing, or run programs of the project."""
 
 _QUIET = frozenset(
     """grep egrep fgrep rg ag cat bat head tail less more echo printf sed awk find fd ls tree wc sort uniq cut tr jq yq diff cp mv
@@ -179,6 +183,13 @@ def missing_in(
         service: service of the call; empty without one.
         severity: of the failure.
     """
+    found = _missing_in(message, tool_name, command_word, request[:MAX_REQUEST_CHARS], service, severity)
+    return found if found is not None and redact_text(found.name) == found.name else None
+
+
+def _missing_in(
+    message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
+) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
     if program := _program_in(text):
         return Missing("program", program)
@@ -186,7 +197,6 @@ def missing_in(
         return None
     if module := _module_in(text):
         return Missing("module", module)
-    request = request[:MAX_REQUEST_CHARS]
     low = text.lower()
     manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
@@ -220,26 +230,31 @@ def restored_by(missing: Missing, *, programs: Collection[str], request: str, to
         case "module":
             return name in request or (bool(_INSTALLERS.intersection(programs)) and not _LOCAL.search(request))
         case "network":
-            managers = {PACKAGE_MANAGERS.get(one, "") for one in (*programs, tool)} | {_manager(tool, request)}
-            return name in managers and not _LOCAL.search(request)
+            return any(_manager(one, request) == name for one in (*programs, tool))
     if programs and all(one in _QUIET for one in programs):
         return False
     if name == _DOCKER:
-        return bool({"docker", "docker-compose"}.intersection((*programs, tool))) and not _LOCAL.search(request)
+        return bool({"docker", "docker-compose"}.intersection((*programs, tool))) and not _OFFLINE.search(request)
     if _names(request.lower(), name):
         return True
     if missing.kind == "host":
         return False
-    return name == tool or (_DEFAULTS.get(tool) == name and not _LOCAL.search(request))
+    return name == tool or (_DEFAULTS.get(tool) == name and not _OFFLINE.search(request))
 
 
 def _program_in(text: str) -> str:
-    if any(hint in text for hint in _PROGRAM_HINTS):
-        for found in _PROGRAM.finditer(text):
-            name: str = next(filter(None, found.groups()))
-            if name != "cd" and not name[:1].isupper() and name not in _PROSE and not name.isdecimal():
-                return name
+    for hint, pattern in _PROGRAMS:
+        if hint not in text:
+            continue
+        found = pattern.search(text)
+        if found is not None and found[1] != "cd":
+            return "" if _is_prose(found[1]) else found[1]
     return next((name for sentence, name in _COMPILERS if sentence in text), "")
+
+
+def _is_prose(name: str) -> bool:
+    """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
+    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
 
 
 def _module_in(text: str) -> str:
@@ -265,7 +280,9 @@ def _refused_by(text: str, request: str, program: str) -> str:
 
 
 def _manager(program: str, request: str) -> str:
-    """Return the package manager that a line runs; empty if it runs none."""
+    """Return the package manager by which a line loads packages; empty if it loads none."""
+    if _LOCAL.search(request) or _OFFLINE.search(request):
+        return ""
     if program in PACKAGE_MANAGERS:
         return PACKAGE_MANAGERS[program]
     return "pip" if program.startswith("python") and _PIP_MODULE.search(request) else ""

@@ -12,7 +12,7 @@ MAX_URLS = 16
 
 _URL = re.compile(
     r"\b(https?|wss?|ftps?|ssh|git|rediss?|postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|amqps?|nats|mqtts?|ldaps?|tcp)://"
-    r"(?:[^\s/@'\"<>]{1,200}@)?([A-Za-z0-9_][\w.-]{0,252}|\[[0-9A-Fa-f:]{2,45}\])(?::(\d{1,5}))?(?![\w$.{-])",
+    r"(?:[^\s/@'\"<>]{1,200}@)?([A-Za-z0-9_][\w.-]{0,252}|\[[0-9A-Fa-f:]{2,45}\])(?::(\d{1,5}))?(?![\w.-]|:?[${])",
     re.IGNORECASE,
 )
 _DEFAULT_PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "ssh": "22", "git": "9418"}

@@ -167,6 +167,7 @@ class Service(NamedTuple):
         refused: exit codes that alone say that it refuses the caller.
         says_away: the program's own words for it, in lower case, beside those that all programs share.
         says_refused: the same for a refusal.
+        says_up: words by which the service itself answers: neither exit code nor shared words count then.
         login: it keeps a login of its own: a refusal is named `program@service`.
         statuses: an HTTP status in its message counts: 401, 403 and 407 refuse, 5xx and 429 are away.
         host_options: options that name the host.
@@ -184,6 +185,7 @@ class Service(NamedTuple):
     refused: tuple[int, ...] = ()
     says_away: tuple[str, ...] = ()
     says_refused: tuple[str, ...] = ()
+    says_up: tuple[str, ...] = ()
     login: bool = False
     statuses: bool = False
     host_options: tuple[str, ...] = ()
@@ -203,6 +205,7 @@ def _service(
     refused: tuple[int, ...] = (),
     says_away: str = "",
     says_refused: str = "",
+    says_up: str = "",
     login: bool = False,
     statuses: bool = False,
     host: str = "",
@@ -220,6 +223,7 @@ def _service(
         refused,
         tuple(says_away.split("|")) if says_away else (),
         tuple(says_refused.split("|")) if says_refused else (),
+        tuple(says_up.split("|")) if says_up else (),
         login,
         statuses,
         tuple(host.split()),
@@ -234,7 +238,7 @@ def _service(
 
 _SCRIPTS = "run|run-script|test|t|start|exec|x|dev|build|watch|serve|lint|tsc"
 _CONTAINERS = "run|exec|build|buildx|logs|attach|compose|up|start|wait|container|image"
-_NPM = "e401|enotauth|eneedauth|need auth|unable to authenticate"
+_NPM = "code e401|enotauth|eneedauth|need auth|unable to authenticate"
 _SOCKET = (
     "cannot connect to the docker daemon|is the docker daemon running|error during connect|cannot connect to podman"
 )
@@ -276,21 +280,21 @@ SERVICES: tuple[Service, ...] = (
              valued="-i --inventory -m -a -e", source="ansible: return codes"),
     # Databases and brokers
     _service("psql", "localhost:5432", away=(2,), host="-h --host", port="-p --port", says_refused="password authentication failed|no password supplied|fe_sendauth",
-             says_away="could not connect to server|connection to server|the database system is starting up", source="psql: exit status"),
+             says_away="the database system is starting up|too many clients|remaining connection slots|server closed the connection unexpectedly", says_up="fatal:", source="psql: exit status"),
     _service("pg_dump pg_dumpall pg_restore createdb dropdb vacuumdb pgbench", "localhost:5432", host="-h --host", port="-p --port",
-             says_away="could not connect to|connection to server", says_refused="password authentication failed|no password supplied"),
+             says_away="the database system is starting up|too many clients|remaining connection slots|server closed the connection unexpectedly", says_up="fatal:", says_refused="password authentication failed|no password supplied"),
     _service("mysql mariadb mysqldump mysqladmin mysqlimport mysqlcheck mariadb-dump", "localhost:3306", host="-h --host", port="-P --port",
              says_away="error 2002|error 2003|error 2005|error 2006|error 2013|can't connect to",
              says_refused="error 1045|error 1044|access denied for user", source="MySQL: client error messages"),
-    _service("redis-cli valkey-cli", "127.0.0.1:6379", host="-h", port="-p", says_away="could not connect to redis|could not connect to valkey",
+    _service("redis-cli valkey-cli", "localhost:6379", host="-h", port="-p", says_away="could not connect to redis|could not connect to valkey",
              says_refused="noauth|wrongpass|noperm"),
     _service("mongosh mongo mongodump mongorestore mongoexport mongoimport", "localhost:27017", host="--host", port="--port",
              says_away="mongonetworkerror|mongoserverselectionerror|server selection error", says_refused="authentication failed|requires authentication"),
     _service("sqlcmd", "localhost:1433", host="-S", says_away="could not open a connection|login timeout expired|server is not found", says_refused="login failed for user"),
-    _service("cqlsh", "127.0.0.1:9042", operand="target", says_away="unable to connect to any servers", says_refused="bad credentials|authenticationfailed"),
+    _service("cqlsh", "localhost:9042", operand="target", says_away="unable to connect to any servers", says_refused="bad credentials|authenticationfailed"),
     _service("clickhouse-client", "localhost:9000", away=(210,), host="-h --host", port="--port", says_away="network_error", says_refused="authentication_failed|code: 516"),
     _service("influx", "localhost:8086", host="--host", statuses=True, says_refused="unauthorized access"),
-    _service("etcdctl", "127.0.0.1:2379", host="--endpoints", says_away="context deadline exceeded", says_refused="authentication failed"),
+    _service("etcdctl", "localhost:2379", host="--endpoints", says_away="context deadline exceeded", says_refused="authentication failed"),
     _service("kcat kafkacat", host="-b", says_away="brokers are down|connect to ipv4|broker transport failure", says_refused="sasl authentication"),
     _service("kafka-topics kafka-topics.sh kafka-console-consumer kafka-console-consumer.sh kafka-console-producer.sh kafka-consumer-groups.sh",
              host="--bootstrap-server --broker-list", says_away="could not be established|timed out waiting for a node assignment|bootstrap broker"),
@@ -298,9 +302,9 @@ SERVICES: tuple[Service, ...] = (
     _service("nats", "localhost:4222", host="-s --server", says_away="no servers available", says_refused="authorization violation"),
     _service("mosquitto_pub mosquitto_sub", "localhost:1883", host="-h --host", port="-p --port", says_refused="not authorised|bad user name or password"),
     _service("ldapsearch ldapadd ldapmodify ldapwhoami", "localhost:389", refused=(49,), host="-H -h", says_away="can't contact ldap server", says_refused="invalid credentials"),
-    _service("vault", "127.0.0.1:8200", host="-address --address", login=True, statuses=True, says_refused="permission denied|missing client token"),
-    _service("consul nomad", "127.0.0.1:8500", statuses=True, says_refused="acl not found|permission denied"),
-    _service("ollama", "127.0.0.1:11434", says_away="could not connect to ollama|ollama server not responding"),
+    _service("vault", "localhost:8200", host="-address --address", login=True, statuses=True, says_refused="permission denied|missing client token"),
+    _service("consul nomad", "localhost:8500", statuses=True, says_refused="acl not found|permission denied"),
+    _service("ollama", "localhost:11434", says_away="could not connect to ollama|ollama server not responding"),
     # Containers and clusters
     _service("kubectl oc k9s kustomize kubectx", "kubernetes", login=True, host="-s --server", runs="exec|logs|run|attach|debug|port-forward|cp|diff", source="kubectl",
              says_away="was refused - did you specify the right host or port|unable to connect to the server|couldn't get current server api group list|the server is currently unable to handle the request",

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
+from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, named
 from .program_table import ANSWERS, FILTERS, QUIET, SERVICES, SHARED_AWAY, SHARED_REFUSED, Answer, Service
 from .shell import SimpleCommand
@@ -46,11 +48,21 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:]{2,45}\]|[A-Za-z0-9_][\w.-]{0,252})(?::\d{
 _BARE_URL = re.compile(
     r"((?:[A-Za-z0-9_-]{1,63}\.){1,8}[A-Za-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:]{2,45}\])(?::(\d{1,5}))?(?=[/?]|\Z)"
 )
-_STATUS = re.compile(
+_STATUS = re.compile(r"(?<=[ :=(])[45]\d\d\b")
+_BEFORE_STATUS = re.compile(
     r"(?:\berror:?|\bhttps?(?:/\d(?:\.\d)?)?(?: error)?:?|\bstatus(?: code)?:?|\bcode:?|\breturned"
-    r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}([45]\d\d)\b"
+    r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}\Z"
 )
+_BEFORE_CHARS = 24
+MAX_NUMBERS = 32
+"""Number of numbers of a message that are looked at, as HTTP statuses."""
+
 _CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
+
+_IDLE = frozenset({"--version", "-V", "version", "--help", "help", "completion"})
+"""Words of calls that talk to nobody."""
+
+_WAITS = frozenset({"sleep", "usleep", "wait", "watch", "wait-for-it", "wait-for-it.sh", "Start-Sleep"})
 
 _PIPES = frozenset({"|", "|&"})
 
@@ -114,16 +126,19 @@ def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked
             continue  # where it fails, the message says so
         answers = codes if answers is None else _both(answers, codes)
     found = tuple(sorted(answers.items())) if answers else ()
+    if any(command.name in _WAITS for command in commands):
+        pipelines = []  # who waits for a service does not miss it
     for pipeline in reversed(pipelines):
         for command in reversed(pipeline):
             row = _service_of(command, own)
             if row is None:
                 continue
             words = command.words[1:MAX_WORDS]
+            host = own.get(command.name) or _host_of_line(row, words)
             return Asked(
                 found,
                 command.name,
-                own.get(command.name) or _host_of_line(row, words),
+                host if redact_text(host) == host else "",
                 last=command is pipeline[-1] and pipeline is pipelines[-1],
                 own_words=_is_subcommand(row.runs, words),
             )
@@ -132,7 +147,7 @@ def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked
 
 def read(asked: Asked, exit_code: int | None, message: str) -> Reading:
     """Read a failure of a command line that asked something; its exit code is None if nobody reported one."""
-    if asked is NOTHING_ASKED:
+    if not asked.answers and not asked.program:
         return NOTHING
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
     text = text.lower()
@@ -148,8 +163,10 @@ def read(asked: Asked, exit_code: int | None, message: str) -> Reading:
 
 
 def service_asked(asked: Asked) -> str:
-    """Return the service that a line talks to, by the line and the table alone; empty if neither names it."""
-    return asked.host or (_SERVICES[asked.program].default if asked.program in _SERVICES else "")
+    """Return the service that a successful line has talked to; empty if neither it nor the table surely names one."""
+    if asked.host or asked.own_words or asked.program not in _SERVICES:
+        return asked.host
+    return _SERVICES[asked.program].default
 
 
 def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Literal["", "away", "refused"]:
@@ -161,20 +178,31 @@ def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Liter
     if not asked.own_words:
         if row.login and _has(text, SHARED_REFUSED):
             return "refused"
-        if row.statuses and (found := _STATUS.search(text)):
-            status = int(found.group(1))
+        if row.statuses and (status := _status_in(text)):
             if status in {401, 403, 407}:
                 return "away" if "rate limit" in text else "refused"
             return "away" if status >= 500 or status == 429 else ""
-        if _has(text, SHARED_AWAY):
-            return "away"
-    return "away" if code in row.away or _has(text, row.says_away) else ""
+    if _has(text, row.says_away):
+        return "away"
+    if _has(text, row.says_up):
+        return ""
+    return "away" if code in row.away or (not asked.own_words and _has(text, SHARED_AWAY)) else ""
+
+
+def _status_in(text: str) -> int:
+    """Return the first HTTP status that a message in lower case names; 0 without one."""
+    for found in islice(_STATUS.finditer(text), MAX_NUMBERS):
+        if _BEFORE_STATUS.search(text, max(0, found.start() - _BEFORE_CHARS), found.start()):
+            return int(found[0])
+    return 0
 
 
 def _name_of(row: Service, asked: Asked, kind: str, text: str) -> str:
     """Return the name of a service: as the line has it, else the message, else by default."""
     told = "" if kind == "refused" and row.default else host_in_message(text)
-    service = asked.host or told or row.default
+    if row.login and row.default and told.endswith("." + row.default):
+        told = row.default
+    service = asked.host or (told if redact_text(told) == told else "") or row.default
     return f"{asked.program}@{service}" if service and kind == "refused" and row.login else service
 
 
@@ -249,9 +277,10 @@ def _service_of(command: SimpleCommand, own: Mapping[str, str]) -> Service | Non
     if command.name in own:
         return _SERVICES.get(command.name, _ANY_SERVICE) if own[command.name] else None
     row = _SERVICES.get(command.name)
-    if row is None or (row.subcommands and not _is_subcommand(row.subcommands, command.words[1:MAX_WORDS])):
+    if row is None or not _IDLE.isdisjoint(command.words[1:3]):
         return None
-    return row
+    talks = not row.subcommands or _is_subcommand(row.subcommands, command.words[1:MAX_WORDS])
+    return row if talks else None
 
 
 def _host_of_line(row: Service, words: Sequence[str]) -> str:
@@ -264,9 +293,10 @@ def _host_of_line(row: Service, words: Sequence[str]) -> str:
             host = named(name, given or port or _default_port(row))
         return host
     operands = _operands(words, row.valued | frozenset(row.port_options) | frozenset(row.host_options))
-    for word in operands if row.operand == "url" else words:
-        if "://" in word and (host := host_of_url(word)):
-            return host
+    if row.operand or not row.default or _default_port(row):  # else a URL is no address of the service
+        for word in operands if row.operand == "url" else words:
+            if "://" in word and (host := host_of_url(word)):
+                return host
     for word in operands:
         if host := _host_of_operand(row.operand, word):
             return named(host, port) if port and ":" not in host else host

@@ -44,7 +44,7 @@ _READ_COMMANDS = frozenset(
     """ls cat grep egrep fgrep rg ag head tail wc less more find fd tree stat file du df pwd echo printf which
     whereis type env printenv date whoami id uname hostname ps top sort uniq cut tr awk gawk jq yq column diff
     cmp md5sum sha1sum sha256sum basename dirname realpath readlink nl od xxd strings seq test [ true false cd
-    history man tac comm join paste expr bat""".split()
+    history man tac comm join paste expr bat command type pgrep lsof""".split()
 )
 _ACTION_COMMANDS = frozenset(
     """rm mv cp mkdir rmdir touch tee ln chmod chown truncate dd patch install unzip tar rsync kill pkill
@@ -278,6 +278,17 @@ def reads_by_sql(query: str) -> bool:
 @lru_cache(maxsize=4096)
 def _words_of(tool_name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(tool_name))
+
+
+_ASKING = re.compile(
+    r"ask_?(?:user|human|followup|question)|exit_?plan_?mode|(?:request_)?(?:user|human)_?input|\Aquestion\Z"
+)
+
+
+@lru_cache(maxsize=4096)
+def asks_person(tool_name: str) -> bool:
+    """Whether a tool asks a person and waits for the answer."""
+    return _ASKING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
 
 
 def only_waits(tool_name: str) -> bool:

@@ -16,8 +16,9 @@ from ...rules.calls import CallRules
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import danger, fingerprints, keys, tool_class
+from ..calls import danger, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
+from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, CallRequest
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
@@ -49,12 +50,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     runs = keys.runs(name, args, families)
     line = keys.read_command(name, args) if runs == "shell" else None
     key = keys.call_key(name, args, event.service or "", line, families)
-    if args or event.args is not UNSET:
-        own_args = distinguishing_args(name, args, rules) if rules.tools.volatile_args else args
-        canonical = fingerprints.canonical(own_args)
-    else:
-        # Without arguments or a digest two calls cannot be recognised as the same.
-        canonical = (event.args_digest or event.id).encode()
+    canonical = _canonical(event, args, rules)
     if event.failure_key:
         key = keys.given_key(name, event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
@@ -80,8 +76,7 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         request=request,
     )
     # Rare fields are set separately, because each keyword argument of a struct costs time.
-    if event.deadline_ms:
-        call.deadline_stated = True
+    call.deadline_stated = bool(event.deadline_ms)
     if event.plugin_name:
         call.plugin_name = event.plugin_name
     if event.recursion_depth and event.model_tier:
@@ -95,13 +90,30 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     if runs:
         call.runs = runs
     if line is not None:
-        call.command = line.word or key.fine.partition("|command=")[2]
-        call.programs = line.programs
-        call.waits, call.only_waits = line.waits, line.only_waits
+        _describe_command(call, args, line, rules)
     if found is ToolClass.POLL:
         call.waits = True
         call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
     return call
+
+
+def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
+    """Canonical arguments of a call, by which two calls are recognised as the same, or their digest.
+
+    Without arguments or a digest they cannot be, and it is the event's id.
+    """
+    if not args and event.args is UNSET:
+        return (event.args_digest or event.id).encode()
+    return fingerprints.canonical(distinguishing_args(event.tool_name, args, rules))
+
+
+def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rules) -> None:
+    """Fill in what a command line says of its call."""
+    call.command = line.word or call.fine_key.partition("|command=")[2]
+    call.programs = line.programs
+    call.waits, call.only_waits = line.waits, line.only_waits
+    own = rules.tools.programs
+    call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:

@@ -43,7 +43,7 @@ from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, WAITED, FinishedStep, Steps
+from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, WAITED, FinishedStep
 from .verdicts import Verdict
 
 
@@ -78,19 +78,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     progress = False
     if not neutral:
         done = _finished(event, call, verdict, ctx)
-        moved = not verdict.failed and not done.equal
-        progress = (moved and call.tool_class is ToolClass.ACTION) or (
-            bool(event.workspace_digest) and _has_workspace_changed(event.workspace_digest, steps)
-        )
-        if progress:
-            steps.progress = call.step if moved else call.step - 1
-            for detector in ON_PROGRESS(detectors):
-                detector.on_progress(call.tool_name)
-        elif moved and call.may_change:
-            for detector in ON_EFFECT(detectors):
-                detector.on_effect(call.tool_name)
-        for detector in ON_NEWS(detectors) if done.news and not verdict.failed else ():
-            detector.on_news()
+        progress = _take_evidence(done, ctx)
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
@@ -138,10 +126,24 @@ _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 
 
-def _has_workspace_changed(state: str, steps: Steps) -> bool:
-    """Whether the state of the workspace differs from that after the latest call which told it."""
-    before, steps.workspace = steps.workspace, digest(state.encode())
-    return before not in {0, steps.workspace}
+def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
+    """Dispatch what a call may have changed, and news; returns whether it is progress: something has surely changed."""
+    call, steps, detectors = done.call, ctx.state.steps, ctx.state.detectors
+    moved = not done.verdict.failed and not done.equal
+    progress = moved and call.tool_class is ToolClass.ACTION
+    if state := done.event.workspace_digest:
+        before, steps.workspace = steps.workspace, digest(state.encode())
+        progress = progress or before not in {0, steps.workspace}
+    if progress:
+        steps.progress = call.step if moved else call.step - 1
+        for detector in ON_PROGRESS(detectors):
+            detector.on_progress(call.tool_name)
+    elif moved and call.may_change:
+        for detector in ON_EFFECT(detectors):
+            detector.on_effect(call.tool_name)
+    for detector in ON_NEWS(detectors) if done.news and not done.verdict.failed else ():
+        detector.on_news()
+    return progress
 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:

@@ -202,5 +202,5 @@ def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> Se
 
 def _is_heading(line: bytes, request: CallRequest) -> bool:
     """Whether a line is a heading that quotes the request, as `Results for query: "…"` or `Command: …`."""
-    quoted = line.partition(b": ")[2].strip(b'\\"\'`. ')
+    quoted = line.partition(b": ")[2].strip(b"\\\"'`. ")
     return len(quoted) >= MIN_QUOTE_BYTES and quoted in request.raw and quoted in request.shown

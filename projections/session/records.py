@@ -12,6 +12,7 @@ import msgspec
 
 from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
+from ..calls.programs import NOTHING_ASKED, Asked
 from ..emitter import Emitter
 from ..stage import KeyState
 from .novelty import NO_REQUEST, CallRequest
@@ -102,6 +103,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     waits: bool = False
     only_waits: bool = False
     request: CallRequest = NO_REQUEST
+    asked: Asked = NOTHING_ASKED
 
     @property
     def may_change(self) -> bool:

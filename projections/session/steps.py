@@ -24,7 +24,8 @@ class FinishedStep(msgspec.Struct, array_like=True):
 
     Attributes:
         marks: what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED,
-            WAITED it waits for something, or something woke the model before it, NEWS a success whose result held something new.
+            WAITED it waits for something, or something woke the model before it, NEWS a success whose result held
+            something new.
     """
 
     step: int

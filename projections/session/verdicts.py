@@ -27,6 +27,8 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
+from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask
+from ..calls.programs import NOTHING, Reading, read, service_asked
 from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
 
@@ -50,8 +52,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         neutral: the word is neutral.
         risky: a security failure of the lesser level.
         answered: a `validation` failure that names no fault: the tool said no.
+        behind: service behind a program that is away or refuses: `curl@localhost:8080`, `gh@github.com`; of a success
+            or an answer, the service that has answered.
+        refused: the service behind refuses the caller.
         reached: the tool of an MCP server reports the failure, so that the server itself has answered.
-        answer: a failure that is the answer of a search or comparison: nothing found, not equal, not yet.
+        answer: a failure that is the answer of a search or comparison: nothing found, not equal, not yet. Of a program
+            it is expected, too.
         rejected: the client refused the call before it ran.
         kind: fingerprint of how it failed without the text: status, severity, codes and type.
         text: fingerprint of the text of a failure without what moves and without the echo of the request.
@@ -78,6 +84,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     lines: Sequence[bytes] = ()
     size: int = 0
+    behind: str = ""
+    refused: bool = False
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -106,7 +114,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
             result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
         dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
         if not dangerous and not event.from_cache:
-            return Verdict("success", result=result, lines=lines, size=len(raw))
+            behind = _behind(call, service_asked(call.asked))
+            return Verdict("success", result=result, lines=lines, size=len(raw), behind=behind)
         severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
         if event.from_cache:
             return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
@@ -122,10 +131,10 @@ def _result(raw: bytes, parsed: Any) -> tuple[int, Sequence[bytes]]:
     """
     content = text_of_result(parsed) if parsed is not None else ""
     whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
-    masked = fingerprints.mask(whole)
+    masked = mask(whole)
     if content:
         return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
-    shown = masked if len(whole) <= fingerprints.MAX_RESULT_BYTES else whole
+    shown = masked if len(whole) <= MAX_RESULT_BYTES else whole
     if parsed is not None:
         return fingerprints.digest(masked), shown.split(b",")
     return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
@@ -153,12 +162,9 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
     code = exit_code_in(failure, runs)
     how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
     kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
-    text = fingerprints.digest(fingerprints.failure_text(failure.message, call.request.shown.decode(errors="replace")))
-    expected = (
-        bool(event.expected_failure)
-        or call.tool_name in rules.tools.expected_failures
-        or (bool(rules.tools.answer_exit_codes) and _is_answer(failure, call, runs, rules.tools.answer_exit_codes))
-    )
+    text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
+    reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
+    expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
@@ -173,13 +179,15 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
         risky=risky,
         answered=answered,
         reached=reached,
-        answer=_finds_nothing(call, severity, runs),
+        answer=reading.answer or _finds_nothing(call, severity, runs),
         rejected=status is Status.REJECTED,
         kind=kind,
         text=text,
         message=message,
         lines=message.encode(errors="replace").split(b"\n") if call.tool_class is ToolClass.READ else (),
         size=len(message),
+        behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
+        refused=reading.kind == "refused",
     )
 
 
@@ -189,11 +197,19 @@ def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
     return reads and not reads_by_sql(call.request.text())
 
 
-def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the exit code of a failure is declared as a regular answer of its tool or command."""
-    codes = declared.get(call.command) or declared.get(call.tool_name)
-    code = exit_code_in(failure, runs) if codes else ""
-    return bool(code) and int(code) in (codes or ())
+def _read(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> Reading:
+    """Read a failure by its program; exit codes declared for its command or tool replace those of the table."""
+    codes = declared.get(call.command, declared.get(call.tool_name)) if declared else None
+    if codes is None and not call.asked.answers and not call.asked.program:
+        return NOTHING
+    code = exit_code_in(failure, runs)
+    reading = read(call.asked, int(code) if code else None, failure.message)
+    return reading if codes is None else reading._replace(answer=bool(code) and int(code) in codes)
+
+
+def _behind(call: OpenCall, service: str) -> str:
+    """Return the name of the service behind a program: the program and the service."""
+    return f"{call.asked.program}@{service}" if service and "@" not in service else service
 
 
 def text_of(raw: bytes, parsed: Any) -> str:

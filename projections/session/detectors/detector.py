@@ -135,8 +135,11 @@ class Detector(msgspec.Struct, array_like=True):
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Handle a failed call; called after `on_finish`."""
 
-    def on_cycle(self, ctx: Context) -> None:
-        """Handle the last call of a step that continues a cycle of several steps; called after `on_failure`."""
+    def on_cycle(self, runs: Sequence[int], ctx: Context) -> None:
+        """Handle the last call of a step that continues a cycle; called after `on_failure`.
+
+        `runs` are, for each period from one step on, how many steps in a row equal the step one period earlier.
+        """
 
     def on_message(self, message: Message, ctx: Context) -> None:
         """Handle a message of the model; not called for thoughts."""

@@ -79,6 +79,7 @@ class ErrorRetryLoop(Detector, array_like=True):
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """End the streak of a call that did not fail, or whose failure is an answer."""
+        del ctx
         verdict = done.verdict
         if self.retries and (not verdict.failed or (verdict.answer and done.call.runs)):
             fingerprint = done.call.fingerprint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ....schemas.vocabulary import Pattern
-from ...calls.environment import Missing, is_loopback, missing_in, restored_by
+from ...calls.environment import Missing, MissingKind, is_loopback, missing_in, restored_by
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, OpenCall, Sighting
@@ -35,7 +35,7 @@ class MissingThing(msgspec.Struct, array_like=True):
         answered: whether the user has spoken since; the user knows of it, and one more failure is needed.
     """
 
-    kind: str
+    kind: MissingKind
     name: str
     tools: list[str]
     calls: list[int]
@@ -98,7 +98,9 @@ class MissingEnvironment(Detector, array_like=True):
         verdict, call = done.verdict, done.call
         if verdict.failed:
             message = verdict.message
-        elif verdict.size < MAX_HIDDEN_BYTES and call.runs == "shell" and _NOT_FOUND in (shown := b"\n".join(done.lines)):
+        elif (
+            verdict.size < MAX_HIDDEN_BYTES and call.runs == "shell" and _NOT_FOUND in (shown := b"\n".join(done.lines))
+        ):
             message = shown.decode(errors="replace")  # a pipe hides the exit code
         else:
             if self.things:

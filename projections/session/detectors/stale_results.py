@@ -20,7 +20,10 @@ TELLING_BYTES = 12
 MAX_ANSWERS = 8
 MAX_ANSWERED_TOOLS = 16
 MAX_NOTHING_BYTES = 200
-_NOTHING = re.compile(rb'[\W_]{0,200}\Z|[\s"\[{]{0,8}(?:no |none\b|nothing|null\b|0 (?:results|matches|rows)|not found|empty)', re.I)
+_NOTHING = re.compile(
+    rb'[\W_]{0,200}\Z|[\s"\[{]{0,8}(?:no |none\b|nothing|null\b|0 (?:results|matches|rows)|not found|empty)',
+    re.IGNORECASE,
+)
 _ACKNOWLEDGEMENT_BYTES = 40
 _EXACT_SEARCHES = frozenset(
     "grep glob search_dir search_file find_file codesearch search_files find_files file_search grep_search".split()

@@ -19,6 +19,7 @@ from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
+from ...calls.tool_class import asks_person
 from ..appended import is_appended
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
@@ -37,6 +38,7 @@ class OverdueCall(msgspec.Struct, array_like=True):
     Attributes:
         started_ms: start plus the time it waited for a person, milliseconds.
         multiple: latest multiple of its deadline that was reported.
+        stated: whether the publisher stated the deadline.
     """
 
     call_id: str
@@ -47,12 +49,14 @@ class OverdueCall(msgspec.Struct, array_like=True):
     deadline_ms: int
     multiple: int = 0
     agent_id: str = ""
+    stated: bool = False
 
 
 class StalledCall(Detector, array_like=True):
     """Detector of calls past their deadline, until they finish or the model moves on.
 
-    Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns.
+    Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns; of a deadline that
+    nobody stated only the person is told, since many a call takes longer. Tools that ask a person are never overdue.
 
     Ends with the finish of the call, or the model moving on.
 
@@ -93,13 +97,13 @@ class StalledCall(Detector, array_like=True):
         """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
         moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
-        if call.started_ms < self.ignored_before or moved_on:
+        if call.started_ms < self.ignored_before or moved_on or asks_person(call.tool_name):
             return
         if state.turn.open and not (call.deadline_stated or state.turn.ends_published):
             return
         late = OverdueCall(
             call.call_id, call.event_id, call.tool_name, call.fingerprint, call.started_ms + call.waited_ms,
-            call.deadline_ms, multiple=1, agent_id=call.agent_id,
+            call.deadline_ms, multiple=1, agent_id=call.agent_id, stated=call.deadline_stated,
         )  # fmt: skip
         self.overdue.append(late)
         del self.overdue[:-MAX_OVERDUE]
@@ -154,7 +158,7 @@ class StalledCall(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, late.fingerprint, late.multiple, [late.tool_name],
                 [late.event_id, ctx.emit.cause], "stop waiting for the call", since_ms=late.started_ms,
-                agent_id=late.agent_id,
+                agent_id=late.agent_id, for_model=late.stated, for_user=True,
             )  # fmt: skip
             ctx.sightings.append(seen)
 

@@ -216,12 +216,22 @@ def test_a_call_that_was_cut_off_before_its_deadline_is_not_waited_for() -> None
 
 
 def test_without_a_stated_deadline_a_call_is_overdue_after_ten_minutes() -> None:
-    """It counts as nothing: a person may be thinking."""
+    """It counts as nothing, and only the person is told: many a call takes longer."""
     story = in_a_turn()
-    story.started("ask_user", {"q": 1})
+    story.started("train_model", {"q": 1})
     assert story.after(minutes=9.5).tick().patterns() == []
     assert story.after(minutes=1).tick().found("stalled_call") == [("minor", 1)]
-    assert story.all("call.outcome", scope="tool:ask_user") == []
+    assert story.decided("pattern.detected")["message"] == "train_model has not answered the agent for 600 seconds."
+    assert story.all("nudge.issued") == []
+    assert story.all("call.outcome", scope="tool:train_model") == []
+
+
+@pytest.mark.parametrize("tool", ["ask_user", "AskUserQuestion", "ExitPlanMode", "mcp__ui__request_user_input"])
+def test_a_question_to_a_person_is_never_overdue(tool: str) -> None:
+    """A person may be thinking."""
+    story = in_a_turn()
+    story.started(tool, {"q": 1})
+    assert story.after(minutes=50).tick().patterns() == []
 
 
 def test_in_an_open_turn_of_which_nobody_reports_the_end_only_a_stated_deadline_is_a_promise() -> None:
