@@ -18,6 +18,7 @@ from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
 from trustfold.projections.session import dispatch
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
+from trustfold.projections.session.detectors.registry import KINDS
 from trustfold.projections.session.records import ActivePattern, Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
@@ -100,7 +101,8 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     state, emit = world.session_state(), world.topology.processors["session"]._emit
     emit.outputs = []
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
-    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
+    proven = len(KINDS[pattern].texts) == 3  # where it may stop a run, the peer has seen the proof
+    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], "proven": proven, **seen}
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
     dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
