@@ -16,6 +16,8 @@ from streams_of_events import NERVOUS, START, events_and_orders
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.processor import IdleKeys
+from trustfold.projections.snapshot import codec_of
+from trustfold.projections.topology import STAGES
 from trustfold.schemas.outcomes import US
 
 HOUR = timedelta(hours=1)
@@ -109,7 +111,7 @@ def test_when_states_are_dropped_shows_nowhere(records: list[Arrival], data: st.
         assert keys == {key: plain(topology.processors[name].state(key)) for key in keys}
 
 
-def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, Any]]:
+def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, bytes | None]]:
     """States that are not over, by stage and key."""
     return {
         name: {
@@ -121,9 +123,12 @@ def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def plain(state: Any) -> Any:
-    """Fields of a state but its positions: what a dropped one had read cannot come again."""
-    return msgspec.to_builtins(state)[1:] if state is not None else None
+def plain(state: Any) -> bytes | None:
+    """A state as it is stored, but its positions: what a dropped one had read cannot come again."""
+    if state is None:
+        return None
+    stage = next(one for one in STAGES if isinstance(state, one.state_type))
+    return codec_of(stage).encode(msgspec.structs.replace(state, positions=[]), None)
 
 
 @settings(max_examples=20, deadline=None)

@@ -14,7 +14,7 @@ from trustfold.schemas.envelope import output_id
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 
-_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think")
+_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think", "shell")
 _ARGS: dict[str, list[dict[str, Any]]] = {
     "bash": [{"command": "ls"}, {"command": "pytest -q"}, {"command": "sudo rm -rf /"}],
     "read_file": [{"path": "/a/x"}, {"path": "/b/y"}, {}],
@@ -24,6 +24,7 @@ _ARGS: dict[str, list[dict[str, Any]]] = {
     "mcp_db_query": [{"q": 1}],
     "process": [{"action": "poll"}],
     "think": [{"thought": "a"}, {"thought": "b"}],
+    "shell": [{"command": f"pytest -q{more}"} for more in ("", " -x", " -x -v", " -x -v tests")],
 }
 _ERRORS = [
     {"type": "tool_error", "message": "it broke"},
@@ -32,16 +33,20 @@ _ERRORS = [
     {"type": "user_rejected", "message": "no"},
     {"type": "x", "message": "bad", "severity": "invalid_input"},
     {"type": "no_such_tool", "message": "No such tool available"},
+    {"type": "tool_error", "message": "jqq: command not found"},
 ]
-_TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?"]
-_STEPS = """start start start start page finish finish finish finish text text thought user input compacted turn
+_TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?", "All tests pass now."]
+_LINES = [f"line {number} of {number * number}" for number in range(60)]
+_RESULTS = ["result", "\n".join(_LINES[:12]), "\n".join(_LINES[4:9]), "\n".join(_LINES)]
+"""One line, a few, some of these again, and so many that only a sample is kept."""
+
+_SOURCES = ["report", "hook", "timer", "agent"]
+_STEPS = """call call call call start start start page finish finish finish text text thought user input compacted turn
 turn_end probe objection time result limit asked asked granted denied begins ends""".split()
 _PLAIN: dict[str, dict[str, Any]] = {
-    "user": {"type": "user.message"},
     "turn": {"type": "turn.started"},
     "turn_end": {"type": "turn.ended"},
     "time": {"type": "time.passed"},
-    "input": {"type": "input.received", "source": "report"},
     "compacted": {"type": "context.compacted"},
     "asked": {"type": "permission.requested"},
     "granted": {"type": "permission.resolved", "granted": True},
@@ -65,8 +70,8 @@ _WORKSPACES = ("w1", "w1", "w2")
 _step = st.tuples(
     st.sampled_from(_STEPS),
     st.sampled_from([0, 0, 0, 1, 2]),  # session
-    st.integers(0, 7),  # tool
-    st.integers(0, 2),  # arguments, call, error or text
+    st.integers(0, len(_TOOLS) - 1),
+    st.integers(0, 3),  # arguments, call, result, error or text
     st.sampled_from(_STATUS),
     st.sampled_from([1, 1, 1, 2, 5, 40, 130, 400, 2000, 90_000]),  # seconds that pass
 )
@@ -94,7 +99,9 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
         if choice == 2:
             body["deadline_ms"] = 30_000
-        body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}][choice]
+        if tool_number % 2:
+            body["message_id"] = f"message-{number // 3}"
+        body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}, {}][choice]
     elif kind == "page":
         body |= {"type": "tool_call.started", "call_id": f"p{number}", "tool_name": "read_file", "deadline_ms": 90_000}
         body["args"] = {"path": "/big", "offset": number}
@@ -108,9 +115,16 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
             "model": f"m{(choice + session) % 2}",
             "cost_usd": 0.07,
         }
-        body |= (
-            {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 6]}
-        )
+        if tool_number % 4 == 0:
+            body["workspace_digest"] = f"state-{choice // 2}"
+        if status == "success":
+            body["result"] = _RESULTS[choice]
+        else:
+            body["error"] = _ERRORS[(choice + tool_number) % len(_ERRORS)]
+    elif kind == "user":
+        body |= {"type": "user.message", "words": 2 * choice + 1}
+    elif kind == "input":
+        body |= {"type": "input.received", "source": _SOURCES[choice]}
     elif kind in {"text", "thought"}:
         body |= {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
     elif kind == "objection":
@@ -193,7 +207,8 @@ def event_lines(draw: st.DrawFn, max_size: int = 120) -> list[bytes]:
     steps = draw(st.lists(st.sampled_from(pool), min_size=10, max_size=max_size))
     at = START
     lines = []
-    for number, step in enumerate(steps):
-        at += timedelta(seconds=step[5])
-        lines.append(_line(number, step, at))
+    for kind, *step in steps:
+        at += timedelta(seconds=step[-1])
+        for part in ("start", "finish") if kind == "call" else (kind,):
+            lines.append(_line(len(lines), (part, *step), at))
     return lines

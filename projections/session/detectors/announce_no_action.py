@@ -19,7 +19,8 @@ class AnnounceNoAction(Detector, array_like=True):
     """Detector of messages that announce work and are followed by no call.
 
     Holds in three ways, each with a ladder of its own. *Turns*: a turn ends with a message that announces work by a
-    known phrase; the next turns count on across a user's bare "continue". *In a turn*: messages with a known phrase,
+    known phrase, or after such turns only looks at the tools; the next turns count on across a user's bare "continue".
+    *In a turn*: messages with a known phrase,
     with no call between; two progress notes are no loop. *By structure*, in any language: messages that were followed
     by another message, with no call and nobody speaking between, unless they hand over to the user.
 
@@ -36,6 +37,7 @@ class AnnounceNoAction(Detector, array_like=True):
         pending: whether the latest message counts as soon as another one follows.
         event_ids: ids of the latest announcements.
         since_ms: time of the first announcement, milliseconds.
+        only_looks: whether the turn holds nothing but looks at the tools; None as long as it holds nothing.
     """
 
     pattern = Pattern.ANNOUNCE_NO_ACTION
@@ -75,6 +77,7 @@ class AnnounceNoAction(Detector, array_like=True):
     pending: bool = False
     event_ids: list[str] = []
     since_ms: int = 0
+    only_looks: bool | None = None
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether a call other than introspection, or somebody who spoke, has reset the counts."""
@@ -83,15 +86,16 @@ class AnnounceNoAction(Detector, array_like=True):
 
     def on_act(self, call: OpenCall) -> None:
         """Reset the counts, unless the call is introspection."""
-        if (
-            self.turns or self.phrased or self.pending or self.followed or self.ends_so
-        ) and call.tool_class is not ToolClass.INTROSPECTION:
+        if call.tool_class is ToolClass.INTROSPECTION:
+            if self.only_looks is None:
+                self.only_looks = True
+        elif self.turns or self.phrased or self.pending or self.followed or self.ends_so:
             self._forget()
 
     def on_message(self, message: Message, ctx: Context) -> None:
         """Count a message that announces work, or that follows one which handed over to nobody."""
         event, rules = message.event, ctx.rules.behaviour
-        self.ends_so = message.announces
+        self.ends_so, self.only_looks = message.announces, False
         if message.announces:
             self.phrased += 1
             self.pending = False
@@ -107,6 +111,12 @@ class AnnounceNoAction(Detector, array_like=True):
         if self.followed:
             count = self.followed + self.phrased
             self._report(rules.announce_no_action_by_structure.step(count), count, _BY_STRUCTURE, ctx)
+
+    def on_turn_over(self, ctx: Context, *, ended: bool) -> None:
+        """After turns with an announcement, one that only looks at the tools has not carried it out."""
+        del ctx, ended
+        self.ends_so = self.ends_so or (self.turns > 0 and self.only_looks is True)
+        self.only_looks = None
 
     def on_turn(self, ctx: Context) -> None:
         """Count a turn that ends with an announcement; the next turn's messages count anew."""

@@ -93,6 +93,18 @@ def test_a_look_at_the_tools_is_not_the_announced_call() -> None:
     assert story.found("announce_no_action") == [("minor", 2), ("moderate", 3)]
 
 
+def test_a_turn_that_only_looks_at_the_tools_has_not_done_what_was_announced() -> None:
+    """Not even an announcement any more; a turn in which nothing happens says nothing."""
+    story = turn(turn(turn(Story(), WILL), WILL), WILL)
+    story.turn()
+    assert len(story.found("announce_no_action")) == 2
+    story.turn_starts()
+    story.works("list_tools", {}, result="tools")
+    story.turn_ends()
+    assert story.found("announce_no_action")[2:] == [("severe", 4)]
+    assert turn(Story(), "It is done.").works("list_tools", {}, result="tools").turn().patterns() == []
+
+
 def test_a_second_end_of_a_turn_is_no_silent_turn() -> None:
     """Only open turns can end."""
     story = Story()
