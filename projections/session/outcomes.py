@@ -181,7 +181,7 @@ def emit_patterns(
         emit.record("outcomes", seen.key, seen, seen.id)
 
 
-_NOT_OF_MODEL = frozenset({Pattern.MISSING_ENVIRONMENT, Pattern.CALL_BUDGET, Pattern.POLL})
+_NOT_OF_MODEL = frozenset({Pattern.MISSING_ENVIRONMENT, Pattern.CALL_BUDGET})
 
 
 def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:
