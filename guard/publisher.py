@@ -224,7 +224,7 @@ class Publisher:
             **who,
             call_id=new_id(self._clock.now_ms()),
             tool_name=tool_name,
-            status=Status.ERROR,
+            status=Status.REJECTED,
             error=ev.ErrorInfo(type=code, code=code, retriable=False, severity=Severity.INVALID_INPUT),
         )
 

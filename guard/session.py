@@ -133,7 +133,6 @@ class GuardSession:
         finally:
             self.message_id = before
 
-
     # --- what is said ---------------------------------------------------------------------------------------------
 
     def user_message(self, text: str = "", *, words: int | None = None) -> None:

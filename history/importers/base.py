@@ -13,7 +13,7 @@ from ...schemas.codec import rfc3339
 from ...schemas.envelope import output_id
 from ...schemas.fields import MAX_SPAN_MS
 from .reading import Lines, Numbered, Skipped, objects_of
-from .results import GOOD, INTERRUPTED, Ending
+from .results import GOOD, INTERRUPTED, UNRECORDED, Ending
 from .values import bounded, bounded_arguments, name_of, shortened
 
 R = TypeVar("R")
@@ -305,6 +305,13 @@ class Session:
 
         If they stayed open until the log continues, perhaps the next day, they would count as timed out.
         """
+        yield from self._given_up_as(INTERRUPTED)
+
+    def unrecorded(self) -> Iterator[bytes]:
+        """Close open calls of a log without results as neutral: the model goes on, so they have ended."""
+        yield from self._given_up_as(UNRECORDED)
+
+    def _given_up_as(self, ending: Ending) -> Iterator[bytes]:
         waiting = [call for calls in self._open.values() for call in calls]
         self._given_up.update(self._open)
         self._open.clear()
@@ -315,8 +322,8 @@ class Session:
                 place=f"given up {call.number} {call.call_id}",
                 call_id=call.call_id,
                 tool_name=call.tool,
-                status=INTERRUPTED.status,
-                error=INTERRUPTED.error,
+                status=ending.status,
+                error=ending.error,
             )
 
     def _taken(self, key: str, tool: str) -> _Open | None:

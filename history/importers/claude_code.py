@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+from ...schemas.words import words_in
 from .base import Defaults, Session
 from .results import GOOD, INTERRUPTED, Ending, ending_of, failed, rejection_of, remark_of
 from .speakers import WAKING, Heard, heard
@@ -42,13 +44,27 @@ _ATTACHED = {
 }
 """Sources of the attachments that tell the model something new."""
 
-_SAYING = frozenset({"hook_success"})
-"""Attachments that say nothing where they have no content."""
-
 _CLIENT_COMMAND = re.compile(r"/[a-z][\w:-]{0,60}(?:\s|\Z)")
 _ARGUMENTS = re.compile(r"<command-args>([^<]*)")
 _QUEUED = 100
 """Maximum number of texts remembered of a session's queue."""
+
+
+class _Note(NamedTuple):
+    """A text on its way to the model.
+
+    Attributes:
+        mark: digest of the text.
+        source: who speaks: `user`, another source, or empty for nobody.
+        words: number of words of the user.
+    """
+
+    mark: bytes
+    source: str = ""
+    words: int = 0
+
+
+_NOTHING = _Note(b"")
 
 
 class _Inbox:
@@ -56,33 +72,34 @@ class _Inbox:
 
     Attributes:
         queue: texts that wait, oldest first.
-        told: texts that were told, and that a further line may repeat.
+        told: marks of texts that were told, and that a further line may repeat.
         command: time and words of a custom command that the model has not answered yet.
         compacted: a compaction was told, which its summary repeats.
         answered: message of the model that ended its turn.
     """
 
     def __init__(self) -> None:
-        self.queue: list[str] = []
-        self.told: list[str] = []
+        self.queue: list[_Note] = []
+        self.told: list[bytes] = []
         self.command: tuple[int | None, int] | None = None
         self.compacted = False
         self.answered = ""
 
-    def taken(self, text: str) -> str:
+    def taken(self, text: str) -> _Note:
         """Text that leaves the queue: the given one, else the oldest."""
-        if text in self.queue:
-            self.queue.remove(text)
-        elif not text and self.queue:
-            text = self.queue.pop(0)
-        return text
+        if not text:
+            return self.queue.pop(0) if self.queue else _NOTHING
+        note = _note_of(text)
+        if note in self.queue:
+            self.queue.remove(note)
+        return note
 
-    def tell(self, text: str) -> bool:
+    def tell(self, mark: bytes) -> bool:
         """Note that a text is told; False if it was before, in another form."""
-        if text in self.told:
-            self.told.remove(text)
+        if mark in self.told:
+            self.told.remove(mark)
             return False
-        self.told = [*self.told[1 - _QUEUED :], text]
+        self.told = [*self.told[1 - _QUEUED :], mark]
         return True
 
 
@@ -111,7 +128,7 @@ class ClaudeCodeLog:
             if session is None:
                 session = Session(name, self._defaults, folder_of(record.get("cwd")), at_ms=self._at, ends_turns=True)
                 self._sessions[name] = session
-                self._inboxes[name] = _Inbox()
+                self._inboxes[session.id] = _Inbox()
                 session.agent = first_name(record, "agentId")
                 yield from session.begun(at)
             session.at(first_name(record, "uuid") or f"line {self._run.line}")
@@ -168,6 +185,7 @@ class ClaudeCodeLog:
         self, session: Session, record: dict[str, Any], message: dict[str, Any], parts: list[Any], at: int | None
     ) -> Iterator[bytes]:
         inbox = self._inboxes[session.id]
+        inbox.compacted = False
         model = name_of(message.get("model"))
         if model == SYNTHETIC or record.get("isApiErrorMessage") is True:
             yield from session.turn_over(at)
@@ -246,12 +264,12 @@ class ClaudeCodeLog:
             if is_chain:
                 yield from session.received("agent", at, wakes=True)
             else:
-                yield from session.said_by_user(at, words=sum(len(one.spoken.split()) for one in told))
-        elif source and inbox.tell("\n".join(texts)):
+                yield from session.said_by_user(at, words=sum(one.words for one in told))
+        elif source and inbox.tell(_mark_of("\n".join(texts))):
             yield from session.received(source, at, wakes=source in WAKING)
 
     def _of_system(self, session: Session, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
-        kind = record.get("subtype")
+        kind = str(record.get("subtype"))
         if kind in _TURN_ENDS:
             yield from session.stopped(at)
         elif kind in _COMPACTIONS:
@@ -266,8 +284,9 @@ class ClaudeCodeLog:
         if kind == "queued_command":
             prompt = text_of(attachment.get("prompt"))
             origin = attachment.get("origin")
-            yield from self._told_within_turn(session, prompt, at, origin if isinstance(origin, dict) else {})
-        elif kind in _ATTACHED and (kind not in _SAYING or attachment.get("content")):
+            note = _note_of(prompt, {"origin": origin} if isinstance(origin, dict) else {})
+            yield from self._told_within_turn(session, note, at)
+        elif kind in _ATTACHED and (kind != "hook_success" or attachment.get("content")):  # else it was silent
             yield from session.received(_ATTACHED[kind], at)
 
     def _queued(self, session: Session, record: dict[str, Any], at: int | None) -> Iterator[bytes]:
@@ -275,28 +294,25 @@ class ClaudeCodeLog:
         inbox, text = self._inboxes[session.id], text_of(record.get("content"))
         operation = record.get("operation")
         if operation == "enqueue":
-            inbox.queue = [*inbox.queue[1 - _QUEUED :], text]
+            inbox.queue = [*inbox.queue[1 - _QUEUED :], _note_of(text)]
         elif operation == "popAll":  # the user takes it back
             inbox.queue = []
         elif operation == "remove":
-            yield from self._told_within_turn(session, inbox.taken(text), at, {})
+            yield from self._told_within_turn(session, inbox.taken(text), at)
         elif operation == "dequeue":
-            text = inbox.taken(text)
-            one = heard(text)
-            if one.source and not one.spoken and inbox.tell(text):
+            note = inbox.taken(text)  # what the user wrote comes with a line of its own
+            if note.source not in {"", "user", "client"} and inbox.tell(note.mark):
                 if session.rests:
                     yield from session.closed()
-                yield from session.received(one.source, at)
+                yield from session.received(note.source, at)
 
-    def _told_within_turn(self, session: Session, text: str, at: int | None, origin: dict[str, Any]) -> Iterator[bytes]:
-        one = heard(text)
-        if not text or not self._inboxes[session.id].tell(text):
+    def _told_within_turn(self, session: Session, note: _Note, at: int | None) -> Iterator[bytes]:
+        if not note.source or not self._inboxes[session.id].tell(note.mark):
             return
-        source = _source_of({"origin": origin} if origin else {}, [one], spoken=bool(one.spoken))
-        if source == "user" and not _CLIENT_COMMAND.match(text):
-            yield from session.said_within_turn(at, words=len(one.spoken.split()))
-        elif source:
-            yield from session.received("client" if source == "user" else source, at)
+        if note.source == "user":
+            yield from session.said_within_turn(at, words=note.words)
+        else:
+            yield from session.received(note.source, at)
 
     def _result(
         self, session: Session, record: dict[str, Any], part: dict[str, Any], at: int | None
@@ -335,6 +351,17 @@ def _ending(part: dict[str, Any], text: str, denial: Any, *, interrupted: bool) 
     return INTERRUPTED if interrupted else ending_of(text, failure=True)
 
 
+def _mark_of(text: str) -> bytes:
+    return blake2b(text.encode(errors="replace"), digest_size=12).digest()
+
+
+def _note_of(text: str, record: dict[str, Any] | None = None) -> _Note:
+    """A text for the queue; commands in it are for the client."""
+    one = heard(text)
+    source = _source_of(record or {}, [one], spoken=bool(one.spoken))
+    return _Note(_mark_of(text), "client" if _CLIENT_COMMAND.match(text) else source, one.words)
+
+
 def _source_of(record: dict[str, Any], told: list[Heard], *, spoken: bool) -> str:
     """Who spoke in a line of the user: `user`, another source, or empty for nobody."""
     origin = record.get("origin")
@@ -351,7 +378,7 @@ def _source_of(record: dict[str, Any], told: list[Heard], *, spoken: bool) -> st
 def _words_typed(text: str) -> int:
     """Words of a command as the user typed it: its name and what follows."""
     found = _ARGUMENTS.search(text)
-    return 1 + len(found[1].split()) if found else int("<command-name>" in text)
+    return 1 + words_in(found[1]) if found else int("<command-name>" in text)
 
 
 def _is_number(value: Any) -> bool:

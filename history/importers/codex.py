@@ -119,6 +119,7 @@ class CodexLog:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
         if kind in _CALLS or kind in _SERVED or kind == "reasoning" or item.get("role") == "assistant":
             self._message = self._message or place
+            self._compacted = False
         else:
             self._message = ""
         if kind == "message":
@@ -166,7 +167,7 @@ class CodexLog:
                 if self._is_of_agent:
                     yield from session.received("agent", at, wakes=True)
                 else:
-                    yield from session.said_by_user(at, words=sum(len(one.spoken.split()) for one in told))
+                    yield from session.said_by_user(at, words=sum(one.words for one in told))
             elif source := next((one.source for one in told if one.source), ""):
                 yield from session.received(source, at, wakes=source in WAKING)
         elif item.get("role") == "developer":

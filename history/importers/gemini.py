@@ -100,7 +100,7 @@ class GeminiLog:
             return
         session.at(mark)
         if files or any(one.spoken for one in told):
-            yield from session.said_by_user(at, words=sum(len(one.spoken.split()) for one in told))
+            yield from session.said_by_user(at, words=sum(one.words for one in told))
         elif source := next((one.source for one in told if one.source), ""):
             yield from session.received(source, at, wakes=source in WAKING)
 

@@ -280,7 +280,8 @@ class ToolState(KeyState):
             At most `max_fine_keys`; calls of further keys count in the tool's or service's record alone.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
-        kind: `mcp` or `domain` for services, from the last outcome; used with `plugin_name` to find rules for commands.
+        kind: `mcp`, `domain` or `program` for services, from the last outcome; used with `plugin_name` to find rules
+            for commands.
         models: profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each.
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: quality record; None while the score is the registered one and nothing needs to be remembered.
@@ -304,6 +305,17 @@ class ToolState(KeyState):
     fleet_report: FleetReport | None = None
     keyed: bool = False
     services: list[str] = []
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is of a service behind a shell: reported, and never asked about or refused."""
+        return self.kind == "program"
+
+    @property
+    def circuit_mode(self) -> BreakerMode:
+        """Mode of its circuit; that of a service behind a shell is not enforced."""
+        mode = self.breaker.mode
+        return BreakerMode.OBSERVE if self.observed and mode is BreakerMode.ENFORCE else mode
 
     @property
     def kind_of_scope(self) -> str:

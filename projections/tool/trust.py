@@ -219,7 +219,8 @@ def reason(change: Change, rule: EscalationRule) -> str:
 
 def rules_for(rules: TrustRules, outcome: CallOutcome) -> RulesOfScopes:
     """Rules by which the records of a call judge it."""
-    return rules.rules_for(outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name)
+    observed = outcome.kind == "program"
+    return rules.rules_for(outcome.tool_name, outcome.domain, outcome.service, outcome.plugin_name, observed=observed)
 
 
 def has_clean_record(record: TrustRecord, rule: EscalationRule) -> bool:

@@ -541,3 +541,22 @@ def test_the_prompt_of_a_sub_agent_is_of_an_agent() -> None:
     """Nobody typed it."""
     events = imported("claude-code", line("user", "look for it", 1, isSidechain=True, agentId="a7"))
     assert kinds(events) == ["agent", "turn.started", "turn.ended"]
+
+
+def test_names_of_any_length_and_marks_of_any_kind() -> None:
+    """A field may hold any JSON."""
+    run = Run()
+    chain = {"isSidechain": True, "agentId": "a" * 300}
+    odd = [system("x", 2) | {"subtype": ["turn_duration"]}, attached("x", 2) | {"attachment": ["x"]}]
+    events = imported(
+        "claude-code", line("user", "go", 1), *odd, use("a", 3, **chain), says("Done.", 4, **chain), run=run
+    )
+    assert kinds(events).count("model.text") == 1
+    assert run.skipped.count == 0
+
+
+@pytest.mark.parametrize("text", [" " * 300_000, "<tool_use_error>" + "\n" * 300_000, "<system-reminder>" * 20_000])
+def test_texts_of_any_shape_take_time_by_their_length(text: str) -> None:
+    """A pattern that reads a text again from each of its places would take minutes."""
+    events = imported("claude-code", line("user", text, 1), use("t", 2), result("t", text, 3, is_error=True))
+    assert calls(events) == [("Bash", "error", "tool_error")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from import_kit import imported, told
+from import_kit import imported, lines_of, read, told
+from session_logs import LOGS
 from trustfold.cli.import_logs import FORMATS
 from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Defaults
@@ -287,6 +288,34 @@ def test_a_log_cut_short_or_of_another_kind_is_no_traceback(origin: str) -> None
     with pytest.raises(ConfigError, match="JSON"):
         list(IMPORTERS[origin]([b"hello\n", b"world\n"], Defaults()))
     assert isinstance(imported(origin, {"a": 1}, [], {"messages": 3}), list)
+
+
+JUNK: tuple[Any, ...] = (None, 3, -1.5, True, "x", "", [], [3], {}, {"a": 1}, [{"type": 3, "kind": []}], [[]])
+
+
+def damaged(value: Any) -> Iterator[Any]:
+    """A value with one of its parts replaced by something else."""
+    yield from JUNK
+    if isinstance(value, (dict, list)):
+        for place in value if isinstance(value, dict) else range(len(value)):
+            for other in damaged(value[place]):
+                copy = value.copy()
+                copy[place] = other
+                yield copy
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_field_of_another_kind_costs_its_record_at_most(origin: str) -> None:
+    """Agents change their logs: a field may hold anything."""
+    head, *records = LOGS[origin]
+    for number, record in enumerate(records):
+        around = records[max(number - 1, 0) : number], records[number + 1 : number + 2]
+        for other in damaged(record):
+            for event in read(origin, lines_of(head, *around[0], other, *around[1])):
+                decode_event(event)
+    for other in damaged(head):
+        for event in read(origin, lines_of(other, *records[:2])):
+            decode_event(event)
 
 
 def test_every_importer_is_offered_and_documented() -> None:
