@@ -42,35 +42,37 @@ class Missing(NamedTuple):
     name: str
 
 
-_P = r"([\w.+-]{1,64})"
-_PROGRAM = re.compile(
-    "|".join(
-        (
-            rf"command not found: {_P}",
-            rf"(?:^|[\s:]){_P}: command not found(?!: \S)",
-            rf"^(?:fish: )?Unknown command: {_P}",
-            rf"'{_P}' is not recognized as",
-            rf"The term '{_P}' is not recognized",
-            rf"exec: \"{_P}\": executable file not found",
-            rf"(?:^|[\s/])(?:ba|da|z|a)?sh: (?:\d{{1,9}}: |line \d{{1,9}}: )?(?:exec: )?{_P}: not found",
-            rf"\benv: [‘'\"]?{_P}[’'\"]?: No such file",
-            rf"failed to run command [‘'\"]{_P}[’'\"]: No such file",
-            rf"^(?:xargs|nohup|sudo|time|nice|make(?:\[\d{{1,3}}\])?|gmake|exec|strace|watch): {_P}: (?:No such file or directory|[Cc]ommand not found)",
-            rf"\bspawn {_P} ENOENT",
-            rf"\bCommand '{_P}' not found, but",
-            rf"The program '{_P}' is currently not installed",
-            rf"\bunable to execute '{_P}'",
-            rf"\bcommand '{_P}' failed: No such file",
-            rf"\b{_P} failed: No such file or directory",
-            rf"\blinker `?{_P}`? not found",
-            rf"\b(?:failed to find tool|unable to find|could not find|couldn't find) [\"'`]?{_P}[\"'`]? (?:executable|binary|in (?:your |the )?\$?PATH)",
-            rf"\bno '?{_P}'? command could be found in your PATH",
-            rf"\bThe {_P} command could not be found",
-        )
-    ),
-    re.MULTILINE,
+_P = r"(\w[\w.+-]{0,63})"
+_DIGEST_CHARS = 32
+_RUNNERS = r"(?:xargs|nohup|sudo|time|nice|make(?:\[\d{1,3}\])?|gmake|exec|strace|watch)"
+_NO_FIND = r"(?:failed to find tool|[Uu]nable to find|[Cc]ould not find|[Cc]ouldn't find)"
+_PROGRAMS = tuple(
+    (hint, re.compile(pattern, re.MULTILINE))
+    for hint, pattern in (
+        ("command not found: ", rf"command not found: {_P}"),
+        (": command not found", rf"(?:^|[\s:]){_P}: command not found(?!: \S)"),
+        ("Unknown command: ", rf"^(?:fish: )?Unknown command: {_P}"),
+        ("' is not recognized as", rf"'{_P}' is not recognized as"),
+        ("The term '", rf"The term '{_P}' is not recognized"),
+        ("executable file not found", rf"exec: \"{_P}\": executable file not found"),
+        (": not found", rf"(?:^|[\s/])(?:ba|da|z|a)?sh: (?:\d{{1,9}}: |line \d{{1,9}}: )?(?:exec: )?{_P}: not found"),
+        (": No such file", rf"\benv: [‘'\"]?{_P}[’'\"]?: No such file"),
+        ("failed to run command", rf"failed to run command [‘'\"]{_P}[’'\"]: No such file"),
+        (": No such file or directory", rf"^{_RUNNERS}: {_P}: No such file or directory"),
+        ("ommand not found", rf"^{_RUNNERS}: {_P}: [Cc]ommand not found"),
+        (" ENOENT", rf"\bspawn {_P} ENOENT"),
+        (" not found, but", rf"\bCommand '{_P}' not found, but"),
+        ("is currently not installed", rf"The program '{_P}' is currently not installed"),
+        ("unable to execute '", rf"\bunable to execute '{_P}'"),
+        (" failed: No such file", rf"(?<!\S)'?{_P}'? failed: No such file or directory"),
+        ("linker ", rf"\blinker `?{_P}`? not found"),
+        ("find ", rf"\b{_NO_FIND} [\"'`]?{_P}[\"'`]? (?:executable|binary|in (?:your |the )?\$?PATH)"),
+        ("command could be found", rf"\bno '?{_P}'? command could be found in your PATH"),
+        ("command could not be found", rf"\bThe {_P} command could not be found"),
+    )
 )
-_PROGRAM_HINTS = ("not found", "not recognized", "No such file", "nknown command", "ENOENT", "not installed", "unable to execute", "ould not find", "o find", "could not be found", "be found in")  # fmt: skip
+"""Text that a message has, and the pattern that finds the program in it."""
+
 _COMPILERS = (
     ("No CMAKE_C_COMPILER could be found", "cc"),
     ("No CMAKE_CXX_COMPILER could be found", "c++"),
@@ -241,12 +243,18 @@ def restored_by(missing: Missing, *, programs: Collection[str], request: str, to
 
 
 def _program_in(text: str) -> str:
-    if any(hint in text for hint in _PROGRAM_HINTS):
-        for found in _PROGRAM.finditer(text):
-            name: str = next(filter(None, found.groups()))
-            if name != "cd" and not name[:1].isupper() and name not in _PROSE and not name.isdecimal():
-                return name
+    for hint, pattern in _PROGRAMS:
+        if hint not in text:
+            continue
+        found = pattern.search(text)
+        if found is not None and found[1] != "cd":
+            return "" if _is_prose(found[1]) else found[1]
     return next((name for sentence, name in _COMPILERS if sentence in text), "")
+
+
+def _is_prose(name: str) -> bool:
+    """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
+    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
 
 
 def _module_in(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from ...security.redaction import redact_text
@@ -47,10 +48,15 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:]{2,45}\]|[A-Za-z0-9_][\w.-]{0,252})(?::\d{
 _BARE_URL = re.compile(
     r"((?:[A-Za-z0-9_-]{1,63}\.){1,8}[A-Za-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:]{2,45}\])(?::(\d{1,5}))?(?=[/?]|\Z)"
 )
-_STATUS = re.compile(
+_STATUS = re.compile(r"(?<=[ :=(])[45]\d\d\b")
+_BEFORE_STATUS = re.compile(
     r"(?:\berror:?|\bhttps?(?:/\d(?:\.\d)?)?(?: error)?:?|\bstatus(?: code)?:?|\bcode:?|\breturned"
-    r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}([45]\d\d)\b"
+    r"|\bresponse(?: code)?:?|\.\.\.)[ :=(]{1,3}\Z"
 )
+_BEFORE_CHARS = 24
+MAX_NUMBERS = 32
+"""Number of numbers of a message that are looked at, as HTTP statuses."""
+
 _CURL = re.compile(r"\bcurl: \((\d{1,2})\)")
 
 _IDLE = frozenset({"--version", "-V", "version", "--help", "help", "completion"})
@@ -172,8 +178,7 @@ def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Liter
     if not asked.own_words:
         if row.login and _has(text, SHARED_REFUSED):
             return "refused"
-        if row.statuses and (found := _STATUS.search(text)):
-            status = int(found.group(1))
+        if row.statuses and (status := _status_in(text)):
             if status in {401, 403, 407}:
                 return "away" if "rate limit" in text else "refused"
             return "away" if status >= 500 or status == 429 else ""
@@ -182,6 +187,14 @@ def _kind(row: Service, asked: Asked, exit_code: int | None, text: str) -> Liter
     if _has(text, row.says_up):
         return ""
     return "away" if code in row.away or (not asked.own_words and _has(text, SHARED_AWAY)) else ""
+
+
+def _status_in(text: str) -> int:
+    """Return the first HTTP status that a message in lower case names; 0 without one."""
+    for found in islice(_STATUS.finditer(text), MAX_NUMBERS):
+        if _BEFORE_STATUS.search(text, max(0, found.start() - _BEFORE_CHARS), found.start()):
+            return int(found[0])
+    return 0
 
 
 def _name_of(row: Service, asked: Asked, kind: str, text: str) -> str:
@@ -280,9 +293,10 @@ def _host_of_line(row: Service, words: Sequence[str]) -> str:
             host = named(name, given or port or _default_port(row))
         return host
     operands = _operands(words, row.valued | frozenset(row.port_options) | frozenset(row.host_options))
-    for word in operands if row.operand == "url" else words:
-        if "://" in word and (host := host_of_url(word)):
-            return host
+    if row.operand or not row.default or _default_port(row):  # else a URL is no address of the service
+        for word in operands if row.operand == "url" else words:
+            if "://" in word and (host := host_of_url(word)):
+                return host
     for word in operands:
         if host := _host_of_operand(row.operand, word):
             return named(host, port) if port and ":" not in host else host

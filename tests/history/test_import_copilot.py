@@ -96,6 +96,29 @@ def test_a_call_that_never_began_is_told_from_the_message_that_asked_for_it() ->
     assert calls(events) == [("bash", "error", "blocked_by_guard")]
 
 
+def test_the_model_is_named_by_the_session_or_by_a_call() -> None:
+    """From then on; before, nobody knows it."""
+    begins = copilot(5, "tool.execution_start", toolCallId="d", toolName="bash", arguments={}, model="gpt")
+    events = of(
+        copilot(2, "user.message", content="do it"),
+        copilot(3, "session.model_change", newModel="opus"),
+        copilot(4, "user.message", content="now"),
+        begins,
+    )
+    assert told(events, "model") == [
+        ("user.message", None),
+        ("user.message", "opus"),
+        ("tool_call.started", "gpt"),
+        ("tool_call.finished", "gpt"),
+    ]
+
+
+def test_a_call_of_the_user_is_told_by_its_end_as_well() -> None:
+    """If the log does not hold the request."""
+    asks, _ = copilot_runs(3, "c", "./x")
+    assert calls(of(asks, ended(success=True, isUserRequested=True))) == []
+
+
 def test_tools_of_servers_name_them() -> None:
     """For what a server's tools have in common."""
     about = {"toolCallId": "c", "toolName": "tracker-find", "mcpServerName": "tracker", "arguments": {"q": 1}}

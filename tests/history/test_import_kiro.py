@@ -150,6 +150,13 @@ def test_a_call_that_the_user_did_not_allow(prompt: str | None, ended: tuple[str
     assert [e["type"] for e in events].count("user.message") == spoken
 
 
+def test_a_document_without_times_of_requests() -> None:
+    """A prompt may have one of its own; what has none comes a second later."""
+    history = [{"user": PROMPT, "assistant": answer("Done.")}]
+    events = imported("kiro", {"conversation_id": "kiro-1", "history": history})
+    assert told(events, "time") == [("user.message", at(2)), ("model.text", at(3))]
+
+
 def test_what_a_document_leaves_out_is_not_invented() -> None:
     """A call without its result is neutral; where the model goes on without a call, it was told something."""
     events = document((PROMPT, answer("I look.")), (None, answer("", asked("x"))), (None, answer("Done.")))

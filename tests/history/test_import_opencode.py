@@ -121,8 +121,9 @@ def test_calls_that_fit_no_tool() -> None:
     """They are told by the tool that was asked for; one that the model was still writing is none."""
     wrong = {**tool("c", "", 4, 5, input={"tool": "grab", "error": "no"}, output="invalid: no"), "tool": "invalid"}
     unfinished = tool("d", "", 4, status="pending", input={})
-    events = document(PROMPT, answered(wrong, unfinished))
-    assert calls(events) == [("grab", "rejected", "invalid_arguments")]
+    named = tool("e", "", 6, 7, input={"tool": "hammer"}, output="ok")
+    events = document(PROMPT, answered(wrong, unfinished, named))
+    assert calls(events) == [("grab", "rejected", "invalid_arguments"), ("bash", "success", None)]
 
 
 def test_what_the_client_says() -> None:
@@ -130,15 +131,23 @@ def test_what_the_client_says() -> None:
     events = document(
         message(2, "user", text("Continue.", synthetic=True)),
         message(3, "user", text("x", ignored=True)),
-        message(4, "user", {"type": "compaction", "auto": True}),
+        message(4, "user", {"type": "compaction", "auto": True}, text("What did we do so far?", synthetic=True)),
         message(5, "assistant", text("So far: ..."), summary=True, finish="stop"),
         message(6, "user", {"type": "file", "mime": "image/png", "url": "data:"}),
+        message(7, "assistant", text("Tool limit reached.", synthetic=True), {"type": "patch", "text": "x"}),
     )
-    assert told(events, "time", "source")[:3] == [
+    assert told(events, "time", "source") == [
         ("input.received", at(2), "client"),
         ("context.compacted", at(4), None),
+        ("input.received", at(4), "client"),
         ("user.message", at(6), None),
     ]
+
+
+def test_a_damaged_message_costs_itself_alone() -> None:
+    """Messages are read one by one."""
+    whole = {"info": {"id": "ses_1", "directory": "/home/ada/shop"}, "messages": [3, {"info": 3}, {}, PROMPT]}
+    assert told(imported("opencode", whole), "words") == [("user.message", 2)]
 
 
 def test_a_message_that_was_aborted_ends_the_turn() -> None:

@@ -300,6 +300,7 @@ def test_what_another_program_may_have_said_is_no_answer(line, code, message):
             "docker daemon",
         ),
         ("cd x && git fetch", 128, "ssh: connect to host git.example port 22: Connection refused", "git.example:22"),
+        ("gh pr create --body 'see https://a.example/x'", 1, "error connecting to api.github.com", "github.com"),
         ("gh pr checks 3", 1, "error connecting to api.github.com", "github.com"),  # and no answer
         ("gh api a", 1, "HTTP 403: API rate limit exceeded (https://api.github.com/a)", "github.com"),
     ],
