@@ -27,9 +27,7 @@ MAX_WINDOW = 100
 DETECTORS = frozenset(
     name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), Ladder)
 )
-_OF_THE_SEED = frozenset(
-    {"repetitive_calls", "error_retry_loop", "introspection_loop", "announce_no_action"}
-)
+_OF_THE_SEED = frozenset({"repetitive_calls", "error_retry_loop", "introspection_loop", "announce_no_action"})
 """Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
 
 MINOR, MODERATE = 1, 2
