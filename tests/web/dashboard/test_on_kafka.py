@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 from broker_kit import Broker
-from command_line import COMMAND, environment, serving, trustfold
+from command_line import serving, started, trustfold
 from dashboard_kit import failures, now_page, order
 from local_kafka import LocalKafka
 from trustfold.errors import TrustfoldError
@@ -50,7 +50,7 @@ def worker(kafka: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[byt
     assert trustfold("topics", "create", cwd=folder, env=kafka).returncode == 0
     with (
         (folder / "worker.log").open("wb") as out,
-        subprocess.Popen([*COMMAND, "worker"], cwd=folder, env=environment(kafka), stdout=out, stderr=out) as process,
+        started("worker", cwd=folder, env=kafka, stdout=out, stderr=out) as process,
     ):
         try:
             yield process
