@@ -103,9 +103,11 @@ def worker(settings: KafkaSettings, tmp_path: Path) -> Iterator[subprocess.Popen
     with (tmp_path / "worker.log").open("ab") as log:
         process = WarmProcess([sys.executable, "-c", WORKER], env=environment(settings), stderr=log)
     said = tmp_path / "worker.log"
-    wait_until(lambda: "ready in generation" in said.read_text(), timeout=40, what="a worker that is ready")
-    yield process
-    stop_worker(process)
+    try:
+        wait_until(lambda: "ready in generation" in said.read_text(), timeout=120, what="a worker that is ready")
+        yield process
+    finally:
+        stop_worker(process)
 
 
 @pytest.fixture

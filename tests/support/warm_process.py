@@ -134,6 +134,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str]) -> None:
             exec(words[1], {"__name__": "__main__"})
         else:
             sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).parent))
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = end.code
