@@ -23,7 +23,7 @@ from .replay import check_files
 if TYPE_CHECKING:
     from ..history.importers import Defaults, Skipped
 
-FORMATS = ("openai", "otel", "claude-code", "codex", "gemini")
+FORMATS = ("openai", "otel", "claude-code", "codex", "gemini", "copilot", "cursor", "droid", "kiro", "opencode", "pi")
 DETECTION_LINES = 400
 """Number of lines read to detect a format."""
 
@@ -42,7 +42,7 @@ def import_logs(
 ) -> None:
     """Turn logs (plain or .gz, directories of them, `-` for standard input) into events, one a line.
 
-    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. claude-code, codex, gemini: session logs.
+    openai: transcripts with tool calls. otel: GenAI spans as OTLP JSON. The others: session logs of coding agents.
     Events are in time order; importing twice gives the same ids. Unreadable lines are reported and skipped.
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """

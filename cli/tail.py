@@ -55,10 +55,11 @@ Publish = Callable[[Sequence[bytes]], Outcome]
 def tail(
     *, names: tuple[str, ...], url: str | None, bootstrap: str | None, workspace: str, from_start: bool, once: bool
 ) -> None:
-    """Follow session logs of Claude Code, Codex and Gemini CLI, and publish their events until Ctrl-C.
+    """Follow session logs of coding agents, and publish their events until Ctrl-C.
 
     PATH is a log or a directory of logs (*.jsonl), watched for new ones: ~/.claude/projects, ~/.codex/sessions,
-    ~/.gemini/tmp. Each event is published once, even after a restart or when a log is renamed, cut or rewritten.
+    ~/.gemini/tmp, ~/.copilot/session-state, ~/.factory/sessions, ~/.pi/agent/sessions. Each event is published once,
+    even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.privacy import secrets_in
     from ..history.importers import Run

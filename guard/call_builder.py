@@ -63,7 +63,9 @@ class CallBuilder:
         call.model = given.pop("model", who.model)
         call.model_tier = given.pop("model_tier", who.model_tier)
         call.tenant_id = given.pop("tenant_id", settings.tenant_id)
+        call.message_id = _id_or(given.pop("message_id", None), "") or None
         if session is not None:
+            call.message_id = call.message_id or session.message_id
             call.turn_index = session.turn_index
             if session.workspace_id != settings.workspace_id and "workspace_id" not in options:
                 call.workspace_id = session.workspace_id
@@ -192,6 +194,8 @@ def _apply_one(call: Call, name: str, value: Any) -> None:  # noqa: C901, PLR091
         call.cost_usd = amount(value)
     elif name == "timeout_ms":
         call.tool = replace(call.tool, timeout_ms=_milliseconds(name, value))
+    elif name == "workspace_digest":
+        call.tool = replace(call.tool, workspace_digest=value)
     elif name in {"max_attempts", "max_elapsed_ms"}:
         if isinstance(value, bool) or not isinstance(value, int if name == "max_attempts" else (int, float)):
             raise EnvelopeRejected(f"{name} must be a number")

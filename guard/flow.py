@@ -298,6 +298,7 @@ class CallFlow:
             if is_stream(made.output):
                 return self._return_stream(call, made, spending)
             digest = await self._digest(made)
+            workspace = await self._workspace_after(call)
         except BaseException:
             if made.done and not is_stream(made.output):
                 # The call was cut off after the tool had run for the last time: its result still counts.
@@ -305,7 +306,17 @@ class CallFlow:
             else:
                 self._publish_cancelled(call, made.count)
             raise
-        return self._conclude(call, made, spending, digest)
+        return self._conclude(call, made, spending, digest, workspace)
+
+    async def _workspace_after(self, call: Call) -> str | None:
+        """State of the workspace after a call; None if the tool has no function for it, or it fails."""
+        if call.tool.workspace_digest is None:
+            return None
+        try:
+            return await asyncio.to_thread(call.tool.workspace_digest)
+        except Exception as error:  # noqa: BLE001 - the caller's own function must not break the call
+            log_call(logging.ERROR, "workspace_digest_failed", call, errorCode=type(error).__name__)
+            return None
 
     async def _digest(self, made: Attempts) -> Digest | None:
         """Digest and size of the output; computed in a thread if it is big."""
@@ -379,7 +390,14 @@ class CallFlow:
         own = call.hints.timeout_ms if call.hints is not None and call.hints.timeout_ms else call.tool.timeout_ms
         return None if own is None else policy.max_elapsed_ms + own + 1000
 
-    def _conclude(self, call: Call, made: Attempts, spending: Spending | None, digest: Digest | None) -> ToolResult:
+    def _conclude(
+        self,
+        call: Call,
+        made: Attempts,
+        spending: Spending | None,
+        digest: Digest | None,
+        workspace: str | None = None,
+    ) -> ToolResult:
         """Classify the end of a call and publish it."""
         failure = made.failure
         status = _status_of(made)
@@ -395,6 +413,7 @@ class CallFlow:
             attempts=made.count,
             duration_ms=self._clock.monotonic_ms() - call.began_ms,
             cost_usd=cost,
+            workspace_digest=workspace,
         )
         self._publisher.finished(call, ending)
         refusing = self._gate.refusing_circuit(call) if failure is not None else None

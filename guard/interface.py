@@ -15,7 +15,7 @@ from .breaker import BreakerGate
 from .clock import Clock
 from .hooks import Hooks
 from .metrics import Metrics
-from .options import CallOptions, FailureDetails
+from .options import CallIds, CallOptions, FailureDetails
 from .privacy import Privacy
 from .publisher import Publisher
 from .result import ToolResult
@@ -76,6 +76,17 @@ class GuardInterface(Protocol):
         **details: Unpack[FailureDetails],
     ) -> bool:
         """Report a failure without a call of its own."""
+
+    def report_rejected(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None,
+        error: str | dict[str, Any] | BaseException,
+        *,
+        session_id: str | None = None,
+        **ids: Unpack[CallIds],
+    ) -> bool:
+        """Report a call that never ran."""
 
     def report_success(
         self, tool_name: str, *, session_id: str | None = None, domain: str | None = None, service: str | None = None

@@ -78,11 +78,22 @@ class SessionOptions(TypedDict, total=False):
     on_suggestion: Callable[[Any], Any] | None
 
 
-class CallOptions(TypedDict, total=False):
+class CallIds(TypedDict, total=False):
+    """The model's ids of one call.
+
+    Attributes:
+        call_id: id of the call, which pairs its events.
+        message_id: id of the message that made the call; by default that of `GuardSession.step`.
+    """
+
+    call_id: str | None
+    message_id: str | None
+
+
+class CallOptions(CallIds, total=False):
     """Options of one call; owner, model and workspace default to those of the session, then of the guard.
 
     Attributes:
-        call_id: the model's id of the call, which pairs its events.
         request_id: unique id of the request.
         idempotency_key: key of the call, 1 to 1024 characters; calls with the same key are one.
         dedupe_mode: as `DedupePolicy.mode`.
@@ -106,9 +117,9 @@ class CallOptions(TypedDict, total=False):
         hints: hints of an envelope, as `CallHints` or by name.
         trace: the platform's trace.
         approved: a person's answer to the approval request; by default the permission plugin asks.
+        workspace_digest: as of `Tool`.
     """
 
-    call_id: str | None
     request_id: str | None
     idempotency_key: str | None
     dedupe_mode: DedupeMode | str | None
@@ -132,6 +143,7 @@ class CallOptions(TypedDict, total=False):
     hints: CallHints | Mapping[str, Any] | None
     trace: CallTrace | None
     approved: bool | None
+    workspace_digest: Callable[[], str | None] | None
 
 
 class FailureDetails(TypedDict, total=False):

@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from ..projections.calls import fingerprints
+from ..projections.calls.masks import failure_text
 from ..schemas.events import ErrorInfo
 from ..schemas.vocabulary import Severity
 from ..security.redaction import MAX_DEPTH, is_secret_name, redact, redact_text, secret_spans
@@ -75,7 +76,7 @@ class Privacy:
         """Return the published form of an error message: redacted text, or a digest."""
         if self.send_errors:
             return redact_text(text[: 4 * MAX_TEXT], secrets_in(args))[:MAX_TEXT]
-        masked = fingerprints.mask(text.encode(errors="replace"))
+        masked = failure_text(text, "")
         return f"withheld {self.digest(masked)[:12]}" if text else ""
 
     def word(self, text: str, args: Mapping[str, Any]) -> str:

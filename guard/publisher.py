@@ -54,6 +54,7 @@ class Ending(NamedTuple):
         duration_ms: milliseconds from request to end; None if the call was not made.
         from_cache: another call's result was returned.
         cost_usd: cost in US dollars; None if unknown.
+        workspace_digest: state of the workspace after it; None if unknown.
     """
 
     status: Status
@@ -63,6 +64,7 @@ class Ending(NamedTuple):
     duration_ms: float | None = None
     from_cache: bool = False
     cost_usd: float | None = None
+    workspace_digest: str | None = None
 
 
 class Publisher:
@@ -162,6 +164,7 @@ class Publisher:
             recursion_depth=call.recursion_depth or None,
             approvals=call.notes.get("approvals", ()),
             annotations=tool.hints,
+            message_id=call.message_id,
             **private,
         )
 
@@ -182,6 +185,7 @@ class Publisher:
             attempts=ending.attempts or None,
             from_cache=ending.from_cache or None,
             cost_usd=ending.cost_usd,
+            workspace_digest=ending.workspace_digest,
             **fields,
         )
 
@@ -207,6 +211,11 @@ class Publisher:
             **fields,
         )
 
+    def never_ran(self, call: Call, error: ev.ErrorInfo) -> None:
+        """Publish a call that its program refused before it ran."""
+        self.started(call, None)
+        self._publish_end(call, status=Status.REJECTED, error=error)
+
     def rejected(self, code: str, tool_name: str, session_id: str, **who: Any) -> None:
         """Publish that an invalid call was requested: unknown tool, or invalid arguments."""
         self.event(
@@ -215,7 +224,7 @@ class Publisher:
             **who,
             call_id=new_id(self._clock.now_ms()),
             tool_name=tool_name,
-            status=Status.ERROR,
+            status=Status.REJECTED,
             error=ev.ErrorInfo(type=code, code=code, retriable=False, severity=Severity.INVALID_INPUT),
         )
 
@@ -245,7 +254,7 @@ class Publisher:
 _LONGEST_NAME = dict.fromkeys(
     """session_id workspace_id user_id tenant_id agent_id model model_tier correlation_id call_id tool_name plugin_name
     service idempotency_key args_digest failure_key breaker_key guard_id domain method output_id confirmed_by
-    text_digest result_digest scope""".split(),
+    text_digest result_digest scope message_id workspace_digest""".split(),
     256,
 ) | {"failure_key": 1024}
 """Largest number of characters of each field that holds a name."""

@@ -6,7 +6,7 @@ Reports are failures and successes observed by a plugin (docs/design/guard.md#ho
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
@@ -16,17 +16,18 @@ from ..schemas import commands as cmd
 from ..schemas import events as ev
 from ..schemas.vocabulary import QualitySeverity, Severity
 from ..security.redaction import redact, redact_text
+from .call_builder import CallBuilder
 from .clock import Clock, new_id
 from .errors import EnvelopeRejected
 from .failure import of_exception, of_result
 from .json_view import json_form, json_view, text_of
 from .log import log_event
 from .metrics import EVENTS, Metrics
-from .options import FailureDetails, check_names
+from .options import CallIds, FailureDetails, check_names
 from .privacy import Privacy
 from .publisher import Publisher
 from .request import NO_SESSION, check_call
-from .session import CURRENT
+from .session import CURRENT, GuardSession
 from .settings import GuardSettings
 from .tools import ToolRegistry
 
@@ -41,6 +42,8 @@ class Reporting:
     privacy: Privacy
     publisher: Publisher
     guard_id: str
+    sessions: MutableMapping[str, GuardSession]
+    _builder: CallBuilder
 
     def report_failure(
         self,
@@ -84,6 +87,49 @@ class Reporting:
         """Report a success of a tool, so that it can recover; returns False as `report_failure` does."""
         return self._report(ev.SuccessReported, tool_name, session_id, domain=domain, service=service)
 
+    def report_rejected(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None,
+        error: str | dict[str, Any] | BaseException,
+        *,
+        session_id: str | None = None,
+        **ids: Unpack[CallIds],
+    ) -> bool:
+        """Report a call that the program refused before it ran: an unknown tool, arguments that do not fit.
+
+        It says nothing about the tool's health. The guard publishes its own refusals by itself.
+
+        Args:
+            tool_name: the tool as the model named it.
+            args: the arguments as the model gave them.
+            error: why it was refused, as in `report_failure`.
+            session_id: id of the conversation; by default that of the surrounding session.
+            ids: see `CallIds`.
+
+        Returns:
+            False as `report_failure` does.
+
+        Raises:
+            TypeError: there is no such id.
+        """
+        check_names("report_rejected", ids, CallIds.__optional_keys__)
+        if not self.settings.enabled:
+            return False
+        chosen = _session_or(session_id)
+        try:
+            check_call(tool_name, args or {}, chosen)
+            call = self._builder.build(self.tools.get(tool_name), args or {}, chosen, self.sessions.get(chosen), ids)
+        except EnvelopeRejected as rejected:
+            self._refuse_report(rejected)
+            return False
+        self.publisher.never_ran(call, error_info(error, self.privacy))
+        return True
+
+    def _refuse_report(self, rejected: EnvelopeRejected) -> None:
+        self.metrics.add(EVENTS, "refused")
+        log_event(logging.WARNING, "report_refused", errorCode=rejected.code, why=str(rejected))
+
     def _report(self, kind: type[ev.EventBase], tool_name: str, session_id: str | None, **fields: Any) -> bool:
         if not self.settings.enabled:
             return False
@@ -91,8 +137,7 @@ class Reporting:
         try:
             check_call(tool_name, {}, chosen)
         except EnvelopeRejected as rejected:
-            self.metrics.add(EVENTS, "refused")
-            log_event(logging.WARNING, "report_refused", errorCode=rejected.code, why=str(rejected))
+            self._refuse_report(rejected)
             return False
         tool = self.tools.get(tool_name)
         fields["service"] = fields["service"] or tool.service

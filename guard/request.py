@@ -53,6 +53,7 @@ class Call(msgspec.Struct, eq=False):
         workspace_id: workspace of the tool.
         families: configured families of tools.
         call_id: pairs its events; the model's id if it gave one.
+        message_id: id of the model's message that made it; None: unknown.
         request_id: unique id of the request.
         started_ms: time of the request, milliseconds since the epoch.
         began_ms: the same on the monotonic clock, milliseconds.
@@ -72,6 +73,7 @@ class Call(msgspec.Struct, eq=False):
     workspace_id: str
     _key: CallKey | None = None
     call_id: str = ""
+    message_id: str | None = None
     request_id: str = ""
     namespace: str = ""
     actor_id: str = ""

@@ -11,11 +11,12 @@ from ..projections.session.announcing import announces
 from ..schemas import events as ev
 from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
 from ..schemas.settings import SettingsOverrides
-from ..schemas.vocabulary import TrustState
+from ..schemas.vocabulary import InputSource, TrustState
+from ..schemas.words import words_in
 from ..security.redaction import redact_text
 from .guarantees import LIMITS, WITHIN, Check, ExecutionGuarantees, Spending, amount, published_limits
 from .nudges import NudgeInbox
-from .options import CallOptions, FailureDetails, SessionOptions, check_names
+from .options import CallIds, CallOptions, FailureDetails, SessionOptions, check_names
 from .result import ToolResult
 from .tool_threads import Function
 
@@ -35,6 +36,7 @@ class GuardSession:
         session_id: id of the conversation.
         model: name of the current model; sent with every event.
         turn_index: index of the current turn; None before the first.
+        message_id: id of the model's message whose calls are made now; None if unknown.
         spending: counter of its limits; None without limits.
         inbox: inbox of nudges.
         suggestions: other suggestions for it: models, limits; newest last.
@@ -56,6 +58,7 @@ class GuardSession:
         self.actor_id = options.get("actor_id") or own.actor_id
         self.agent_id = options.get("agent_id") or own.agent_id
         self.turn_index: int | None = None
+        self.message_id: str | None = None
         guarantees = options.get("guarantees")
         self.spending = Spending(guarantees, guard.clock.monotonic_ms()) if guarantees is not None else None
         self.inbox = NudgeInbox(
@@ -118,15 +121,49 @@ class GuardSession:
         """Make a guarded call in this session; see `ToolGuard.call`."""
         return await self._guard.call(tool_name, function, args, session_id=self.session_id, **options)
 
+    @contextmanager
+    def step(self, message_id: str) -> Iterator[None]:
+        """Mark the calls of one message of the model: `with session.step(message.id):`.
+
+        They are one step: the model has seen none of their results. `message_id` of a call does the same for it alone.
+        """
+        before, self.message_id = self.message_id, message_id
+        try:
+            yield
+        finally:
+            self.message_id = before
+
     # --- what is said ---------------------------------------------------------------------------------------------
 
-    def user_message(self, text: str = "") -> None:
-        """Publish a user message, which ends every streak; only a digest of the text is sent."""
+    def user_message(self, text: str = "", *, words: int | None = None) -> None:
+        """Publish a user message, which ends every streak; only its length and a digest of the text are sent.
+
+        `words`: number of its words, if the text itself is not given.
+        """
         digest = self._guard.privacy.text_digest(text) if text else None
-        self._event(ev.UserMessage, text_digest=digest)
+        self._event(ev.UserMessage, text_digest=digest, words=words_in(text) if text else words)
+
+    def input_received(self, source: InputSource | str, text: str = "") -> None:
+        """Publish that something other than the user spoke to the model; only a digest of the text is sent.
+
+        Args:
+            source: `report` of work in the background, another `agent`, `timer`, `hook` or `client`.
+            text: what the model is told.
+
+        Raises:
+            ValueError: the source is unknown.
+        """
+        digest = self._guard.privacy.text_digest(text) if text else None
+        self._event(ev.InputReceived, source=InputSource(source), text_digest=digest)
+
+    def context_compacted(self) -> None:
+        """Publish that the model's context was shortened: what it has read, it may have to read again."""
+        self._event(ev.ContextCompacted)
 
     def model_text(self, text: str) -> None:
-        """Publish one whole message of the model."""
+        """Publish one whole message of the model; an empty one, of calls alone, is none."""
+        if not text.strip():
+            return
         if self._guard.privacy.send_args:
             self._event(ev.ModelText, text=redact_text(text))
             return
@@ -259,6 +296,16 @@ class GuardSession:
     ) -> bool:
         """Report a failure without a call of its own; see `ToolGuard.report_failure`."""
         return self._guard.report_failure(tool_name, error, session_id=self.session_id, **details)
+
+    def report_rejected(
+        self,
+        tool_name: str,
+        args: Mapping[str, Any] | None,
+        error: str | dict[str, Any] | BaseException,
+        **ids: Unpack[CallIds],
+    ) -> bool:
+        """Report a call that never ran; see `ToolGuard.report_rejected`."""
+        return self._guard.report_rejected(tool_name, args, error, session_id=self.session_id, **ids)
 
     def report_success(self, tool_name: str, *, domain: str | None = None, service: str | None = None) -> bool:
         """Report a success of a tool."""

@@ -43,6 +43,9 @@ class Tool:
         cost_usd: cost of a call in US dollars, checked against the session's limits before each call; or a function
             that computes the cost from the output, known only afterwards.
         annotations: further MCP hints, published with every call.
+        workspace_digest: called after each call: a text that is equal for equal states of the workspace, or None. It
+            shows whether anything has changed between two calls, so it must be quick: it runs before the result is
+            returned.
     """
 
     name: str
@@ -62,12 +65,13 @@ class Tool:
     dedupe_mode: DedupeMode | None = None
     cost_usd: float | Callable[[Any], float] | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
+    workspace_digest: Callable[[], str | None] | None = None
 
     def __post_init__(self) -> None:
         """Validate the registration.
 
         Raises:
-            ConfigError: a switch, the scope, the time limit, the cost or the annotations are invalid.
+            ConfigError: a switch, the scope, the time limit, the cost, the annotations or the digest are invalid.
         """
         check_switches(self)
         if self.scope is not None and self.scope not in SCOPES:
@@ -81,6 +85,8 @@ class Tool:
         hints: Any = self.annotations
         if not (isinstance(hints, dict) and all(isinstance(name, str) for name in hints)):
             raise ConfigError(f"annotations is {hints!r}; use a mapping from hint to value")
+        if self.workspace_digest is not None and not callable(self.workspace_digest):
+            raise ConfigError(f"workspace_digest is {self.workspace_digest!r}; use a function without parameters")
 
     @property
     def joins(self) -> bool:

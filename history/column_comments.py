@@ -103,6 +103,7 @@ measured: Calls that the rate was measured over
 median: Median time until recovery
 median_wait: Median time waited
 message: Text
+message_id: Message of the model that made the call, as the publisher names it
 method: How permission was decided, in the platform's words
 mode: enforce, observe or disabled
 model: Model; of the event, or the last that its session has named
@@ -208,9 +209,12 @@ wasted_seconds: Seconds of those calls
 wasted_usd: Cost of those calls, US dollars
 week: Monday of the week, UTC
 window_s: Seconds in which failures count
+words: Words of the text
 workspace: Workspace; default where none was named
+workspace_digest: Equal for equal states of the workspace after the call
 workspace_id: Workspace; of the event, or the last that its session has named
 worst: Severest pattern: 1 minor, 2 moderate, 3 severe; NULL: never stuck
+events.source: Who spoke to the model, other than its user: report, agent, timer, hook or client
 recorded_first.first: When the first recorded event happened, UTC
 recorded_until.until: Where the present of the questions is, UTC
 outages.began: First opening, or first loss of trust, UTC

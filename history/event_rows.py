@@ -52,6 +52,7 @@ class EventRow(Row, total=False):
         failure_key: trust key of the call, e.g. `bash|command=git`; on a finish, that of its start.
         tool_class: what the call does to the world.
         call_digest: equal for calls with equal tool and arguments.
+        message_id: the model's message that made the call.
         started: when the call of this finish started, where that was seen.
         verdict: success, failure or neutral.
         severity: of a failure.
@@ -62,6 +63,9 @@ class EventRow(Row, total=False):
             other call that was an action and brought something new.
         about: `output_id` of a false alarm, `breaker_key` of a request for a probe.
         text_size: characters of a model's message.
+        words: words of a user's message.
+        source: who spoke to the model, other than its user.
+        workspace_digest: equal for equal states of the workspace after a call.
     """
 
     turn_index: int | None
@@ -83,6 +87,7 @@ class EventRow(Row, total=False):
     scenario: str | None
     recursion_depth: int | None
     deadline_ms: float | None
+    message_id: str | None
     started: EpochMs | None
     status: str | None
     verdict: str | None
@@ -108,6 +113,9 @@ class EventRow(Row, total=False):
     confidence: float | None
     stalled: bool | None
     text_size: int | None
+    words: int | None
+    source: str | None
+    workspace_digest: str | None
 
 
 class EventReader:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 
 from ..projections.calls import fingerprints
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, failure_in_result
+from ..projections.calls.masks import mask
 from ..projections.session.verdicts import Verdict, text_of
 from ..schemas import events as ev
 from ..schemas.vocabulary import Status
@@ -80,7 +81,7 @@ def _stand_in(result: Any, digest: str) -> dict[str, Any]:
 
 
 def _masked(text: str) -> str:
-    return fingerprints.mask(text[:MAX_MESSAGE_CHARS].encode(errors="replace")).decode(errors="replace")
+    return mask(text[:MAX_MESSAGE_CHARS].encode(errors="replace")).decode(errors="replace")
 
 
 def reported(stand_in: dict[str, Any]) -> dict[str, Any]:

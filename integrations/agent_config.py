@@ -29,22 +29,22 @@ TIMEOUT_S = 5
 
 _CLAUDE_EVENTS = (
     *("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionDenied"),
-    *("MessageDisplay", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
+    *("MessageDisplay", "PostCompact", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
 )
 _EVENTS: dict[str, tuple[str, ...]] = {
     "claude": _CLAUDE_EVENTS,
-    "qwen": ("SessionStart", *(event for event in _CLAUDE_EVENTS if event != "PermissionDenied")),
+    "qwen": ("SessionStart", *(event for event in _CLAUDE_EVENTS if event not in {"PermissionDenied", "PostCompact"})),
     "codex": (
         *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd"),
     ),
-    "gemini": ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd"),
+    "gemini": ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "PreCompress", "AfterAgent", "SessionEnd"),
     "copilot": (
-        *("sessionStart", "userPromptSubmitted", "preToolUse", "postToolUse", "postToolUseFailure", "agentStop"),
-        "sessionEnd",
+        *("sessionStart", "userPromptSubmitted", "preToolUse", "postToolUse", "postToolUseFailure", "preCompact"),
+        *("agentStop", "sessionEnd"),
     ),
     "cursor": (
-        *("beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse", "stop"),
-        "sessionEnd",
+        *("beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse"),
+        *("preCompact", "stop", "sessionEnd"),
     ),
 }
 _WITH_MATCHER = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "BeforeTool", "AfterTool"})

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from claude_agent_sdk import HookMatcher
 
+from ..history.importers.speakers import heard
 from .conversation import Conversation, Conversations, OpenCall
 
 if TYPE_CHECKING:
     from ..guard import SyncToolGuard, ToolGuard
 
-EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop")
+EVENTS = (
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PreCompact",
+    "Stop",
+    "SubagentStop",
+)
 
 TIMEOUT_S = 10.0
 """Seconds after which the agent continues without an answer of the hook."""
@@ -60,7 +69,9 @@ class _Hooks:
         match event:
             case "UserPromptSubmit":
                 await _give_up(conversation)
-                conversation.prompted(str(told.get("prompt") or ""))
+                _prompted(conversation, str(told.get("prompt") or ""))
+            case "PreCompact":
+                conversation.compacted()
             case "PreToolUse":
                 return await self._before(conversation, told, call_id)
             case "PostToolUse":
@@ -102,6 +113,15 @@ class _Hooks:
             await call.cancel()
         else:
             await call.end(output)
+
+
+def _prompted(conversation: Conversation, text: str) -> None:
+    """Report what a prompt holds: what the user wrote, what the client passes on in the user's name, or both."""
+    spoken, source = heard(text)
+    if spoken or not source:
+        conversation.prompted(spoken)
+    if source:
+        conversation.received(source, text)
 
 
 async def _give_up(conversation: Conversation) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -29,7 +29,7 @@ MAX_CONVERSATIONS = 1000
 """Number of sessions kept for their next run; beyond it the least recently used one is ended."""
 
 MAX_TOLD = 1000
-"""Number of reported messages remembered per conversation."""
+"""Number of reported messages, and of requested calls, remembered per conversation."""
 
 SETTINGS = SettingsOverrides(rules={"behaviour": {"stalled_turn": {"enabled": False}}})
 """A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing."""
@@ -49,6 +49,7 @@ class Conversation:
     Attributes:
         session: its session of the guard.
         open_calls: calls between two hooks of a framework, by their ids.
+        message_id: id of the model's last message; empty before the first.
     """
 
     def __init__(self, guard: ToolGuard, session: GuardSession) -> None:
@@ -57,6 +58,9 @@ class Conversation:
         self._guard = guard
         self._declined: dict[str, str] = {}
         self._told: OrderedDict[str, None] = OrderedDict()
+        self._messages: OrderedDict[str, str] = OrderedDict()
+        self._length = 0
+        self.message_id = ""
         self._turn_open = False
         self._lock = Lock()
         self.open_calls: dict[str, OpenCall] = {}
@@ -64,21 +68,64 @@ class Conversation:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def prompted(self, text: str, message_id: str = "") -> None:
-        """Report a user message, which begins a turn of the model. A message with an id is reported once."""
+        """Report a prompt, which begins a turn of the model. A message with an id is reported once.
+
+        It is the user's, or that of the agent whose tool call runs this one.
+        """
         if self._is_new(message_id):
             self.turn_over()
             self.session.inbox.resume()
-            self.session.user_message(text)
+            if inside():
+                self.session.input_received("agent", text)
+            else:
+                self.session.user_message(text)
             self._begin_turn()
 
-    def said(self, text: str, *, model: str = "", message_id: str = "") -> None:
-        """Report a message of the model, possibly only calls. A message with an id is reported once."""
+    def received(self, source: str, text: str) -> None:
+        """Report what something other than the user tells the model; all but the client's own wakes a resting one.
+
+        `source`: see `GuardSession.input_received`.
+        """
+        self.session.input_received(source, text)
+        if source != "client":
+            self._begin_turn()
+
+    def said(self, text: str, *, model: str = "", message_id: str = "", calls: Iterable[str] = ()) -> None:
+        """Report a message of the model, possibly only calls. A message with an id is reported once.
+
+        Args:
+            text: its text.
+            model: name of the model; empty if unknown.
+            message_id: id of the message; by default a new one.
+            calls: ids of the calls that it makes.
+        """
         self.session.model = model or self.session.model
         if self._is_new(message_id):
             self._declined.clear()  # the calls of another message; models may use an id again
             self._begin_turn()
-            if text.strip():
-                self.session.model_text(text)
+            self.session.model_text(text)
+            self.makes(message_id or new_id(self._guard.clock.now_ms()), calls)
+
+    def makes(self, message_id: str, calls: Iterable[str]) -> None:
+        """Remember which calls a message of the model makes: they are one step."""
+        self.message_id = message_id
+        with self._lock:
+            for call_id in calls:
+                self._messages[call_id] = message_id
+                self._messages.move_to_end(call_id)
+            while len(self._messages) > MAX_TOLD:
+                self._messages.popitem(last=False)
+
+    def compacted(self, message_id: str = "") -> None:
+        """Report that the model's context was shortened; a summary with an id is reported once."""
+        if self._is_new(message_id):
+            self.session.context_compacted()
+
+    def requested(self, messages: int) -> None:
+        """Report the number of messages of a request: fewer than before, the context was shortened."""
+        if messages < self._length:
+            self.compacted()
+        self._length = messages
 
     def turn_over(self) -> None:
         """Report the end of the turn."""
@@ -151,7 +198,7 @@ class Conversation:
             BaseException: control flow; see `ToolGuard.call`.
         """
         guard, home = self._guard, self._guard.home
-        options["session_id"] = self.session.session_id
+        options = {"message_id": self._message_of(options), "session_id": self.session.session_id, **options}
 
         async def run(**given: Any) -> Any:
             with self._inside(options.get("call_id")):
@@ -169,7 +216,18 @@ class Conversation:
             with self._inside(options.get("call_id")):
                 return function(**given)
 
-        return self._guard.blocking.call(tool_name, run, args, session_id=self.session.session_id, **options)
+        options = {"message_id": self._message_of(options), "session_id": self.session.session_id, **options}
+        return self._guard.blocking.call(tool_name, run, args, **options)
+
+    def rejected(self, tool_name: str, args: Any, error: str | BaseException, call_id: str = "") -> None:
+        """Report a call that the framework refused before it ran: an unknown tool, arguments that do not fit."""
+        given = args if isinstance(args, Mapping) else {"arguments": args}
+        message_id = self._message_of({"call_id": call_id})
+        self.session.report_rejected(tool_name, given, error, call_id=call_id or None, message_id=message_id)
+
+    def _message_of(self, options: Mapping[str, Any]) -> str | None:
+        """Id of the message that makes a call; None if unknown."""
+        return self._messages.get(options.get("call_id") or "")
 
     @contextmanager
     def _inside(self, call_id: str | None) -> Iterator[None]:

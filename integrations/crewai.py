@@ -83,9 +83,11 @@ class TrustfoldCrew:
         return made
 
     def _before_llm(self, context: LLMCallHookContext) -> None:
-        """Report the start of a task, and add pending nudges to the request."""
+        """Report the start of a task and a shortened history, and add pending nudges to the request."""
         self._enter(context)
         conversation = self._conversation()
+        if context.executor is not None:
+            conversation.requested(len(context.messages))
         if context.iterations == 0 and context.task is not None:
             conversation.prompted(str(context.task.description))
         if nudges := conversation.nudges():
@@ -122,19 +124,19 @@ class _Call:
         """Make the call in this thread."""
         if pause := self._conversation.pause():
             return Refusal(pause)
-        result = self._conversation.call_blocking(
-            self._tool.name, lambda **_: run(), self._args, approved=self._approved()
-        )
+        result = self._conversation.call_blocking(self._tool.name, lambda **_: run(), self._args, **self._options())
         return run() if is_no_call(result) else self._answer(result)
 
     async def amake(self, run: Callable[[], Awaitable[Any]]) -> Any:
         """Make the call on this loop."""
         if pause := self._conversation.pause():
             return Refusal(pause)
-        result = await self._conversation.call(
-            self._tool.name, lambda **_: run(), self._args, approved=self._approved()
-        )
+        result = await self._conversation.call(self._tool.name, lambda **_: run(), self._args, **self._options())
         return await run() if is_no_call(result) else self._answer(result)
+
+    def _options(self) -> dict[str, Any]:
+        """Options of the call; the framework gives calls no ids, but they follow the message that makes them."""
+        return {"approved": self._approved(), "message_id": self._conversation.message_id or None}
 
     def _approved(self) -> bool | None:
         """Return the answer of the person at the terminal; None if no approval is needed or nobody is there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from .conversation import Conversation, Conversations, OpenCall
@@ -38,8 +39,12 @@ class TrustfoldPlugin(BasePlugin):
             self._conversation(invocation_context).prompted(text)
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        """Add pending nudges to this request only."""
-        if nudges := self._conversation(callback_context).nudges():
+        """Report a shortened history, and add pending nudges to this request only."""
+        conversation = self._conversation(callback_context)
+        summary = next((one for one in reversed(callback_context.session.events) if one.actions.compaction), None)
+        if summary is not None:
+            conversation.compacted(summary.id)
+        if nudges := conversation.nudges():
             llm_request.contents.append(types.Content(role="user", parts=[types.Part(text=nudges)]))
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
@@ -48,10 +53,17 @@ class TrustfoldPlugin(BasePlugin):
             model = llm_response.model_version or ""
             self._conversation(callback_context).said(_text(llm_response.content), model=model)
 
+    async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
+        """Note which calls a message of the model makes; their ids are known only here."""
+        if calls := event.get_function_calls():
+            self._conversation(invocation_context).makes(event.id, [call.id for call in calls if call.id])
+
     async def before_tool_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
     ) -> dict[str, Any] | None:
         """Allow a call, request its confirmation, or answer it with the refusal."""
+        if type(tool) is BaseTool:
+            return None  # the framework's placeholder of a tool that does not exist
         conversation, call_id = self._conversation(tool_context), tool_context.function_call_id or ""
         if pause := conversation.pause():
             return {"error": pause}
@@ -86,13 +98,13 @@ class TrustfoldPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
     ) -> None:
-        """End a call that raised an exception, which the framework re-raises; a missing tool's call was never begun."""
+        """End a call that raised an exception, which the framework re-raises; a missing tool's call never ran."""
         conversation, call_id = self._conversation(tool_context), tool_context.function_call_id or ""
         call = conversation.open_calls.pop(call_id, None)
         if call is None:
-            call = OpenCall(conversation, tool.name, dict(tool_args), call_id=call_id)
-            await call.begin()
-        await call.end(error)
+            conversation.rejected(tool.name, tool_args, error, call_id)
+        else:
+            await call.end(error)
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """End the turn and its open calls."""

@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 
 Answer = ToolMessage | Command[Any]
 
-NUDGE = {"lc_source": "trustfold"}
+SOURCE = "lc_source"
+"""Field that names who wrote a message in the user's name; the user's own messages have none."""
+
+NUDGE = {SOURCE: "trustfold"}
 """Marks a nudge in the history, to distinguish it from user messages."""
+
+SUMMARY = "summarization"
+"""Source of the framework's summaries of what it has removed from the history."""
 
 
 class TrustfoldState(AgentState[Any]):
@@ -60,7 +66,7 @@ class TrustfoldMiddleware(AgentMiddleware[TrustfoldState, Any]):
         conversation = self._conversations.of(name)
         said: list[HumanMessage] = []
         for message in reversed(state["messages"]):
-            if not isinstance(message, HumanMessage) or message.additional_kwargs == NUDGE:
+            if not _is_users(message):
                 break
             said.insert(0, message)
         for message in said:
@@ -260,13 +266,21 @@ def _report(conversation: Conversation, messages: Sequence[Any], *, asked: bool 
     """Report the last message if it is the model's, and with `asked` the user messages before it."""
     if not messages or not isinstance(messages[-1], AIMessage):
         return
+    for message in messages:
+        if message.additional_kwargs.get(SOURCE) == SUMMARY:
+            conversation.compacted(message.id or message.text)
     if asked:
-        user = next((one for one in reversed(messages) if isinstance(one, HumanMessage)), None)
+        user = next((one for one in reversed(messages) if _is_users(one)), None)
         if user is not None and user.id:
             conversation.prompted(user.text, user.id)
     last = messages[-1]
     model = last.response_metadata.get("model_name") or last.response_metadata.get("model") or ""
-    conversation.said(last.text, model=str(model), message_id=last.id or "")
+    calls = [call["id"] or "" for call in last.tool_calls]
+    conversation.said(last.text, model=str(model), message_id=last.id or "", calls=calls)
+
+
+def _is_users(message: Any) -> bool:
+    return isinstance(message, HumanMessage) and SOURCE not in message.additional_kwargs
 
 
 def _member(state: Any, name: str) -> Any:

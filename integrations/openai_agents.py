@@ -64,6 +64,7 @@ class TrustfoldHooks(RunHooks[Any]):
         if new:
             for text in _said_by_user(input_items):
                 conversation.prompted(text)
+        _note_compactions(conversation, input_items)
         if nudges := conversation.nudges():
             input_items.append({"role": "user", "content": nudges})
 
@@ -77,10 +78,11 @@ class TrustfoldHooks(RunHooks[Any]):
             if getattr(item, "type", "") == "message"
             for part in getattr(item, "content", ())
         ]
-        conversation.said("".join(texts), model=str(model or ""))
-        for item in response.output:
-            if getattr(item, "type", "") == "function_call":
-                self._note(conversation, item)
+        calls = [item for item in response.output if getattr(item, "type", "") == "function_call"]
+        conversation.said("".join(texts), model=str(model or ""), calls=[item.call_id for item in calls])
+        _note_compactions(conversation, response.output)
+        for item in calls:
+            self._note(conversation, item)
         for tool in agent.tools:
             if isinstance(tool, FunctionTool) and _OWN in vars(tool):
                 self._ask_as_needed(conversation, tool)
@@ -185,6 +187,14 @@ def _read(arguments: str) -> dict[str, Any]:
     except ValueError:
         return {"arguments": arguments}
     return read if isinstance(read, dict) else {"arguments": read}
+
+
+def _note_compactions(conversation: Conversation, items: Iterable[Any]) -> None:
+    """Report the items that stand for a shortened history, each once."""
+    for item in items:
+        read = item.get if isinstance(item, Mapping) else functools.partial(getattr, item)
+        if read("type", "") == "compaction":
+            conversation.compacted(str(read("id", None) or read("encrypted_content", "")))
 
 
 def _said_by_user(items: Iterable[Any]) -> list[str]:

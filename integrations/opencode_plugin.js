@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 
 const ENDPOINT = "@ENDPOINT@";
 const QUERY = "@QUERY@";
-const EVENTS = new Set(["session.idle", "session.deleted"]);
+const EVENTS = new Set(["session.idle", "session.compacted", "session.deleted"]);
 
 export const Trustfold = async ({ client, directory }) => {
   const tell = async (hook_event_name, input, output) => {
@@ -22,8 +22,9 @@ export const Trustfold = async ({ client, directory }) => {
     }
   };
   return {
-    "chat.message": async (input) => {
-      await tell("chat.message", input, {});
+    "chat.message": async (input, output) => {
+      const texts = output.parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text);
+      await tell("chat.message", input, { text: texts.join("\n") });
     },
     "tool.execute.before": async (input, output) => {
       const { refusal } = await tell("tool.execute.before", input, { args: output.args });

@@ -2,7 +2,8 @@
 
 Spans are read as `trustfold import --format otel` reads a file of them. Coding agents export log events in place of
 spans: `claude_code.tool_result`, `codex.tool_result`, `gemini_cli.tool_call` (and Qwen Code's) are calls, `user_prompt`
-is a message of the user, and any of their events says which model speaks.
+is a message of the user or what the agent passes on in the user's name, `compaction` and `chat_compression` shorten the
+context, and any of their events says which model speaks.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from ..history.importers import Defaults, Run
 from ..history.importers.base import Session, attempted
 from ..history.importers.otel import Before, SpanLog, is_model, is_tool
 from ..history.importers.results import GOOD, Ending, failed
-from ..history.importers.values import arguments_of, first_name, name_of, structured, time_of
+from ..history.importers.speakers import WAKING, heard
+from ..history.importers.values import arguments_of, first_name, name_of, structured, text_of, time_of
 from ..schemas.otlp_spans import attributes_of, spans_of
+from ..schemas.words import words_in
 from ..security.redaction import redact
 
 _CALLS = frozenset(
@@ -28,6 +31,12 @@ _CALLS = frozenset(
 _PROMPTS = frozenset(
     {"claude_code.user_prompt", "codex.user_prompt", "gemini_cli.user_prompt", "qwen-code.user_prompt", "user_prompt"}
 )
+_COMPACTIONS = frozenset(
+    {"claude_code.compaction", "gemini_cli.chat_compression", "qwen-code.chat_compression", "compaction"}
+)
+_WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})
+"""What agents put in place of a prompt that they keep to themselves."""
+
 _ARGUMENTS = ("arguments", "function_args", "tool_input", "tool_parameters")
 _REFUSALS = frozenset({"reject", "denied", "abort"})
 
@@ -103,17 +112,29 @@ class Exports:
             return
         told = self._before.of(name)
         told.model = first_name(given, "model", "gen_ai.request.model") or told.model
-        if kind not in _CALLS and kind not in _PROMPTS:
+        if kind not in _CALLS | _PROMPTS | _COMPACTIONS:
             return
         at = _time_of(record, given)
         session = Session(name, defaults, first_name(given, "service.name"))
         session.turn, session.model = told.turn, told.model
         session.at(blake2b(orjson.dumps(record, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest())
         if kind in _PROMPTS:
-            yield from session.said_by_user(at)
+            yield from _prompted(session, text_of(given.get("prompt")), at)
             told.turn = session.turn
+        elif kind in _COMPACTIONS:
+            if str(given.get("success")).lower() != "false":
+                yield from session.compacted(at)
         else:
             yield from _call(session, given, at)
+
+
+def _prompted(session: Session, text: str, at: int) -> Iterator[bytes]:
+    """Who spoke to the model, and how much; the user, if the text is not told."""
+    spoken, source = heard("" if text in _WITHHELD else text)
+    if spoken or not source:
+        yield from session.said_by_user(at, words=words_in(spoken) or None)
+    if source:
+        yield from session.received(source, at, wakes=source in WAKING)
 
 
 def _call(session: Session, given: Document, at: int) -> Iterator[bytes]:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic_ai import ApprovalRequired, DeferredToolRequests, ModelRetry, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 
 from .conversation import Conversation, Conversations, is_no_call
 
@@ -64,10 +71,17 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Report a message of the model."""
-        del request_context
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        self._conversation(ctx).said(text, model=response.model_name or "")
+        """Report a message of the model, and a history that was shortened before it."""
+        conversation = self._conversation(ctx)
+        for message in (*request_context.messages, response):
+            for part in message.parts:
+                if isinstance(part, CompactionPart):
+                    conversation.compacted(part.id or part.content or str(part.provider_details))
+        conversation.said(
+            "".join(part.content for part in response.parts if isinstance(part, TextPart)),
+            model=response.model_name or "",
+            calls=[part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)],
+        )
         return response
 
     async def wrap_tool_execute(
@@ -90,11 +104,7 @@ class TrustfoldCapability(AbstractCapability[Any]):
         del tool_def, args
         if isinstance(error, ModelRetry):
             raise error
-
-        async def fail(**_: Any) -> None:
-            raise error
-
-        await self._conversation(ctx).call(call.tool_name, fail, _args(call), call_id=call.tool_call_id)
+        self._conversation(ctx).rejected(call.tool_name, _args(call), error, call.tool_call_id)
         raise error
 
     def _conversation(self, ctx: RunContext[Any]) -> Conversation:

@@ -55,14 +55,17 @@ class TrustfoldHooks(HookProvider):
         if event.message["role"] == "assistant":
             model = getattr(event.agent.model, "config", None)
             name = model.get("model_id") if isinstance(model, Mapping) else None
-            self._conversation(event.agent).said(text, model=str(name or ""))
+            calls = [block["toolUse"]["toolUseId"] for block in content if "toolUse" in block]
+            self._conversation(event.agent).said(text, model=str(name or ""), calls=calls)
         elif text and not any("toolResult" in block for block in content):
             self._conversation(event.agent).prompted(text)
 
     def _before_model(self, event: BeforeModelCallEvent) -> None:
-        """Add pending nudges to the end of the request's last message."""
+        """Report a shortened history, and add pending nudges to the end of the request's last message."""
+        conversation = self._conversation(event.agent)
+        conversation.requested(len(event.agent.messages))
         last = event.agent.messages[-1] if event.agent.messages else None
-        if last is not None and last["role"] == "user" and (nudges := self._conversation(event.agent).nudges()):
+        if last is not None and last["role"] == "user" and (nudges := conversation.nudges()):
             last["content"].append({"text": nudges})
 
     async def _before_tool(self, event: BeforeToolCallEvent) -> None:

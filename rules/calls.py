@@ -25,7 +25,9 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
         volatile_args: tool → arguments that are ignored in comparisons, such as element numbers of a page.
         expected_failures: tools whose failures are informational and never count.
         expected_failure_rates: tool → share of its calls whose failure is normal.
-        answer_exit_codes: tool or command word → exit codes that are answers; such a failure is informational.
+        answer_exit_codes: tool or command word → exit codes that are answers; such a failure is informational. Takes
+            precedence over the shipped table of programs; without codes it has no answers.
+        programs: program → service that it talks to, over the shipped table; empty: to none.
         families: tool name or glob → family of its targets, overriding its name; the first match applies.
     """
 
@@ -36,6 +38,7 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
     expected_failure_rates: dict[str, Ratio] = {}
     answer_exit_codes: dict[str, tuple[ExitCode, ...]] = {}
     families: dict[str, Family] = {}
+    programs: dict[str, Annotated[str, Meta(max_length=200)]] = {}
 
 
 class CallRules(RulesBase, kw_only=True, frozen=True):

@@ -16,11 +16,12 @@ from .behaviour import BehaviourRules, Ladder, NudgeRules, Policy, ToolPattern
 from .calls import CallRules, ToolRules
 from .circuits import MUTATING_POLICY, READ_ONLY_POLICY, RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from .quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
-from .trust import DEFAULT_FILTER, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
+from .trust import DEFAULT_FILTER, PROGRAM_RULE, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
 
 __all__ = [
     "DEFAULT_FILTER",
     "MUTATING_POLICY",
+    "PROGRAM_RULE",
     "QUALITY_BY_CAUSE",
     "READ_ONLY_POLICY",
     "RECURSIVE_POLICY",

@@ -91,6 +91,14 @@ SERVICE_RULE = EscalationPatch(
 )
 """Shipped rule of MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
 
+PROGRAM_RULE = EscalationPatch(
+    count_threshold=3,
+    window_seconds=300,
+    severity_filter=frozenset({Severity.SERVER_ERROR}),
+    block_after=None,
+)
+"""Shipped rule of services behind a shell, which are observed: told at the third failure in five minutes."""
+
 
 class RulesOfScopes(NamedTuple):
     """Rules of the records of one call, by scope.
@@ -117,34 +125,41 @@ _DEFAULT, _EMPTY = EscalationRule(), EscalationPatch()
 class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
-    `service_default` applies to every MCP server that no `service_rules` entry names.
+    `service_default` applies to every MCP server, `program_default` to every service behind a shell
+    (`curl@localhost:8080`); `service_rules` may name both.
     """
 
     default_rule: EscalationPatch = EscalationPatch()
     plugin_rules: dict[str, EscalationPatch] = {}
     service_default: EscalationPatch = SERVICE_RULE
+    program_default: EscalationPatch = PROGRAM_RULE
     service_rules: dict[str, EscalationPatch] = {}
     domain_rules: dict[str, EscalationPatch] = {}
     tool_rules: dict[str, EscalationPatch] = {}
     recovery_mode: RecoveryMode = RecoveryMode.AUTO
     max_fine_keys: Count = 64
 
-    def rules_for(self, tool: str, domain: str = "", service: str = "", plugin: str = "") -> RulesOfScopes:
-        """Return the escalation rules for calls of a tool; empty names have no layer (docs/trust.md, Rules)."""
-        names = (tool, domain, service, plugin)
+    def rules_for(
+        self, tool: str, domain: str = "", service: str = "", plugin: str = "", *, observed: bool = False
+    ) -> RulesOfScopes:
+        """Return the escalation rules for calls of a tool; empty names have no layer (docs/trust.md, Rules).
+
+        `observed`: the service is one behind a shell.
+        """
+        names = (tool, domain, service, plugin, observed)
         rules = self._resolved.get(names)
         if rules is None:
             if len(self._resolved) >= MAX_RESOLVED:
                 self._resolved.clear()
-            rules = self._resolved[names] = self._resolve(tool, domain, service, plugin)
+            rules = self._resolved[names] = self._resolve(*names)
         return rules
 
     @cached_property
-    def _resolved(self) -> dict[tuple[str, str, str, str], RulesOfScopes]:
+    def _resolved(self) -> dict[tuple[str, str, str, str, bool], RulesOfScopes]:
         """Cache of rules by names: every call looks them up, and there are few combinations."""
         return {}
 
-    def _resolve(self, tool: str, domain: str, service: str, plugin: str) -> RulesOfScopes:
+    def _resolve(self, tool: str, domain: str, service: str, plugin: str, observed: bool) -> RulesOfScopes:  # noqa: FBT001
         """Merge the layers from the most general to the most specific: default, plugin, service, domain, tool.
 
         Each layer sets only some fields. `domain_rules` may name an MCP server, too.
@@ -153,7 +168,7 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
         of_plugin, of_tool = self.plugin_rules.get(plugin, _EMPTY), self.tool_rules.get(tool, _EMPTY)
         of_service = self.service_rules.get(service, _EMPTY)
         of_domain = self.domain_rules.get(domain or service, _EMPTY)
-        shipped = self.service_default if service else _EMPTY
+        shipped = self.program_default if observed else self.service_default if service else _EMPTY
         return RulesOfScopes(
             key=default.overlaid(of_plugin).overlaid(of_service).overlaid(of_domain).overlaid(of_tool),
             tool=default.overlaid(of_plugin).overlaid(of_tool),

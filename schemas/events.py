@@ -28,10 +28,11 @@ from .fields import (
     SpanSeconds,
 )
 from .settings import SettingsOverrides
-from .vocabulary import Severity, Status, SynthesisStrategy, ToolClass
+from .vocabulary import InputSource, Severity, Status, SynthesisStrategy, ToolClass
 
 __all__ = [
     "BreakerProbeRequested",
+    "ContextCompacted",
     "ErrorInfo",
     "Event",
     "EventBase",
@@ -39,6 +40,7 @@ __all__ = [
     "FeedbackFalseAlarm",
     "GuaranteeLimits",
     "GuaranteeOverridden",
+    "InputReceived",
     "ModelText",
     "ModelsAvailable",
     "PermissionRequested",
@@ -114,6 +116,8 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
 
     Attributes:
         call_id: id that pairs the start with its finish; may repeat within a session.
+        message_id: id of the model's message that made the call. The calls of one message are one step: the model has
+            seen none of their results when it makes them.
         tool_name: name of the tool as the model uses it.
         plugin_name: plugin that provides the tool; selects a layer of the rules.
         service: MCP server of the tool, if any.
@@ -143,6 +147,7 @@ class ToolCallStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, 
     recursion_depth: Depth | None = None
     annotations: dict[str, Any] | None = None
     approvals: Approvals = ()
+    message_id: Name | None = None
 
 
 class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool_call.finished"):
@@ -152,7 +157,8 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
         call_id: id of the call: the latest open one with this id.
         tool_name: name of the tool, so that a finish without a start is usable.
         status: how it ended. `circuit_open`: it was never made; `cancelled`: neither success nor failure; `lost`: its
-            end is unknown, neither success nor failure.
+            end is unknown, neither success nor failure; `rejected`: the client refused it before it ran (a file that
+            was not read, an unknown tool, arguments that do not fit), which says nothing about the tool.
         plugin_name: plugin that provides the tool.
         service: MCP server of the tool, if any.
         duration_ms: milliseconds, measured by the publisher.
@@ -165,6 +171,8 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
         cost_usd: cost in US dollars.
         expected_failure: a failure that does not count against the tool (a search without a match).
         approvals: as in the start; for a finish without one.
+        workspace_digest: state of the workspace after the call, any text that is equal for equal states: shows whether
+            anything has changed between two calls. Absent: not stated.
     """
 
     call_id: Name
@@ -182,6 +190,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
     cost_usd: Money | None = None
     expected_failure: bool | None = None
     approvals: Approvals = ()
+    workspace_digest: Name | None = None
 
 
 class UserMessage(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="user.message"):
@@ -189,9 +198,27 @@ class UserMessage(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag=
 
     Attributes:
         text_digest: digest of the text, equal for equal texts; the text itself is not sent.
+        words: number of words of the text.
     """
 
     text_digest: Name | None = None
+    words: Count | None = None
+
+
+class InputReceived(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="input.received"):
+    """Something other than the user spoke to the model: what the model says next may be its answer.
+
+    Attributes:
+        source: `report` of work in the background, another `agent`, `timer`, `hook`, or the `client` itself.
+        text_digest: digest of the text, equal for equal texts; the text itself is not sent.
+    """
+
+    source: InputSource
+    text_digest: Name | None = None
+
+
+class ContextCompacted(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="context.compacted"):
+    """The model's context was shortened: what the model has read before, it may have to read again."""
 
 
 class ModelText(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="model.text"):
@@ -412,6 +439,8 @@ Event = (
     | ToolCallStarted
     | ToolCallFinished
     | UserMessage
+    | InputReceived
+    | ContextCompacted
     | ModelText
     | PermissionRequested
     | PermissionResolved

@@ -71,7 +71,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         expected: an informational failure that no rule counts (`expected_failure` on the event).
         started_ms: when the call started; decides whether it may settle a breaker probe.
         duration_ms: milliseconds, measured by the publisher; None if unknown.
-        kind: `domain` or `mcp` for service scopes; selects the rule table (docs/design/semantics.md#trust).
+        kind: `domain` or `mcp` for service scopes; selects the rule table (docs/design/semantics.md#trust). `program`
+            for the service behind a shell call, which is observed: nothing is asked or refused because of it.
         class_declared: the tool class was configured or declared by MCP annotations, not guessed from the name.
         denied: refused by the user; counted separately, never as a failure.
         scenario: purpose of the call in words, cut off at 200 characters; only for the tool's own scope.
@@ -98,7 +99,7 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     plugin_name: str = ""
     domain: str = ""
     service: str = ""
-    kind: Literal["", "domain", "mcp"] = ""
+    kind: Literal["", "domain", "mcp", "program"] = ""
     tool_class: ToolClass = ToolClass.UNKNOWN
     class_declared: bool = False
     user_id: str = ""

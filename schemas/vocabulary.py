@@ -16,6 +16,17 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     LOST = "lost"
+    REJECTED = "rejected"
+
+
+class InputSource(StrEnum):
+    """Who spoke to a model, other than its user."""
+
+    REPORT = "report"
+    AGENT = "agent"
+    TIMER = "timer"
+    HOOK = "hook"
+    CLIENT = "client"
 
 
 class Severity(StrEnum):

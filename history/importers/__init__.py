@@ -11,9 +11,15 @@ from collections.abc import Callable, Iterator
 from .base import Defaults, Run, importer
 from .claude_code import ClaudeCodeLog
 from .codex import CodexLog
+from .copilot import CopilotLog
+from .cursor import CursorLog
+from .droid import DroidLog
 from .gemini import GeminiLog
+from .kiro import KiroLog
 from .openai import OpenAiLog
+from .opencode import OpenCodeLog
 from .otel import read_otel
+from .pi import PiLog
 from .reading import InOrderOfTime, Lines, Skipped, objects_of, recognised
 
 Importer = Callable[[Lines, Defaults], Iterator[bytes]]
@@ -24,6 +30,12 @@ IMPORTERS: dict[str, Importer] = {
     "claude-code": importer(ClaudeCodeLog),
     "codex": importer(CodexLog),
     "gemini": importer(GeminiLog),
+    "copilot": importer(CopilotLog),
+    "cursor": importer(CursorLog),
+    "droid": importer(DroidLog),
+    "kiro": importer(KiroLog),
+    "opencode": importer(OpenCodeLog),
+    "pi": importer(PiLog),
 }
 """Importers by their name on the command line."""
 

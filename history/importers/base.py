@@ -13,7 +13,7 @@ from ...schemas.codec import rfc3339
 from ...schemas.envelope import output_id
 from ...schemas.fields import MAX_SPAN_MS
 from .reading import Lines, Numbered, Skipped, objects_of
-from .results import GOOD, INTERRUPTED, Ending
+from .results import GOOD, INTERRUPTED, UNRECORDED, Ending
 from .values import bounded, bounded_arguments, name_of, shortened
 
 R = TypeVar("R")
@@ -43,6 +43,7 @@ class Run:
         seen: marks of lines and calls already imported.
         clock: when the next session without times begins, in milliseconds.
         line: line being read, from 1; 0 for formats without lines.
+        grows: the logs are still written: the end of what has been read says nothing.
     """
 
     skipped: Skipped = field(default_factory=Skipped)
@@ -51,6 +52,7 @@ class Run:
     seen: set[str] = field(default_factory=set)
     clock: int = SYNTHETIC_START_MS
     line: int = 0
+    grows: bool = False
 
     def first(self, mark: str) -> bool:
         """True if a mark is seen for the first time in this import."""
@@ -106,8 +108,20 @@ class Session:
         at_ms: time of the last event, -1 before the first.
     """
 
-    def __init__(self, session_id: str, defaults: Defaults, workspace: str = "", *, at_ms: int = -1) -> None:
-        """Write events of a session; `at_ms`: start time, if its first event has no time."""
+    def __init__(
+        self,
+        session_id: str,
+        defaults: Defaults,
+        workspace: str = "",
+        *,
+        at_ms: int = -1,
+        ends_turns: bool = False,
+    ) -> None:
+        """Write events of a session.
+
+        `at_ms` is its start time, if its first event has no time. `ends_turns`: a turn whose end the log leaves out
+        ended with its last event, as the next prompt or the end of the log shows.
+        """
         self.id = name_of(session_id) or "session"
         self.workspace = name_of(defaults.workspace or workspace)
         self.model = ""
@@ -123,6 +137,9 @@ class Session:
         self._open: dict[str, list[_Open]] = {}
         self._given_up: set[str] = set()
         self._turn_open = False
+        self._turn_place = ""
+        self._rests = False
+        self._ends_turns = ends_turns and not self._run.grows
 
     def at(self, place: str) -> None:
         """Set the position in the log of the next events; it must be unique within the session."""
@@ -159,13 +176,37 @@ class Session:
         elif at_ms is not None:
             self.at_ms = max(self.at_ms, at_ms)
 
-    def said_by_user(self, at_ms: int | None = None) -> Iterator[bytes]:
+    def said_by_user(self, at_ms: int | None = None, *, words: int | None = None) -> Iterator[bytes]:
         """Add a user message, which starts a turn; open calls are closed as abandoned."""
-        yield from self.interrupted()
+        yield from self.closed()
         self.turn += 1
-        self._turn_open = True
-        yield self.event("user.message", at_ms)
-        yield self.event("turn.started", self.at_ms)
+        yield self.event("user.message", at_ms, words=words)
+        yield self._turn_begun()
+
+    def said_within_turn(self, at_ms: int | None = None, *, words: int | None = None) -> Iterator[bytes]:
+        """Add a user message that the model gets while it works."""
+        self._rests = False
+        yield self.event("user.message", at_ms, words=words)
+
+    def received(self, source: str, at_ms: int | None = None, *, wakes: bool = False) -> Iterator[bytes]:
+        """Add an input that is not the user's; one that wakes a resting model starts a turn."""
+        wakes = wakes and (self.rests or not (self._open or self._turn_open))
+        if wakes:
+            yield from self.closed()
+            self.turn += 1
+        yield self.event("input.received", at_ms, source=source)
+        if wakes:
+            yield self._turn_begun()
+
+    def resumed(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """Start a turn if the model goes on after the end of one."""
+        if self.turn >= 0 and not self._turn_open:
+            self.turn += 1
+            yield self._turn_begun(at_ms)
+
+    def compacted(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """Add a shortening of the model's context."""
+        yield self.event("context.compacted", at_ms)
 
     def turn_over(self, at_ms: int | None = None) -> Iterator[bytes]:
         """End the model's turn; open calls are closed as abandoned."""
@@ -174,16 +215,34 @@ class Session:
             self._turn_open = False
             yield self.event("turn.ended", at_ms)
 
-    def said_by_model(self, text: str, at_ms: int | None = None) -> Iterator[bytes]:
-        """Add a message of the model, unless it is empty."""
+    def stopped(self, at_ms: int | None = None) -> Iterator[bytes]:
+        """End the model's turn by a record that the client wrote after it, perhaps much later."""
+        yield from self.turn_over(self.at_ms if self._rests else at_ms)
+
+    def closed(self) -> Iterator[bytes]:
+        """Close what is open at the time of the last event: the log ends, or goes on with another turn."""
+        yield from self.interrupted()
+        if self._turn_open and self._ends_turns:
+            yield self.event("turn.ended", max(self.at_ms, 0), place=f"over {self._turn_place}")
+        self._turn_open = False
+
+    def _turn_begun(self, at_ms: int | None = None) -> bytes:
+        self._turn_open, self._rests, self._turn_place = True, False, self._place
+        return self.event("turn.started", self.at_ms if at_ms is None else at_ms)
+
+    def said_by_model(self, text: str, at_ms: int | None = None, *, thought: bool = False) -> Iterator[bytes]:
+        """Add a message or a thought of the model, unless it is empty."""
         if text.strip():
-            yield self.event("model.text", at_ms, text=shortened(str(self._run.redact(text, ()))))
+            self._rests = not thought
+            said = shortened(str(self._run.redact(text, ())))
+            yield self.event("model.text", at_ms, text=said, thought=thought or None)
 
     def started(
         self, call_id: Any, tool: Any, arguments: dict[str, Any], at_ms: int | None = None, **fields: Any
     ) -> bytes:
         """Start a call; a call without an id, or with one in use, gets a new id."""
         key, name = name_of(call_id), name_of(tool) or "unknown"
+        self._rests = False
         self._calls += 1
         twins = self._open.setdefault(key, [])
         made = f"{key[:240]}#{self._calls}" if twins else key
@@ -232,6 +291,11 @@ class Session:
             **fields,
         )
 
+    @property
+    def rests(self) -> bool:
+        """True if the model has said something and called nothing: its turn is over, whether the log says so or not."""
+        return self._rests and not self._open
+
     def is_open(self, call_id: Any) -> bool:
         """True if a call of this id is open."""
         return name_of(call_id) in self._open
@@ -241,6 +305,13 @@ class Session:
 
         If they stayed open until the log continues, perhaps the next day, they would count as timed out.
         """
+        yield from self._given_up_as(INTERRUPTED)
+
+    def unrecorded(self) -> Iterator[bytes]:
+        """Close open calls of a log without results as neutral: the model goes on, so they have ended."""
+        yield from self._given_up_as(UNRECORDED)
+
+    def _given_up_as(self, ending: Ending) -> Iterator[bytes]:
         waiting = [call for calls in self._open.values() for call in calls]
         self._given_up.update(self._open)
         self._open.clear()
@@ -251,8 +322,8 @@ class Session:
                 place=f"given up {call.number} {call.call_id}",
                 call_id=call.call_id,
                 tool_name=call.tool,
-                status=INTERRUPTED.status,
-                error=INTERRUPTED.error,
+                status=ending.status,
+                error=ending.error,
             )
 
     def _taken(self, key: str, tool: str) -> _Open | None:

@@ -1,9 +1,10 @@
 """Session logs of Codex: the `rollout-*.jsonl` files below `~/.codex/sessions/`.
 
 A line is `{"timestamp", "type", "payload"}`; older versions write the payload alone, the oldest one document with
-`session` and `items`. Calls and their outputs are items of the Responses API. What the client adds by itself (its view
-of the environment, instructions) is no message of the user. Of the events for the screen, those on the end of a
-command, a patch or an MCP call count: they know an exit code or a refusal that the output for the model may leave out.
+`session` and `items`. Calls and their outputs are items of the Responses API; those between two outputs are one message
+of the model. What the client adds by itself (its view of the environment, instructions) is its input. Of the events for
+the screen, those on the end of a command, a patch or an MCP call count: they know an exit code or a refusal that the
+output for the model may leave out; those on the end of a turn and on the model's context count, too.
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ import orjson
 
 from ...projections.calls.classify import TOOL_ERROR
 from .base import Defaults, Session
-from .claude_code import is_spoken
-from .results import GOOD, INTERRUPTED, Ending, ending_of, failed, remark_of, wall_time_of
+from .results import (
+    GOOD,
+    INTERRUPTED,
+    Ending,
+    ending_of,
+    exit_code_of,
+    failed,
+    output_of,
+    rejection_of,
+    remark_of,
+    wall_time_of,
+)
+from .speakers import WAKING, heard
 from .values import arguments_of, first_name, folder_of, name_of, structured, text_of, time_of
 
-_NOT_SPOKEN = re.compile(
-    r"\s*(?:# AGENTS\.md|<(?:environment_context|user_instructions|permissions|turn_aborted|INSTRUCTIONS)\b)"
-)
 _NAMES = {"local_shell_call": "shell", "tool_search_call": "tool_search"}
 _CALLS = frozenset({"function_call", "custom_tool_call", *_NAMES})
 _OUTPUTS = frozenset(
@@ -34,9 +43,8 @@ _SERVED = {"web_search_call": "web_search", "image_generation_call": "image_gene
 """Item types of calls that the API makes itself: one item is the whole call."""
 
 _FAILED = re.compile(
-    r"\s*(?:err: |tool call error: |unsupported (?:custom tool )?call: |failed to parse function arguments"
-    r"|execution error: |exec_command failed|write_stdin failed|apply_patch verification failed"
-    r"|command timed out after )"
+    r"\s*(?:err: |tool call error: |execution error: |exec_command failed|write_stdin failed"
+    r"|apply_patch verification failed|command timed out after )"
 )
 _LONG_ID = 16
 """Minimum length of call ids that are globally unique; a repeated one means a forked session."""
@@ -64,11 +72,14 @@ class CodexLog:
         self._ends: dict[str, _End] = {}
         self._repeated: set[str] = set()
         self._places: Counter[str] = Counter()
+        self._message = ""
+        self._compacted = False
+        self._is_of_agent = False
 
     def ended(self) -> Iterator[bytes]:
-        """Events that close the calls left open at the end of the log."""
+        """Events that close the calls and the turn left open at the end of the log."""
         if self._session is not None:
-            yield from self._session.interrupted()
+            yield from self._session.closed()
 
     def line(self, record: dict[str, Any]) -> Iterator[bytes]:
         """Events of a record."""
@@ -85,7 +96,7 @@ class CodexLog:
         if session is None:
             name = first_name(item, "id", "session_id") if header else ""
             name = self._defaults.session or name or self._defaults.source
-            session = Session(name, self._defaults, folder_of(item.get("cwd")))
+            session = Session(name, self._defaults, folder_of(item.get("cwd")), ends_turns=True)
             self._session = session
             yield from session.begun(at if at is not None else time_of(item.get("timestamp")))
         place = blake2b(orjson.dumps(record), digest_size=12).hexdigest()
@@ -94,26 +105,43 @@ class CodexLog:
         if header or kind == "turn_context":
             session.model = name_of(item.get("model")) or session.model
             session.workspace = session.workspace or folder_of(item.get("cwd"))
+            origin = item.get("source")
+            self._is_of_agent = self._is_of_agent or (isinstance(origin, dict) and "subagent" in origin)
+        elif kind == "compacted":
+            self._compacted = True
+            yield from session.compacted(at)
         elif kind == "response_item":
-            yield from self._item(session, item, at)
+            yield from self._item(session, item, at, place)
         elif kind == "event_msg":
             yield from self._shown(session, item, at)
 
-    def _item(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _item(self, session: Session, item: dict[str, Any], at: int | None, place: str) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
+        if kind in _CALLS or kind in _SERVED or kind == "reasoning" or item.get("role") == "assistant":
+            self._message = self._message or place
+            self._compacted = False
+        else:
+            self._message = ""
         if kind == "message":
-            yield from self._message(session, item, at)
+            yield from self._said(session, item, at)
+        elif kind == "reasoning":
+            yield from session.said_by_model(text_of(item.get("summary")), at, thought=True)
         elif kind in _CALLS:
             if self._is_repeated(session, call_id):
                 return
-            server = {"service": name_of(item["namespace"])} if name_of(item.get("namespace")) else {}
+            yield from session.resumed(at)
+            more = {"message_id": self._message}
+            if server := name_of(item.get("namespace")):
+                more["service"] = server
             arguments = item.get("arguments", item.get("input", item.get("action")))
             name = name_of(item.get("name")) or _NAMES.get(kind, "")
-            yield session.started(call_id, name, _command(arguments_of(arguments)), at, **server)
+            yield session.started(call_id, name, _command(arguments_of(arguments)), at, **more)
         elif kind in _SERVED:
             if self._is_repeated(session, call_id):
                 return
-            yield session.started(call_id, _SERVED[kind], arguments_of(item.get("action")), at)
+            yield from session.resumed(at)
+            action = arguments_of(item.get("action"))
+            yield session.started(call_id, _SERVED[kind], action, at, message_id=self._message)
             failure = item.get("status") in {"failed", "incomplete"}
             yield from session.finished(call_id, None, at, ending=failed("") if failure else GOOD)
         elif kind in _OUTPUTS:
@@ -123,26 +151,41 @@ class CodexLog:
             result, ending, taken = _output(item.get("output", item.get("tools")), self._ends.pop(call_id, _UNKNOWN))
             yield from session.finished(call_id, result, at, ending=ending, duration_ms=taken)
 
-    def _message(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
+    def _said(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         content = item.get("content")
         parts = content if isinstance(content, list) else [content]
         if item.get("role") == "assistant":
+            yield from session.resumed(at)
             yield from session.said_by_model(text_of(content), at)
         elif item.get("role") == "user":
             texts = [text_of(part) for part in parts]
-            if any(text.lstrip().startswith("<turn_aborted>") for text in texts):
-                yield from session.interrupted()
+            told = [heard(text) for text in texts]
             pictures = any(isinstance(part, dict) and part.get("type") == "input_image" for part in parts)
-            if pictures or any(is_spoken(text) and not _NOT_SPOKEN.match(text) for text in texts):
-                yield from session.said_by_user(at)
+            if any(text.lstrip().startswith("<turn_aborted>") for text in texts):
+                yield from session.turn_over(at)
+            elif pictures or any(one.spoken for one in told):
+                if self._is_of_agent:
+                    yield from session.received("agent", at, wakes=True)
+                else:
+                    yield from session.said_by_user(at, words=sum(one.words for one in told))
+            elif source := next((one.source for one in told if one.source), ""):
+                yield from session.received(source, at, wakes=source in WAKING)
+        elif item.get("role") == "developer":
+            yield from session.received("client", at)
 
     def _shown(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id")
         done = item.get("item")
         if kind == "item_completed" and isinstance(done, dict) and done.get("type") == "CommandExecution":
             kind, call_id, item = "exec_command_end", first_name(done, "id"), done
-        if kind in {"turn_aborted", "task_complete"}:
+        if kind == "turn_aborted":
             yield from session.turn_over(at)
+        elif kind == "task_complete":
+            yield from session.stopped(at)
+        elif kind == "thread_rolled_back" or (kind == "context_compacted" and not self._compacted):
+            yield from session.compacted(at)
+        elif kind == "context_compacted":  # the record before it told so
+            self._compacted = False
         elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
             self._ends[call_id] = _end_of(item)
 
@@ -171,21 +214,21 @@ def _command(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
-    """Output in the form the folds read, how the call ended, and its duration if given."""
+    """Plain output, how the call ended, and its duration if given."""
     if isinstance(output, dict):
         given: Any = output
     else:
-        text = text_of(output)
+        text = _text_with_pictures(output)
         given = structured(text)
         if not isinstance(given, dict):
-            return text, _ending_of_text(text, end), _first(wall_time_of(text), end.duration_ms)
+            return output_of(text), _ending_of_text(text, end), _first(wall_time_of(text), end.duration_ms)
     about = given.get("metadata")
     if isinstance(about, dict) and "exit_code" in about:
-        seconds = about.get("duration_seconds")
+        seconds, code = about.get("duration_seconds"), about["exit_code"]
         taken = seconds * 1000 if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None
         text = text_of(given.get("output"))
-        result = {"output": text, "exit_code": about["exit_code"]}
-        return result, (remark_of(text) if about["exit_code"] else None) or GOOD, _first(taken, end.duration_ms)
+        ending = (remark_of(text) or failed(text, f"exit_code_{code}")) if isinstance(code, int) and code else GOOD
+        return text, ending, _first(taken, end.duration_ms)
     if "success" in given and "content" in given:
         text = text_of(given["content"])
         ending = _ending_of_text(text, end) if given["success"] is not False else remark_of(text) or failed(text)
@@ -193,16 +236,32 @@ def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
     return given, end.ending or GOOD, end.duration_ms
 
 
+def _text_with_pictures(output: Any) -> str:
+    """Text of an output; a picture stands for itself with a digest, so that different ones differ."""
+    if not isinstance(output, list):
+        return text_of(output)
+    return text_of(
+        [
+            f"[image {blake2b(str(part.get('image_url')).encode(errors='replace'), digest_size=8).hexdigest()}]"
+            if isinstance(part, dict) and part.get("type") == "input_image"
+            else part
+            for part in output
+        ]
+    )
+
+
 def _ending_of_text(text: str, end: _End) -> Ending:
-    if (remark := remark_of(text)) is not None:
-        return remark
+    if (known := rejection_of(text) or remark_of(text)) is not None:
+        return known
+    plain = output_of(text)
     if end.ending is not None and end.ending.error is not None:
-        message = end.ending.error.get("message") or text
+        message = end.ending.error.get("message") or plain
         return end.ending if end.ending is INTERRUPTED else failed(message, str(end.ending.error["type"]))
-    ending = ending_of(text, failure=True if _FAILED.match(text) else False if end.ending is GOOD else None)
-    if ending.error is None and end.exit_code:
-        return failed(text, f"exit_code_{end.exit_code}")
-    return ending
+    if end.ending is GOOD:
+        return GOOD
+    if code := exit_code_of(text) or end.exit_code:
+        return failed(plain, f"exit_code_{code}")
+    return ending_of(text, failure=True if _FAILED.match(text) else None)
 
 
 def _end_of(item: dict[str, Any]) -> _End:

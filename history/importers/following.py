@@ -14,7 +14,10 @@ import orjson
 from .base import Defaults, Log, Run, attempted
 from .claude_code import ClaudeCodeLog
 from .codex import CodexLog
+from .copilot import CopilotLog
+from .droid import DroidLog
 from .gemini import GeminiLog
+from .pi import PiLog
 from .reading import Numbered, parse, recognised
 
 LOOKED_AT = 400
@@ -29,8 +32,11 @@ LOGS: dict[str, Callable[[Defaults], Log]] = {
     "claude-code": ClaudeCodeLog,
     "codex": CodexLog,
     "gemini": GeminiLog,
+    "copilot": CopilotLog,
+    "droid": DroidLog,
+    "pi": PiLog,
 }
-"""Formats that can be followed: their lines are final when written."""
+"""Formats that can be followed: their lines are final when written, and they name sessions and times."""
 
 
 class Marks(set[str]):
@@ -139,5 +145,5 @@ class Growing:
 def growing(defaults: Defaults, everywhere: set[str]) -> tuple[Growing, Marks]:
     """Create a reader for a log followed together with others, and its marks."""
     marks = Marks(everywhere)
-    run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks)
+    run = Run(defaults.run.skipped, defaults.run.redact, defaults.run.secrets_in, marks, grows=True)
     return Growing(Defaults(defaults.session, defaults.workspace, defaults.source, defaults.file, run)), marks

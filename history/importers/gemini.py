@@ -2,8 +2,9 @@
 
 The first line names the session; after it stand messages, each with an id and a time, and changes: `$set`, `$rewindTo`.
 A message of the model is written again, whole, when its calls have ended: what an id has said already counts once.
-What `$set` brings as messages is the history as the model is shown it, told before or by the client. The older form is
-one document with the same messages. `logs.json` beside the chats holds prompts alone, which the chats hold too.
+What `$set` brings as messages is the history as the model is shown it, told before or by the client; a snapshot in it
+stands for what was compressed, and `$rewindTo` takes a part of it away. The older form is one document with the same
+messages. `logs.json` beside the chats holds prompts alone, which the chats hold too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .base import Defaults, Session
-from .claude_code import is_spoken
-from .results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, remark_of
+from .results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, rejection_of, remark_of
+from .speakers import WAKING, heard
 from .values import arguments_of, first_name, folder_of, name_of, text_of, time_of
 
 _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
@@ -23,6 +24,9 @@ _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
 _WRAPPER = re.compile(r"</?untrusted_context>\n?")
 _FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\s*\n\s*- (\S[^\n]*)")
 _OVER = frozenset({"success", "error", "cancelled"})
+_SNAPSHOT = "<state_snapshot>"
+_STOPPED = "Request cancelled"
+"""First words of the notice that the user has interrupted the model."""
 
 
 class GeminiLog:
@@ -43,9 +47,20 @@ class GeminiLog:
                 if isinstance(message, dict):
                     yield from self.line(message)
             return
-        changed = record.get("$set")
+        changed, session = record.get("$set"), self._session
         if isinstance(changed, dict):
             self._look_for_folder(changed)
+            if session is not None and _is_compressed(changed):
+                session.at(f"compressed line {self._run.line}")
+                yield from session.compacted()
+        elif "$rewindTo" in record:
+            if session is not None:
+                session.at(f"rewound line {self._run.line}")
+                yield from session.compacted()
+        elif record.get("type") == "info" and session is not None and (mark := first_name(record, "id")):
+            if text_of(record.get("content")).startswith(_STOPPED) and self._is_first(session, mark):
+                session.at(mark)
+                yield from session.turn_over(time_of(record.get("timestamp")))
         elif record.get("type") in {"user", "gemini"} and (mark := first_name(record, "id")):
             if self._session is None:
                 yield from self._begun({})
@@ -54,16 +69,16 @@ class GeminiLog:
             yield from read(self._session, record, mark, time_of(record.get("timestamp")))
 
     def ended(self) -> Iterator[bytes]:
-        """Events that close the calls left open at the end of the log."""
+        """Events that close the calls and the turn left open at the end of the log."""
         if self._session is not None:
-            yield from self._session.interrupted()
+            yield from self._session.closed()
 
     def _begun(self, about: dict[str, Any]) -> Iterator[bytes]:
         if self._session is None:
             name = self._defaults.session or first_name(about, "sessionId") or self._defaults.source
             folders = about.get("directories")
             folder = folder_of(folders[0]) if isinstance(folders, list) and folders else ""
-            self._session = Session(name, self._defaults, folder)
+            self._session = Session(name, self._defaults, folder, ends_turns=True)
             yield from self._session.begun(time_of(about.get("startTime")))
 
     def _look_for_folder(self, changed: dict[str, Any]) -> None:
@@ -80,15 +95,21 @@ class GeminiLog:
         if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
             return
         files = any(isinstance(part, dict) and part.keys() & {"inlineData", "fileData"} for part in parts)
-        spoken = any(is_spoken(_ADDED.sub("", text_of(part))) for part in parts)
-        if (files or spoken) and self._is_first(session, mark):
-            session.at(mark)
-            yield from session.said_by_user(at)
+        told = [heard(text_of(part)) for part in parts]
+        if not self._is_first(session, mark):
+            return
+        session.at(mark)
+        if files or any(one.spoken for one in told):
+            yield from session.said_by_user(at, words=sum(one.words for one in told))
+        elif source := next((one.source for one in told if one.source), ""):
+            yield from session.received(source, at, wakes=source in WAKING)
 
     def _of_model(self, session: Session, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
         session.model = name_of(record.get("model")) or session.model
         if self._is_first(session, mark):
             session.at(mark)
+            for thought in _thoughts(record):
+                yield from session.said_by_model(thought, at, thought=True)
             yield from session.said_by_model(text_of(record.get("content")), at)
         given = record.get("toolCalls")
         calls = [
@@ -100,7 +121,7 @@ class GeminiLog:
             if self._is_first(session, f"call {call_id}"):
                 session.at(f"{mark} begins {call_id}")
                 args = arguments_of(call.get("args"))
-                yield session.started(call_id, call.get("name"), args, at, **_service(call))
+                yield session.started(call_id, call.get("name"), args, at, message_id=mark, **_service(call))
         for call_id, call in sorted(calls, key=lambda one: time_of(one[1].get("timestamp")) or 0):
             if call.get("status") in _OVER and session.is_open(call_id):
                 session.at(f"{mark} ends {call_id}")
@@ -110,6 +131,20 @@ class GeminiLog:
 
     def _is_first(self, session: Session, mark: str) -> bool:
         return self._run.first(f"gemini\x1f{session.id}\x1f{mark}")
+
+
+def _thoughts(record: dict[str, Any]) -> Iterator[str]:
+    given = record.get("thoughts")
+    for thought in given if isinstance(given, list) else ():
+        if isinstance(thought, dict):
+            yield "\n".join(text for key in ("subject", "description") if (text := text_of(thought.get(key))))
+
+
+def _is_compressed(changed: dict[str, Any]) -> bool:
+    """True if the history begins with a snapshot of what was there before."""
+    messages = changed.get("messages")
+    first = messages[:2] if isinstance(messages, list) else ()
+    return any(_SNAPSHOT in text_of(one.get("content"))[:2000] for one in first if isinstance(one, dict))
 
 
 def _service(call: dict[str, Any]) -> dict[str, str]:
@@ -138,4 +173,4 @@ def _ending(call: dict[str, Any], result: Any) -> Ending:
         return INTERRUPTED
     if (code := code_in(EXIT_CODE, text)) or call.get("status") == "success":
         return by_exit_code(text, code)
-    return remark_of(text) or failed(text)
+    return rejection_of(text) or remark_of(text) or failed(text)

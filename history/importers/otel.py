@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...schemas.otlp_spans import Span, spans_of
+from ...schemas.words import words_in
 from .base import Defaults, Session, attempted, each
 from .otel_messages import Talk, talk_of
 from .reading import Lines, objects_of
@@ -259,6 +260,7 @@ class _Reader:
         self._told = told
         self._tools = tools
         self._asked: set[str] = set()
+        self._messages: dict[str, str] = {}
 
     def moment(self, moment: tuple[Span, int, bool]) -> Iterator[bytes]:
         span, at, begins = moment
@@ -270,7 +272,10 @@ class _Reader:
             yield from self._turn(span, talk, at)
             if tool:
                 call_id = name_of(span.get(*_CALL_ID)) or span.id
-                yield session.started(call_id, _tool_name(span), _arguments(span), at, **_service(span))
+                message_id = self._messages.get(call_id)
+                yield session.started(
+                    call_id, _tool_name(span), _arguments(span), at, **_service(span), message_id=message_id
+                )
             elif not self._tools:
                 yield from self._results(talk, at)
         elif tool:
@@ -279,15 +284,15 @@ class _Reader:
             yield from session.finished(call_id, result, at, ending=_ending(span, result))
         else:
             session.model = self._models.get((span.trace, span.id), "") or session.model
-            yield from self._answer(talk_of(span), at)
+            yield from self._answer(span.id, talk_of(span), at)
 
     def _turn(self, span: Span, talk: Talk, at: int) -> Iterator[bytes]:
         """Start a turn at a new user message, else at a new trace."""
-        users = sum(1 for said in talk.told if said.role == "user" and (said.text or not said.results))
+        users = [said.text for said in talk.told if said.role == "user" and (said.text or not said.results)]
         before = self._told
-        if users > before.users:
-            before.users, before.trace = users, span.trace
-            yield from self._session.said_by_user(at)
+        if len(users) > before.users:
+            before.users, before.trace = len(users), span.trace
+            yield from self._session.said_by_user(at, words=words_in(users[-1]) or None)
         elif span.trace != before.trace:
             before.trace = span.trace
             self._session.turn += 1
@@ -299,13 +304,15 @@ class _Reader:
                 if self._session.is_open(call_id):
                     yield from self._session.finished(call_id, result, at, ending=ending_of(result))
 
-    def _answer(self, talk: Talk, at: int) -> Iterator[bytes]:
+    def _answer(self, message_id: str, talk: Talk, at: int) -> Iterator[bytes]:
+        """Report a message of the model, named by its span, and the calls that it makes if they have no spans."""
         for said in talk.answered:
             yield from self._session.said_by_model(said.text, at)
+            self._messages.update((call.id, message_id) for call in said.calls if call.id)
             for call in said.calls if not self._tools else ():
                 if not call.id or call.id not in self._asked:
                     self._asked.add(call.id)
-                    yield self._session.started(call.id, call.name, call.arguments, at)
+                    yield self._session.started(call.id, call.name, call.arguments, at, message_id=message_id or None)
 
 
 def _tool_name(span: Span) -> str:

@@ -212,6 +212,8 @@ def _one(record: dict[str, Any]) -> str:
         return "codex"
     if {"sessionId", "projectHash"} <= record.keys():
         return "gemini"
+    if found := _by_heading(record, kind):
+        return found
     trace = record.get("trace")
     if record.keys() & _OTEL or is_span(record) or (isinstance(trace, dict) and trace.keys() & _OTEL):
         return "otel"
@@ -219,6 +221,35 @@ def _one(record: dict[str, Any]) -> str:
         return "claude-code"
     if record.keys() & _OPENAI or kind.endswith(("_call", "_call_output")):
         return "openai"
+    return ""
+
+
+_KIRO = frozenset({"Prompt", "AssistantMessage", "ToolResults"})
+
+
+def _by_heading(record: dict[str, Any], kind: str) -> str:
+    """Format of one of the smaller agents; those whose first line names the session have an id in it."""
+    data, message, about = record.get("data"), record.get("message"), record.get("info")
+    if kind == "session.start" and isinstance(data, dict) and "sessionId" in data:
+        return "copilot"
+    if kind == "session_start" and {"id", "cwd"} <= record.keys():
+        return "droid"
+    if kind == "session" and {"id", "cwd", "timestamp"} <= record.keys():
+        return "pi"
+    if (
+        isinstance(about, dict)
+        and isinstance(record.get("messages"), list)
+        and about.keys() & {"directory", "projectID"}
+    ):
+        return "opencode"
+    if isinstance(record.get("sessionID"), str) and "timestamp" in record and record.keys() & {"part", "error"}:
+        return "opencode"
+    if "conversation_id" in record and isinstance(record.get("history"), list):
+        return "kiro"
+    if isinstance(data, dict) and str(record.get("kind")) in _KIRO:
+        return "kiro"
+    if "role" in record and isinstance(message, dict) and "content" in message and not kind:
+        return "cursor"
     return ""
 
 

@@ -7,6 +7,7 @@ Claude Code for exit codes, agent frameworks for errors they hand to the model a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .values import shortened, text_of
@@ -38,6 +39,22 @@ _REMARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("user_rejected", _REFUSED),
     )
 )
+_REJECTED = re.compile(
+    r"(?:<tool_use_error>\s*)?(?:Error: )?"
+    r"(?:InputValidationError\b|No such tool available\b|File has not been read yet"
+    r"|File has been (?:unexpectedly )?modified\b|unsupported (?:custom tool )?call: "
+    r"|failed to parse function arguments\b|Tool \"[^\"\n]{1,200}\" not found|params must (?:have|match)\b)"
+    r"|<tool_use_error>Blocked: "
+)
+_HEAD_WORDS = (
+    "Chunk ID: ",
+    "Exit code: ",
+    "Wall time: ",
+    "Process exited with code ",
+    "Process running with session ID ",
+    "Original token count: ",
+)
+_HEAD_CHARS = 500
 _EXIT = re.compile(
     r"^(?:Error: )?(?:Process exited with code|Exit code:?|exit(?:ed with)? (?:code|status):?) (-?\d{1,10})[ \t.]*$",
     re.MULTILINE,
@@ -49,7 +66,7 @@ _FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:Error|ERROR|error)(?::|\s*\Z|\s+(?:executing|calling|invoking|running|while|occurred)\b)"
     r"|Traceback \(most recent call last\)|[A-Z]\w*(?:Error|Exception):)"
 )
-_TYPE = re.compile(r"\s*(?:<tool_use_error>)?\s*(?:Error: )?([A-Z]\w{2,60}(?:Error|Exception))\s*[:(]")
+_TYPE = re.compile(r"(?:<tool_use_error>\s*)?(?:Error: )?([A-Z]\w{2,60}(?:Error|Exception))\s*[:(]")
 _TAGS = re.compile(r"</?tool_use_error>")
 
 
@@ -67,12 +84,14 @@ class Ending(NamedTuple):
 
 GOOD = Ending()
 INTERRUPTED = Ending("cancelled", {"type": "interrupted"})
+UNRECORDED = Ending("cancelled", {"type": "result_unavailable"})
+"""Ending of a call whose result the log's format leaves out: neither success nor failure."""
 
 
 def failed(text: str, kind: str = "", **more: Any) -> Ending:
     """Failure with a message; its type is the given one, else the exception name at the start of the message."""
     plain = _TAGS.sub("", text).strip()
-    found = _TYPE.match(text)
+    found = _TYPE.match(text.lstrip())
     error = {"type": kind or (found[1] if found else "tool_error")}
     if plain:
         error["message"] = shortened(plain, MAX_MESSAGE)
@@ -87,6 +106,29 @@ def remark_of(text: str) -> Ending | None:
         if words.match(text):
             return Ending("cancelled" if kind == "interrupted" else "error", failed(text, kind).error)
     return None
+
+
+def by_words(text: str, endings: Sequence[tuple[str, str, str]]) -> Ending | None:
+    """Ending by the first pattern found in the head or the tail of a text, from rows of pattern, status, error type."""
+    around = text if len(text) <= 2 * MAX_MESSAGE else f"{text[:MAX_MESSAGE]}\n{text[-MAX_MESSAGE:]}"
+    for pattern, status, kind in endings:
+        if re.search(pattern, around):
+            return Ending(status, failed(text, kind).error)
+    return None
+
+
+def rejection_of(text: str) -> Ending | None:
+    """Ending by a client that refused the call before it ran; None if it does not say so."""
+    return Ending("rejected", failed(text).error) if _REJECTED.match(text.lstrip()) else None
+
+
+def output_of(text: str) -> str:
+    """Output of a command without the head that Codex writes before it."""
+    head, mark, _ = text[:_HEAD_CHARS].partition("Output:")
+    lines = head.splitlines()
+    if not mark or not lines or not all(line.startswith(_HEAD_WORDS) for line in lines):
+        return text
+    return text[len(head) + len(mark) :].removeprefix("\n")
 
 
 def exit_code_of(text: str) -> int | None:

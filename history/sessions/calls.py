@@ -278,7 +278,7 @@ class Calls:
             call.verdict = Verdict.DENIED
         elif event.status is Status.LOST:
             call.verdict = Verdict.LOST
-        elif event.status is Status.CIRCUIT_OPEN:
+        elif event.status in {Status.CIRCUIT_OPEN, Status.REJECTED}:
             call.verdict = Verdict.NOT_MADE
         else:
             call.verdict = Verdict.CACHED if event.from_cache else Verdict.CANCELLED

@@ -15,7 +15,7 @@ FROM events
 WHERE type = 'tool_call.finished' AND finish IS NOT FALSE;
 COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
 COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache, late, lost';
-COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';
+COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, rejected (by the client, before it ran), late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';
 COMMENT ON COLUMN tool_calls."offset" IS 'Order of what has one time, within a session';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';

@@ -10,6 +10,7 @@ from .dialect import (
     Answer,
     CallEnded,
     CallsClosed,
+    Compacted,
     Dialect,
     Happening,
     Hook,
@@ -27,7 +28,9 @@ from .dialect import (
 
 BEFORE = "PreToolUse"
 
-_BY_PERSON = frozenset({"", "user", "sdk"})
+_SENDERS = {"": "", "user": "", "sdk": "", "schedule_wakeup": "timer"}
+"""Source of a prompt by the client's name of its sender; empty for the user, and any other is the client itself."""
+
 _ENDS_OF_CALLS = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 
@@ -59,11 +62,15 @@ class ClaudeDialect(Dialect):
             case "PostToolBatch":
                 calls = payload.get("tool_calls")
                 ids = (first_name(one, *self.ids) for one in _objects(calls))
-                return (CallsClosed(tuple(one for one in ids if one)),)
+                return (CallsClosed(tuple(one for one in ids if one), whole_step=True),)
             case "PermissionDenied":
                 return (CallsClosed((first_name(payload, *self.ids),)),)
             case "MessageDisplay":
                 return self.said(payload)
+            case "PostCompact":
+                return (Compacted(),)
+            case "SessionStart" if name_of(payload.get("source")) == "compact":
+                return (Compacted(),)
             case "Stop" | "SubagentStop":
                 over = TurnOver(text_of(payload.get("last_assistant_message")))
                 return (over, SessionOver("subagent finished")) if event == "SubagentStop" else (over,)
@@ -74,8 +81,8 @@ class ClaudeDialect(Dialect):
         return ()
 
     def prompted(self, payload: Payload) -> tuple[Happening, ...]:
-        """Return a prompt, if a person sent it and not the client."""
-        return prompted(text_of(payload.get("prompt"))) if name_of(payload.get("source")) in _BY_PERSON else ()
+        """Return a prompt of the user, or of something else."""
+        return prompted(text_of(payload.get("prompt")), _SENDERS.get(name_of(payload.get("source")), "client"))
 
     def said(self, payload: Payload) -> tuple[Happening, ...]:
         """Return a piece of a displayed message."""

@@ -9,6 +9,7 @@ from ...history.importers.values import name_of, text_of
 from .dialect import (
     Answer,
     CallEnded,
+    Compacted,
     Dialect,
     Happening,
     Payload,
@@ -50,6 +51,8 @@ class CopilotDialect(Dialect):
                 plain = _TRAILER.sub("", text)
                 ending = _ending(event, result, plain, code_in(_EXIT, text))
                 return (CallEnded(self.call(payload), ending, plain or result),)
+            case "preCompact":
+                return (Compacted(),)
             case "agentStop":
                 return (TurnOver(),)
             case "sessionEnd":

@@ -7,6 +7,7 @@ from ...history.importers.values import name_of, structured, text_of
 from .dialect import (
     Answer,
     CallEnded,
+    Compacted,
     Dialect,
     Happening,
     Hook,
@@ -54,6 +55,8 @@ class CursorDialect(Dialect):
                 return (self._ended(event, payload),)
             case "afterAgentResponse":
                 return (Said(text_of(payload.get("text"))),)
+            case "preCompact":
+                return (Compacted(),)
             case "stop":
                 return (TurnOver(),)
             case "sessionEnd":

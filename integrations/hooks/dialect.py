@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from ...history.importers.claude_code import is_spoken
 from ...history.importers.results import (
     EXIT_CODE,
     GOOD,
@@ -16,10 +15,13 @@ from ...history.importers.results import (
     by_exit_code,
     code_in,
     ending_of,
+    rejection_of,
     remark_of,
 )
+from ...history.importers.speakers import heard
 from ...history.importers.values import arguments_of, first_name, name_of, text_of
 from ...schemas.fields import MAX_SPAN_MS
+from ...schemas.words import words_in
 
 Payload = dict[str, Any]
 """Parsed payload of a hook."""
@@ -29,7 +31,19 @@ ReadTail = Callable[[str], bytes]
 
 
 class Prompted(NamedTuple):
-    """A person sent a prompt."""
+    """A person sent a prompt; `words`: how many."""
+
+    words: int = 0
+
+
+class Received(NamedTuple):
+    """Something other than the user told the model something; `source`: as of `input.received`."""
+
+    source: str
+
+
+class Compacted(NamedTuple):
+    """The model's context was shortened."""
 
 
 class Said(NamedTuple):
@@ -79,9 +93,15 @@ class CallEnded(NamedTuple):
 
 
 class CallsClosed(NamedTuple):
-    """Calls with these ids have ended, made or denied."""
+    """Calls with these ids have ended, made or denied.
+
+    Attributes:
+        call_ids: ids of the calls.
+        whole_step: they are all calls of one message of the model.
+    """
 
     call_ids: tuple[str, ...]
+    whole_step: bool = False
 
 
 class TurnOver(NamedTuple):
@@ -96,7 +116,7 @@ class SessionOver(NamedTuple):
     reason: str = ""
 
 
-Happening = Prompted | Said | CallBegan | CallEnded | CallsClosed | TurnOver | SessionOver
+Happening = Prompted | Received | Compacted | Said | CallBegan | CallEnded | CallsClosed | TurnOver | SessionOver
 
 
 class Hook(NamedTuple):
@@ -207,9 +227,14 @@ def service_of(tool: str, given: Any = None) -> str:
     return told or (name_of(parts[1]) if len(parts) > 2 and parts[0] == "mcp" else "")
 
 
-def prompted(text: str) -> tuple[Happening, ...]:
-    """Return a prompt; none if the agent's client wrote it."""
-    return (Prompted(),) if is_spoken(text) else ()
+def prompted(text: str, source: str = "") -> tuple[Happening, ...]:
+    """Return what a prompt holds: what the user wrote, what something else did, or both.
+
+    `source`: who sent it, if the agent says that it was not the user.
+    """
+    spoken, told = heard(text)
+    by_others = (Received(told or source),) if told or (source and spoken) else ()
+    return (Prompted(words_in(spoken)), *by_others) if spoken and not source else by_others
 
 
 def code_of(value: Any) -> int | None:
@@ -228,7 +253,9 @@ def failure(text: str, *, interrupted: bool = False) -> Ending:
     if interrupted:
         return INTERRUPTED
     code = code_in(EXIT_CODE, text)
-    return remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    return (
+        rejection_of(text) or remark_of(text) or (by_exit_code(text, code) if code else ending_of(text, failure=True))
+    )
 
 
 def words_of(value: Any) -> str:

@@ -9,6 +9,7 @@ from ...history.importers.values import name_of, text_of
 from .dialect import (
     Answer,
     CallEnded,
+    Compacted,
     Dialect,
     Happening,
     Payload,
@@ -42,6 +43,8 @@ class GeminiDialect(Dialect):
             case "AfterTool":
                 response = payload.get("tool_response")
                 return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
+            case "PreCompress":
+                return (Compacted(),)
             case "AfterAgent":
                 return (TurnOver(text_of(payload.get("prompt_response"))),)
             case "SessionEnd":

@@ -10,6 +10,7 @@ from .dialect import (
     Answer,
     CallBegan,
     CallEnded,
+    Compacted,
     Dialect,
     Happening,
     Hook,
@@ -21,6 +22,7 @@ from .dialect import (
     TurnOver,
     code_of,
     failure,
+    prompted,
     service_of,
 )
 
@@ -48,7 +50,7 @@ class OpenCodeDialect(Dialect):
         given, output = _object(payload.get("input")), _object(payload.get("output"))
         match event:
             case "chat.message":
-                return (Prompted(),)
+                return prompted(text_of(output.get("text"))) or (Prompted(),)
             case "tool.execute.before":
                 return (_call(given, output.get("args")),)
             case "tool.execute.after":
@@ -59,6 +61,8 @@ class OpenCodeDialect(Dialect):
                 return _failed_part(_object(given.get("part")))
             case "text.complete":
                 return (Said(text_of(output.get("text"))),)
+            case "event:session.compacted":
+                return (Compacted(),)
             case "event:session.idle":
                 return (TurnOver(),)
             case "event:session.deleted":

@@ -16,6 +16,7 @@ import orjson
 from ...guard.clock import new_id
 from ...guard.nudges import NudgeInbox
 from ...history.importers.results import INTERRUPTED
+from ...history.importers.speakers import WAKING
 from ...history.importers.values import bounded, bounded_arguments, name_of, shortened
 from ...projections.calls.fingerprints import canonical
 from ...schemas.codec import rfc3339
@@ -25,10 +26,12 @@ from .dialect import (
     CallBegan,
     CallEnded,
     CallsClosed,
+    Compacted,
     Dialect,
     Happening,
     Hook,
     Prompted,
+    Received,
     Said,
     SessionOver,
     TurnOver,
@@ -77,6 +80,7 @@ class _Open(NamedTuple):
     call: CallBegan
     call_id: str
     began_ms: int
+    message_id: str | None
     approvals: tuple[str, ...] = ()
 
 
@@ -104,6 +108,8 @@ class HookSession:
         self._turn_open = False
         self._at = 0
         self._calls = 0
+        self._step = 0
+        self._tells_steps = False
         self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
@@ -188,17 +194,25 @@ class HookSession:
 
     def _handle(self, happening: Happening) -> None:
         match happening:
-            case Prompted():
-                self._prompted()
+            case Prompted(words):
+                self._prompted(words)
+            case Received(source):
+                self._event("input.received", source=source)
+                if source in WAKING:
+                    self._begin_turn()
+            case Compacted():
+                self._event("context.compacted")
             case Said():
                 self._said(happening)
             case CallBegan():
                 self._open_call(happening)
             case CallEnded():
                 self._ended(happening)
-            case CallsClosed(call_ids):
+            case CallsClosed(call_ids, whole_step):
                 for call_id in call_ids:
                     self._cancel(self._remove_open(f"id:{call_id}"))
+                self._tells_steps = self._tells_steps or whole_step
+                self._step += whole_step
             case TurnOver(text):
                 self._turn_over(text)
             case SessionOver(reason):
@@ -206,10 +220,10 @@ class HookSession:
                 self._event("session.ended", reason=reason or None)
                 self._begun, self._turn = False, -1
 
-    def _prompted(self) -> None:
+    def _prompted(self, words: int) -> None:
         self._turn_over("")
         self.inbox.resume()
-        self._event("user.message")
+        self._event("user.message", words=words or None)
         self._begin_turn()
 
     def _said(self, said: Said) -> None:
@@ -227,6 +241,7 @@ class HookSession:
         """Process a whole message; the agent may repeat its last one when the turn ends."""
         words = text.strip()
         if words and words != self._last_words:
+            self._step += 1
             self._begin_turn()
             self._event("model.text", text=shortened(text))
         self._last_words = words or self._last_words
@@ -237,9 +252,14 @@ class HookSession:
         self._calls += 1
         place = _place(call)
         self._ignored.pop(place, None)
-        self._open.setdefault(place, deque()).append(_Open(call, call.call_id or f"call-{self._calls}", self._at))
+        self._open.setdefault(place, deque()).append(self._opened(call))
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
+
+    def _opened(self, call: CallBegan) -> _Open:
+        """Return an open call; its message is that of the calls since the last one whose calls have all ended."""
+        message_id = f"step-{self._step}" if self._tells_steps else None
+        return _Open(call, call.call_id or f"call-{self._calls}", self._at, message_id)
 
     def _ended(self, ended: CallEnded) -> None:
         place = _place(ended.call)
@@ -249,7 +269,7 @@ class HookSession:
                 return
             self._begin_turn()
             self._calls += 1
-            open_call = _Open(ended.call, ended.call.call_id or f"call-{self._calls}", self._at)
+            open_call = self._opened(ended.call)
         self._whole_call(open_call, ended)
         if ended.call.call_id:
             self._ignore_end(place)
@@ -265,7 +285,14 @@ class HookSession:
             "service": call.service or open_call.call.service or None,
         }
         passed = {"approvals": open_call.approvals} if open_call.approvals else {}
-        self._event("tool_call.started", began, **about, **passed, args=bounded_arguments(call.args))
+        self._event(
+            "tool_call.started",
+            began,
+            **about,
+            **passed,
+            args=bounded_arguments(call.args),
+            message_id=open_call.message_id,
+        )
         self._event(
             "tool_call.finished",
             **about,
@@ -286,6 +313,7 @@ class HookSession:
         self._open.clear()
         self._pieces.clear()
         self._last_words = ""
+        self._step += 1
         if self._turn_open:
             self._event("turn.ended")
             self._turn_open = False

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
 from .danger import danger_of, is_suspect
+from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands
 from .unfold import MAX_SCRIPT_CHARS
@@ -27,6 +28,7 @@ class CommandLine(NamedTuple):
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
         risk: what is risky about it, in a few words; empty if nothing is.
+        asked: what its failure is judged by, by the shipped table of programs.
     """
 
     word: str
@@ -34,6 +36,7 @@ class CommandLine(NamedTuple):
     danger: str
     suspect: bool
     risk: str = ""
+    asked: Asked = NOTHING_ASKED
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
@@ -54,7 +57,9 @@ def _read(line: str) -> CommandLine:
     word = _word(commands)
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
-    return CommandLine(word, class_of_commands(commands), danger, is_suspect(line, commands), risk)
+    return CommandLine(
+        word, class_of_commands(commands), danger, is_suspect(line, commands), risk, asked_by(commands, {})
+    )
 
 
 def _word(commands: list[SimpleCommand]) -> str:

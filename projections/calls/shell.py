@@ -61,6 +61,9 @@ _WRAPPERS: dict[str, frozenset[str]] = {
     "xargs": frozenset({"-n", "-I", "-P", "-L", "-d", "-s", "-a", "-E"}),
 }
 
+_LOOKS_UP = (["-v"], ["-V"])
+"""Options by which `command` names a command instead of running it."""
+
 _WITH_OPERAND = frozenset({"timeout", "gosu", "su-exec"})
 """Wrappers with an operand (a time, a user) before the command."""
 
@@ -81,12 +84,14 @@ class SimpleCommand(NamedTuple):
         writes: paths that its redirections write to.
         privileged: the wrapper that it ran under as somebody else (`sudo`, `doas`); empty if none.
         name: command word without its directory (`/usr/bin/git` → `git`).
+        then: operator behind it (`|`, `&&`, `||`, `;`, a bracket); at the end of the line a line feed.
     """
 
     words: tuple[str, ...]
     writes: tuple[str, ...]
     privileged: str
     name: str = ""
+    then: str = ""
 
 
 def _unquote(word: str) -> str:
@@ -109,6 +114,8 @@ def without_wrappers(words: list[str]) -> tuple[list[str], str, str | None]:
     while words:
         first = words[0].rpartition("/")[2]
         if first not in _SPECIAL and "=" not in words[0]:
+            break
+        if first == "command" and words[1:2] in _LOOKS_UP:
             break
         if _ASSIGNMENT.match(words[0]) or (words[0] in _KEYWORDS and first != "time"):
             words = words[1:]
@@ -244,19 +251,23 @@ def simple_commands(line: str, depth: int = 0) -> list[SimpleCommand]:
             redirect = redirection
         elif end or bracket:
             if words or writes:
-                commands += _command(words, writes, depth)
+                commands += _command(words, writes, depth, end or bracket)
                 words, writes = [], []
+            elif end and commands and commands[-1].then == ")":
+                commands[-1] = commands[-1]._replace(then=end)
             redirect = ""
     return commands
 
 
-def _command(words: list[str], writes: list[str], depth: int) -> list[SimpleCommand]:
+def _command(words: list[str], writes: list[str], depth: int, then: str) -> list[SimpleCommand]:
     """Return the simple command of some words, or those of the script that they run."""
     plain, privileged, script = without_wrappers([] if words and words[0] in LOOP_HEADS else words)
     if script is not None and depth < _MAX_DEPTH:
         inner = [c._replace(privileged=c.privileged or privileged) for c in simple_commands(script, depth + 1)]
+        if inner:
+            inner[-1] = inner[-1]._replace(then=then)
         return [*inner, SimpleCommand((), tuple(writes), privileged)] if writes else inner
     if not plain and not writes:
         return []
     name = plain[0].rpartition("/")[2] if plain else ""
-    return [SimpleCommand(tuple(plain), tuple(writes), privileged, name)]
+    return [SimpleCommand(tuple(plain), tuple(writes), privileged, name, then)]

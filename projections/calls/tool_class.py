@@ -45,7 +45,7 @@ _READ_COMMANDS = frozenset(
     """ls cat grep egrep fgrep rg ag head tail wc less more find fd tree stat file du df pwd echo printf which
     whereis type env printenv date whoami id uname hostname ps top sort uniq cut tr awk gawk jq yq column diff
     cmp md5sum sha1sum sha256sum basename dirname realpath readlink nl od xxd strings seq test [ true false cd
-    history man tac comm join paste expr bat""".split()
+    history man tac comm join paste expr bat command type pgrep lsof""".split()
 )
 _ACTION_COMMANDS = frozenset(
     """rm mv cp mkdir rmdir touch tee ln chmod chown truncate dd patch install unzip tar rsync kill pkill

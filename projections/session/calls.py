@@ -16,8 +16,9 @@ from ...rules.calls import CallRules
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import danger, fingerprints, keys, tool_class
+from ..calls import danger, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
+from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
@@ -90,6 +91,8 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.runs = runs
     if line is not None:
         call.command = line.word or key.fine.partition("|command=")[2]
+        own = rules.tools.programs
+        call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
     return call
 
 

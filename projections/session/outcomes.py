@@ -55,6 +55,22 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     _emit_call(event, call, "failure" if verdict.severity is Severity.SECURITY else verdict.word, duration, rare, ctx)
+    if verdict.behind and verdict.severity is not Severity.SECURITY:
+        _emit_behind(event, call, verdict, ctx)
+
+
+def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
+    """Emit the outcome of the service behind a shell call, which is observed: nothing is asked or refused by it.
+
+    Its record is the program's own (`service:curl@localhost:8080`), apart from that of other tools.
+    """
+    name = escape(verdict.behind)
+    rare: dict[str, Any] = {"kind": "program", "service": name}
+    failed = verdict.failed and not verdict.answer
+    if failed:
+        rare["severity"] = Severity.PERMISSION if verdict.refused else Severity.SERVER_ERROR
+        rare["http_status"] = 401 if verdict.refused else None
+    _emit_scopes(event, call, "failure" if failed else "success", None, rare, ctx, (("service", name),))
 
 
 def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -> None:
@@ -94,11 +110,24 @@ def _emit_call(
     ctx: Context,
 ) -> None:
     """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive."""
-    state, emit = ctx.state, ctx.emit
-    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     if call.plugin_name:
         rare["plugin_name"] = call.plugin_name
-    for kind, name in (("tool", call.tool_name), ("service", call.service), ("tier", call.tier)):
+    scopes = (("tool", call.tool_name), ("service", call.service), ("tier", call.tier))
+    _emit_scopes(event, call, verdict, duration_ms, rare, ctx, scopes)
+
+
+def _emit_scopes(
+    event: Event,
+    call: OpenCall,
+    verdict: Literal["success", "failure", "neutral"],
+    duration_ms: float | None,
+    rare: dict[str, Any],
+    ctx: Context,
+    scopes: tuple[tuple[str, str], ...],
+) -> None:
+    state, emit = ctx.state, ctx.emit
+    workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
+    for kind, name in scopes:
         if not name and kind != "tool":
             continue
         outcome = CallOutcome(

@@ -12,6 +12,7 @@ import msgspec
 
 from ...rules.rules import Rules
 from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
+from ..calls.programs import NOTHING_ASKED, Asked
 from ..emitter import Emitter
 from ..stage import KeyState
 from .steps import Steps
@@ -65,6 +66,7 @@ class OpenCall(msgspec.Struct, array_like=True):
         runs: `shell` or `code` if the tool runs these for its caller; else empty.
         command: command word of a shell call.
         approvals: ids of approvals by which it may pass without asking.
+        asked: of a shell call, what its failure is judged by.
     """
 
     call_id: str
@@ -93,6 +95,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     runs: str = ""
     command: str = ""
     approvals: tuple[str, ...] = ()
+    asked: Asked = NOTHING_ASKED
 
     @property
     def due_ms(self) -> int:

@@ -26,13 +26,14 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
+from ..calls.programs import NOTHING, Reading, read, service_asked
 from .records import OpenCall
 
 _NO_ERROR = ErrorInfo()
 _FAILED_MARK = 1
 """Mask that makes the result fingerprint of a failed call differ from that of a successful one."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST, Status.REJECTED})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +49,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         neutral: the word is neutral.
         risky: a security failure of the lesser level.
         answered: a `validation` failure that names no fault: the tool said no.
+        answer: a failure that is an answer of its program (nothing found, not equal, not yet); expected, too.
+        behind: service behind a program that is away or refuses: `curl@localhost:8080`, `gh@github.com`; of a success
+            or an answer, the service that has answered.
+        refused: the service behind refuses the caller.
         reached: the tool of an MCP server reports the failure, so that the server itself has answered.
     """
 
@@ -62,6 +67,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     risky: bool = False
     answered: bool = False
     reached: bool = False
+    answer: bool = False
+    behind: str = ""
+    refused: bool = False
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -89,7 +97,7 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
             result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
         dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
         if not dangerous and not event.from_cache:
-            return Verdict("success", result=result)
+            return Verdict("success", result=result, behind=_behind(call, service_asked(call.asked)))
         severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
         if event.from_cache:
             return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
@@ -122,11 +130,8 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, re
     result = result or fingerprints.error_fingerprint(
         str(status), failure.type, failure.http_status, failure.code, failure.message
     )
-    expected = (
-        bool(event.expected_failure)
-        or call.tool_name in rules.tools.expected_failures
-        or (bool(rules.tools.answer_exit_codes) and _is_answer(failure, call, runs, rules.tools.answer_exit_codes))
-    )
+    reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
+    expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
@@ -140,14 +145,25 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, re
         risky=risky,
         answered=answered,
         reached=reached,
+        answer=reading.answer,
+        behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
+        refused=reading.kind == "refused",
     )
 
 
-def _is_answer(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the exit code of a failure is declared as a regular answer of its tool or command."""
-    codes = declared.get(call.command) or declared.get(call.tool_name)
-    code = exit_code_in(failure, runs) if codes else ""
-    return bool(code) and int(code) in (codes or ())
+def _read(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> Reading:
+    """Read a failure by its program; exit codes declared for its command or tool replace those of the table."""
+    codes = declared.get(call.command, declared.get(call.tool_name)) if declared else None
+    if codes is None and not call.asked.answers and not call.asked.program:
+        return NOTHING
+    code = exit_code_in(failure, runs)
+    reading = read(call.asked, int(code) if code else None, failure.message)
+    return reading if codes is None else reading._replace(answer=bool(code) and int(code) in codes)
+
+
+def _behind(call: OpenCall, service: str) -> str:
+    """Return the name of the service behind a program: the program and the service."""
+    return f"{call.asked.program}@{service}" if service and "@" not in service else service
 
 
 def text_of(raw: bytes, parsed: Any) -> str:

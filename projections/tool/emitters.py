@@ -40,6 +40,7 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
     """Emit a trust transition, or a recovery that waits for the operator, with its evidence and display texts."""
     workspace = fold.state.workspace_id
     evidence = change.evidence if change.after in {TrustState.ESCALATED, TrustState.BLOCKED} else ()
+    observed = fold.state.observed
     kind: type[out.TrustFields] = out.TrustRecoveryPending if change.pending else out.TrustChanged
     fold.emit.write(
         "escalations",
@@ -63,8 +64,8 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
             successes=record.successes,
             successes_needed=record.successes_needed,
             recovery_hint=recovery_hint(record, rule, change.order_key) or None,
-            notification=notification(record, change, rule),
-            permission_warning=permission_warning(record, change, rule),
+            notification=observation(record, change) if observed else notification(record, change, rule),
+            permission_warning=None if observed else permission_warning(record, change, rule),
             silent=not rule.notify_user or bool(change.part_of),
             part_of=change.part_of or None,
         ),
@@ -145,7 +146,7 @@ def breaker_changed(fold: Fold, change: breaker.Change, evidence: tuple[str, ...
             failure_rate=round(rate, 4),
             measured=measured,
             open_until=time_or_none(record.open_until if stopped else 0),
-            mode=record.mode,
+            mode=state.circuit_mode,
         ),
     )
 
@@ -193,7 +194,7 @@ def breaker_state(fold: Fold) -> bool:
             key=state.scope,
             scope=state.kind_of_scope,
             state=record.state,
-            mode=record.mode,
+            mode=state.circuit_mode,
             reason=record.trigger or None,
             failure_rate=round(rate, 4),
             measured=measured,
@@ -262,6 +263,16 @@ def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule
         case TrustState.REMOVED:
             return f"{name} removed by an operator"
     return f"✓ {name} recovered" if change.trigger is not TrustTrigger.RESTORE else f"✓ {name} restored"
+
+
+def observation(record: TrustRecord, change: trust.Change) -> str:
+    """Text shown to the user when the service behind a program goes away or comes back; nothing is asked by it."""
+    name = subject(record)
+    if change.after is TrustState.TRUSTED:
+        return f"✓ {name} works again"
+    if change.after is TrustState.RECOVERING:
+        return f"{name} has worked again"
+    return f"⚠️ {name} does not work\n   Reason: {change.reason}\n   No call is refused or asked about because of it."
 
 
 def permission_warning(record: TrustRecord, change: trust.Change, rule: EscalationRule) -> str | None:

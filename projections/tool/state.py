@@ -16,7 +16,7 @@ MAX_RATE_CALLS = 200
 """Maximum number of calls kept for a rate threshold."""
 
 MAX_FAILING = 64
-"""Maximum number of fine keys per tool recorded as failing."""
+"""Maximum number of fine keys, or families of them, per tool recorded as failing."""
 
 MAX_SERVICES = 64
 """Maximum number of services per tool to whose keys orders for the tool are passed on."""
@@ -60,7 +60,7 @@ class Failure(msgspec.Struct, array_like=True):
         weight: weight before decay.
         session: ordinal of its session on this record.
         event_id: id of the event that reported it.
-        key: digest of the call's fine key if the record is shared by several keys; else 0.
+        family: digest of the family of the call's fine key if the record is shared by several keys; else 0.
         call: ordinal of the call among the calls of the record.
     """
 
@@ -68,7 +68,7 @@ class Failure(msgspec.Struct, array_like=True):
     weight: float
     session: int
     event_id: str
-    key: int = 0
+    family: int = 0
     call: int = 0
 
 
@@ -89,7 +89,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
             outside the filter are not counted.
         worked: number of calls that succeeded, ever.
         session_flags: per entry of `sessions`: `WORKED`, `FAILED`, or both.
-        failing: digests of the fine keys whose latest call failed, for a record shared by several keys.
+        failing: digests of the families of fine keys of which no call has worked since a counted failure, for a record
+            shared by several keys.
         last_success: time of the last success, milliseconds.
         since: start of the current state, milliseconds; 0 for a key that was always trusted.
         part_of: key of the wider record that was not trusted when this one was escalated, and whose changes users see.
@@ -279,7 +280,8 @@ class ToolState(KeyState):
             At most `max_fine_keys`; calls of further keys count in the tool's or service's record alone.
         recent_ids: digests of the latest commands and appended events, to recognise a repeat.
         origins: per partition of `events`, the origin of the last outcome folded.
-        kind: `mcp` or `domain` for services, from the last outcome; used with `plugin_name` to find rules for commands.
+        kind: `mcp`, `domain` or `program` for services, from the last outcome; used with `plugin_name` to find rules
+            for commands.
         models: profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each.
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: quality record; None while the score is the registered one and nothing needs to be remembered.
@@ -303,6 +305,17 @@ class ToolState(KeyState):
     fleet_report: FleetReport | None = None
     keyed: bool = False
     services: list[str] = []
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is of a service behind a shell: reported, and never asked about or refused."""
+        return self.kind == "program"
+
+    @property
+    def circuit_mode(self) -> BreakerMode:
+        """Mode of its circuit; that of a service behind a shell is not enforced."""
+        mode = self.breaker.mode
+        return BreakerMode.OBSERVE if self.observed and mode is BreakerMode.ENFORCE else mode
 
     @property
     def kind_of_scope(self) -> str:

@@ -138,7 +138,8 @@ def _rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> Escala
     of_scopes = rules.rules_for(
         tool=state.name if kind == "tool" else tool_of_key(record.key),
         domain=service if state.kind == "domain" else "",
-        service=service if state.kind == "mcp" else "",
+        service=service if state.kind in {"mcp", "program"} else "",
         plugin=state.plugin_name,
+        observed=state.observed,
     )
     return of_scopes.of(record.scope)

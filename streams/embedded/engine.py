@@ -29,6 +29,7 @@ from ...rules.rules import Rules
 from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
+from ..stream_clock import StreamClock
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .store_views import Views
 
@@ -81,14 +82,16 @@ class EmbeddedEngine:
 
     Attributes:
         source: rules with the overrides of environment and scopes.
+        clock: set at each commit that moves stream time; `fall_due` goes by it.
         views: queries over the same file.
         counted: counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key
             because the tool had its most fine keys (`trust.max_fine_keys`).
     """
 
-    def __init__(self, store: Store, source: RuleSource) -> None:
+    def __init__(self, store: Store, source: RuleSource, clock: StreamClock | None = None) -> None:
         """Use an open store; usually created by `open`."""
         self.source = source
+        self.clock = clock or StreamClock()
         self.views = Views(store.connection, store.path)
         self.counted: Counter[str] = Counter()
         self._store = store
@@ -102,10 +105,13 @@ class EmbeddedEngine:
         path: str | Path,
         rules: Rules | None = None,
         environment: SettingsOverrides | None = None,
+        *,
+        clock: StreamClock | None = None,
     ) -> Self:
         """Open or create a store and continue from its last commit.
 
-        Without `rules`, uses the rules and environment overrides that the store was last opened with.
+        Without `rules`, uses the rules and environment overrides that the store was last opened with. The clock goes on
+        from the stream time of that commit.
 
         Raises:
             StoreLocked: another process runs an engine over this file.
@@ -115,7 +121,7 @@ class EmbeddedEngine:
         store = Store(path)
         try:
             source = source_in_force(Views(store.connection, store.path)) if rules is None else None
-            engine = cls(store, source or RuleSource(rules, environment))
+            engine = cls(store, source or RuleSource(rules, environment), clock)
             engine.note_rules()
             engine.note_fault(None)
         except BaseException:
@@ -193,6 +199,15 @@ class EmbeddedEngine:
             outputs = [output for receipt in receipts for output in receipt.outputs]
             self._commit(roots, outputs, arrived_ms, requests=list(answers.items()))
         return receipts
+
+    def fall_due(self) -> list[Output]:
+        """Append and fold everything due by the engine's clock and commit; return the outputs.
+
+        Raises:
+            StoreError: nothing was stored; the next call retries.
+        """
+        due, now = self.next_due(), self.clock.now()
+        return [] if due is None or due > now else self.tick(now, arrived_ms=self.clock.wall_ms())
 
     def tick(self, now_ms: int, *, arrived_ms: int = -1) -> list[Output]:
         """Append and fold everything due at or before `now_ms` and commit; return the outputs.
@@ -303,6 +318,7 @@ class EmbeddedEngine:
                 self.source.scopes() if changed else None,
             )
         )
+        self.clock.reach(self._topology.stream_time)
         self._next_output += len(kept)
         self.counted += self._topology.counted()
         self._batches += 1
@@ -333,6 +349,7 @@ class EmbeddedEngine:
         for stage in STAGES:
             with closing(self._store.headers(stage.name)) as headers:
                 self._topology.processors[stage.name].adopt(_readable(stage, headers))
+        self.clock.reach(self._topology.stream_time)
         self._stale = False
 
 

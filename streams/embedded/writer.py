@@ -75,7 +75,6 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-engine")
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._idle_since = time.monotonic()
 
     @property
     def waiting_bytes(self) -> int:
@@ -118,7 +117,7 @@ class Writer:
             ConfigError: there is no dead letter at an offset.
             StoreError: nothing was stored.
         """
-        arrived_ms = time.time_ns() // 1_000_000
+        arrived_ms = self.engine.clock.wall_ms()
         outputs = await self.call(lambda: self.engine.republish(offsets, arrived_ms=arrived_ms))
         self._succeeded(outputs)
         return outputs
@@ -164,20 +163,18 @@ class Writer:
                     self._waiting.task_done()
 
     def _commit(self, requests: list[Request]) -> list[Receipt]:
-        receipts = self.engine.submit(requests, arrived_ms=time.time_ns() // 1_000_000)
-        self._idle_since = time.monotonic()
-        return receipts
+        return self.engine.submit(requests, arrived_ms=self.engine.clock.wall_ms())
 
     async def _tick(self) -> None:
-        """Tick; now is the largest event time seen plus the time since, as recorded events keep their own time."""
+        """Fold about once a second what has fallen due by the engine's clock, and every hour forget old records."""
         forgotten = float("-inf")
         while True:
             await asyncio.sleep(TICK_S)
             try:
-                if outputs := await self.call(self._fall_due):
+                if outputs := await self.call(self.engine.fall_due):
                     self._succeeded(outputs)
                 if time.monotonic() - forgotten > FORGET_S:
-                    await self.call(self.engine.forget, _kept_since(time.time_ns() // 1_000_000))
+                    await self.call(self.engine.forget, _kept_since(self.engine.clock.wall_ms()))
                     forgotten = time.monotonic()
             except Exception as error:  # noqa: BLE001 - the next tick tries again
                 self._failed(error)
@@ -190,13 +187,6 @@ class Writer:
                 await self.call(self.reloader.look)
             except Exception:
                 log.exception("the rules could not be replaced; the next poll tries again")
-
-    def _fall_due(self) -> list[Output]:
-        due = self.engine.next_due()
-        now = self.engine.stream_time + int((time.monotonic() - self._idle_since) * 1000)
-        if due is None or due > now:
-            return []
-        return self.engine.tick(now, arrived_ms=time.time_ns() // 1_000_000)
 
     def _succeeded(self, outputs: Sequence[Output]) -> None:
         for listener in self.listeners:

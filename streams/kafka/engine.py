@@ -22,6 +22,7 @@ from faust.types import TP
 from ...errors import ConfigError, RejectReason
 from ...projections.stage import Stage
 from ...schemas.topics import TOPICS, Role
+from ..stream_clock import StreamClock
 from .backpressure import Batch, Gate, Poll, Tenure
 from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
 from .changelog import Changelogs, Fenced
@@ -72,6 +73,7 @@ class Engine:
         rulebook: rules of each task; None if the stages use no rules.
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
+        clock: set whenever a stage's stream time moves; ticks go by it. A tenure begins with a new one.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovery_step: what the recovery under way does or waits for; empty without one.
         stopping: whether the worker was asked to stop.
@@ -96,7 +98,7 @@ class Engine:
         internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
         self.order = Order(settings, places, internal)
         self.reached = 0
-        self.last_record_at = time.monotonic()
+        self.clock = StreamClock()
         self._app: Any = None
         self._tables: dict[str, StateTable] = {}
         self._tenure: Tenure | None = None
@@ -154,7 +156,6 @@ class Engine:
             self._fold(topic, self.tasks[stage.name, batch.tp.partition], batch)
             self.order.outputs_in_flight.folded(batch.tp, batch.next_offset)
             self._note_lag(stage.name, batch)
-        self.last_record_at = time.monotonic()
         self.gate.taken(poll)
         await self.writer.room()
 
@@ -164,6 +165,7 @@ class Engine:
         began = time.perf_counter()
         outputs = task.processor.process(topic, batch.records)
         took = time.perf_counter() - began
+        self.clock.reach(task.processor.stream_time)
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
@@ -189,7 +191,7 @@ class Engine:
         """Record that records were held back; this time does not count as silence for ticks."""
         held = self.metrics.held_seconds
         held[reason] = held.get(reason, 0.0) + seconds
-        self.last_record_at = time.monotonic()
+        self.clock.leave_out(seconds)
 
     def _note_lag(self, stage: str, batch: Batch) -> None:
         """Record how far a batch was behind the newest folded record."""
@@ -424,7 +426,9 @@ class Engine:
             self.tasks[stage.name, tp.partition].next[tp] = offset
         self._tenures += 1
         self._tenure = Tenure(self._tenures, generation)
-        self.last_record_at = self.durable_at = time.monotonic()
+        self.clock = StreamClock()
+        self.clock.reach(max((task.processor.stream_time for task in self.tasks.values()), default=0))
+        self.durable_at = time.monotonic()
         self.metrics.assigned = len(self.tasks)
         self.metrics.rebalances += 1
         if self.rulebook is not None and self.rulebook.begin(self.tasks.values(), self._app.consumer.ends):

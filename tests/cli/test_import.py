@@ -74,7 +74,7 @@ def test_a_resumed_session_in_another_file_counts_once(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(copy + claude("s-2", 50, "user", {"type": "text", "text": "more"}))
     done = trustfold("import", ".", cwd=tmp_path)
     sessions = [event["session_id"] for event in events_of(done.stdout)]
-    assert sessions.count("s-2") == 3
+    assert sessions.count("s-2") == 4
     assert b"17 lines repeated earlier lines and were counted once" in done.stderr
 
 

@@ -103,6 +103,26 @@ def test_a_call_is_told_when_it_has_ended(origin: str, tmp_path: Path) -> None:
             assert kinds[place + 1] == "tool_call.finished"
 
 
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_the_end_of_a_growing_log_ends_no_turn(origin: str, tmp_path: Path) -> None:
+    """Only a record of the client does: the model may go on, and an end told later would come too late."""
+    follower = Follower(tmp_path)
+    (follower.folder / "log.jsonl").write_bytes(WHOLE[origin])
+    kinds = follower.look()
+    assert kinds.count("turn.started") == 2
+    assert kinds.count("turn.ended") == (0 if origin == "gemini" else 1)
+
+
+def test_inputs_are_told_at_once(tmp_path: Path) -> None:
+    """Also while a call runs, whose start is held back."""
+    follower = Follower(tmp_path)
+    *before, _, call = LOGS["claude-code"]
+    report = "<task-notification>\n<status>completed</status>\n</task-notification>"
+    told = call | {"type": "user", "uuid": "u10", "message": {"role": "user", "content": report}}
+    (follower.folder / "log.jsonl").write_bytes(written([*before, call, told]))
+    assert follower.look()[-1] == "input.received"
+
+
 def test_what_stood_there_before_is_left_out(tmp_path: Path) -> None:
     """The first time, unless it is asked for; what is understood by it is known all the same."""
     (tmp_path / "logs").mkdir()

@@ -51,6 +51,8 @@ STATED = [
     ("EscalationRule.transient_weight", TRUST, "transient with a weight of {n},"),
     ("SERVICE_RULE.count_threshold", TRUST, "for all; {n} in"),
     ("SERVICE_RULE.window_seconds", TRUST, "in {n} s of timeout"),
+    ("PROGRAM_RULE.count_threshold", TRUST, "(`service_default`); {n} in"),
+    ("PROGRAM_RULE.window_seconds", TRUST, "in {n} s for services behind"),
     ("TrustRules.max_fine_keys", TRUST, "A state keeps {n} fine keys"),
     ("TrustRules.max_fine_keys", SEMANTICS, "has at most {n} fine keys"),
     ("FleetRules.workspaces", SEMANTICS, "not trusted in at least {n} of them"),
@@ -100,7 +102,7 @@ NUMBER = r"(\d+×?, \d+×?, \d+×?|\d+(\.\d+)?)"
 
 
 KINDS = [kind for kind in vars(shipped).values() if isinstance(kind, type) and issubclass(kind, RulesBase)]
-POLICIES = ("RECURSIVE_POLICY", "READ_ONLY_POLICY", "MUTATING_POLICY", "SERVICE_RULE")
+POLICIES = ("RECURSIVE_POLICY", "READ_ONLY_POLICY", "MUTATING_POLICY", "SERVICE_RULE", "PROGRAM_RULE")
 
 
 def defaults() -> dict[str, float | Ladder]:

@@ -289,7 +289,7 @@ async def test_a_call_that_makes_no_sense_is_a_failed_result(wrong: dict[str, An
     with pytest.raises(EnvelopeRejected):
         result.unwrap()
     (event,) = published(guard)
-    assert (event["type"], event["status"], event["error"]["code"]) == ("tool_call.finished", "error", code)
+    assert (event["type"], event["status"], event["error"]["code"]) == ("tool_call.finished", "rejected", code)
     assert event["tool_name"]
 
 

@@ -23,8 +23,9 @@ from trustfold.schemas.tool_envelopes import CallHints, CallTrace
         lambda guard, **options: guard.session("s1", **options),
         lambda guard, **options: guard.report_failure("db", "gone", **options),
         lambda guard, **options: guard.session("s1").report_failure("db", "gone", **options),
+        lambda guard, **options: guard.report_rejected("db", {}, "gone", **options),
     ],
-    ids=["guard", "session", "report", "report in a session"],
+    ids=["guard", "session", "report", "report in a session", "call that never ran"],
 )
 def test_an_unknown_keyword_is_refused_by_its_name(guard: ToolGuard, call: Callable[..., Any]) -> None:
     """As Python refuses one that no parameter takes; nothing is published."""
@@ -55,7 +56,8 @@ async def test_a_call_takes_each_of_its_options(guard: ToolGuard) -> None:
         call_id="c1", request_id="r1", idempotency_key="k1", dedupe_mode="enforced", scope="global", workspace_id="w2",
         namespace="n", actor_id="a", user_id="u", tenant_id="t", agent_id="g", correlation_id="o", model="m",
         model_tier="small", recursion_depth=1, scenario="look", timeout_ms=1000, deadline_ms=1000, max_attempts=2,
-        max_elapsed_ms=1000, cost_usd=0.1, hints=CallHints(), trace=CallTrace(), approved=True,
+        max_elapsed_ms=1000, cost_usd=0.1, hints=CallHints(), trace=CallTrace(), approved=True, message_id="m1",
+        workspace_digest=lambda: "d1",
     )  # fmt: skip
     assert set(given) == CallOptions.__optional_keys__
     result = await guard.call("look", works, session_id="s1", **given)

@@ -104,6 +104,82 @@ async def test_sessions_hear_only_what_is_theirs(guard: ToolGuard) -> None:
         assert (len(one.messages()), len(two.messages())) == (1, 0)
 
 
+async def test_a_session_says_who_spoke_and_what_the_model_forgot(guard: ToolGuard) -> None:
+    """The user with the number of words, others with their kind; of a text only a digest."""
+    async with guard.session("s1") as session:
+        session.user_message("Go on, please")
+        session.user_message(words=7)
+        session.user_message()
+        session.input_received("report", "the build has ended")
+        session.input_received("timer")
+        session.context_compacted()
+        with pytest.raises(ValueError, match="postman"):
+            session.input_received("postman")
+    told = [event for event in published(guard) if event["type"] in {"user.message", "input.received"}]
+    assert [event.get("words") for event in told] == [3, 7, None, None, None]
+    assert [event.get("source") for event in told] == [None, None, None, "report", "timer"]
+    assert ["text_digest" in event for event in told] == [True, False, False, True, False]
+    assert len(published(guard, "context.compacted")) == 1
+    assert b"build has ended" not in b"".join(guard.memory.published)
+    assert decided(guard, "dead_letter") == []
+
+
+async def test_an_empty_message_of_the_model_is_none(guard: ToolGuard) -> None:
+    """A message of calls alone says nothing."""
+    async with guard.session("s1") as session:
+        session.model_text("")
+        session.model_text(" \n")
+    assert published(guard, "model.text") == []
+
+
+async def test_calls_of_one_message_are_one_step(guard: ToolGuard) -> None:
+    """By the session's step, which ends, or by the call's own option, which goes first."""
+    async with guard.session("s1") as session:
+        with session.step("m1"):
+            await session.call("read_file", works, {"path": "a"})
+            await session.call("read_file", works, {"path": "b"}, message_id="m2")
+            with session.step("m3"):
+                await guard.call("read_file", works, {"path": "c"})
+            await session.call("read_file", works, {"path": "d"})
+        await session.call("read_file", works, {"path": "e"})
+    started = published(guard, "tool_call.started")
+    assert [event.get("message_id") for event in started] == ["m1", "m2", "m3", "m1", None]
+
+
+async def test_the_workspace_after_a_call_is_told(guard: ToolGuard) -> None:
+    """By the tool's function, or the call's; one that fails tells nothing and harms nothing."""
+
+    def broken() -> str:
+        raise OSError("no such folder")
+
+    guard.register("run", works, workspace_digest=lambda: "state-1")
+    async with guard.session("s1") as session:
+        await session.call("run", args={"path": "a"})
+        await session.call("run", args={"path": "b"}, workspace_digest=lambda: "state-2")
+        assert (await session.call("run", args={"path": "c"}, workspace_digest=broken)).ok
+        assert code_of(await session.call("run", args={"path": "d"}, workspace_digest="state-3")) == "invalid_input"
+    ended = published(guard, "tool_call.finished")
+    assert [event.get("workspace_digest") for event in ended] == ["state-1", "state-2", None, None]
+
+
+async def test_a_call_that_never_ran_is_reported_and_harms_no_tool(guard: ToolGuard) -> None:
+    """Its arguments and the reason are told; trust and circuits stay as they were."""
+    async with guard.session("s1") as session:
+        for number in range(6):
+            assert session.report_rejected(
+                "edit_file", {"path": "a"}, "File has not been read yet", call_id=f"c{number}", message_id="m1"
+            )
+        assert guard.report_rejected("", {}, "no name") is False
+        with pytest.raises(TypeError, match="colour"):
+            session.report_rejected("edit_file", {}, "x", colour="red")
+    started, ended = published(guard, "tool_call.started"), published(guard, "tool_call.finished")
+    assert [(event["call_id"], event["message_id"]) for event in started] == [(f"c{n}", "m1") for n in range(6)]
+    assert {event["status"] for event in ended} == {"rejected"}
+    assert all(event["error"]["message"] for event in ended)
+    assert decided(guard, "trust.changed") == []
+    assert decided(guard, "breaker.changed") == []
+
+
 # --- reporter ---------------------------------------------------------------------------------------------------------
 
 

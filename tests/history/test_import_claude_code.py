@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from import_kit import calls, decided, imported, lines_of, pairs, read, told
+from import_kit import Events, calls, decided, imported, lines_of, pairs, read, told
 from trustfold.history.importers import Run
 
 Record = dict[str, Any]
@@ -45,7 +45,25 @@ def result(call_id: str, content: Any, second: float, *, is_error: bool | None =
         ),
         (
             result("t", "<tool_use_error>InputValidationError: Bash failed</tool_use_error>", 5, is_error=True),
-            ("error", "InputValidationError"),
+            ("rejected", "InputValidationError"),
+        ),
+        (
+            result(
+                "t", "<tool_use_error>File has not been read yet. Read it first.</tool_use_error>", 5, is_error=True
+            ),
+            ("rejected", "tool_error"),
+        ),
+        (
+            result("t", "<tool_use_error>Error: No such tool available: Frob</tool_use_error>", 5, is_error=True),
+            ("rejected", "tool_error"),
+        ),
+        (
+            result("t", "<tool_use_error>String to replace not found in file.</tool_use_error>", 5, is_error=True),
+            ("error", "tool_error"),
+        ),
+        (
+            result("t", "it is not known", 5, is_error=True, toolDenialKind="automode-unavailable"),
+            ("rejected", "tool_error"),
         ),
         (
             result("t", "The user doesn't want to proceed with this tool use.", 5, is_error=True),
@@ -175,7 +193,8 @@ def test_ids_do_not_change_as_a_log_grows() -> None:
     grown = [*log, use("b", 4, uuid="u4"), result("b", "y", 5, uuid="u5")]
     before = [event["id"] for event in imported("claude-code", *log)]
     after = [event["id"] for event in imported("claude-code", *grown)]
-    assert after[: len(before)] == before
+    assert before[-1] == after[-1], "the turn ends once, though later"
+    assert after[: len(before) - 1] == before[:-1]
     assert len(after) == len(before) + 2
 
 
@@ -262,7 +281,7 @@ def test_output_streamed_as_json_has_no_times() -> None:
         {"type": "result", "subtype": "success", "session_id": "s-9"},
     )
     assert {event["session_id"] for event in events} == {"s-9"}
-    assert [event["time"][11:19] for event in events] == ["00:00:00", "00:00:01", "00:00:01", "00:00:02", "00:00:03"]
+    assert [event["time"][17:19] for event in events] == ["00", "01", "01", "02", "03", "03"]
 
 
 def test_durations_are_the_tools_own_where_they_are_told() -> None:
@@ -328,3 +347,216 @@ def test_an_obvious_loop_and_a_healthy_session() -> None:
         ]
     assert ("pattern.detected", "error_retry_loop") in decided(read("claude-code", lines_of(*looping)))
     assert not [kind for kind, _ in decided(read("claude-code", lines_of(*working))) if kind == "pattern.detected"]
+
+
+def says(text: str, second: float, **more: Any) -> Record:
+    """The model writes a message; `message` adds to its fields."""
+    fields = more.pop("message", {})
+    record = line("assistant", [{"type": "text", "text": text}], second, **more)
+    return record | {"message": record["message"] | fields}
+
+
+def attached(kind: str, second: float, **more: Any) -> Record:
+    """The client attaches something to what the model reads."""
+    time = line("user", "", second)["timestamp"]
+    return {"type": "attachment", "sessionId": "s-1", "timestamp": time, "attachment": {"type": kind, **more}}
+
+
+def system(kind: str, second: float, **more: Any) -> Record:
+    """The client notes what happened."""
+    time = line("user", "", second)["timestamp"]
+    return {"type": "system", "subtype": kind, "sessionId": "s-1", "timestamp": time, **more}
+
+
+def queue(operation: str, second: float, text: str | None = None) -> Record:
+    """A text enters or leaves the queue of what the model is to be told."""
+    record = system("", second) | {"type": "queue-operation", "operation": operation}
+    return record if text is None else record | {"content": text}
+
+
+def kinds(events: Events) -> list[str]:
+    """Types of events, inputs with their source, without the session's start."""
+    return [e.get("source") or e["type"] for e in events if e["type"] != "session.started"]
+
+
+REPORT = "<task-notification>\n<status>completed</status>\n</task-notification>\nFull transcript: /tmp/x"
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        (line("user", REPORT, 5), "report"),
+        (line("user", "12 of 12", 5, origin={"kind": "task-notification"}), "report"),
+        (line("user", "look again", 5, origin={"kind": "task-notification", "subkind": "scheduled-trigger"}), "timer"),
+        (line("user", '<teammate-message teammate_id="lead">\nsecond part</teammate-message>', 5), "agent"),
+        (line("user", "a peer says", 5, origin={"kind": "peer"}), "agent"),
+        (line("user", "Stop hook feedback:\nrun the tests", 5, isMeta=True), "hook"),
+        (system("scheduled_task_fire", 5, content="look again"), "timer"),
+    ],
+)
+def test_others_wake_the_model(record: Record, source: str) -> None:
+    """Each gives it a turn of its own; the turn before has ended with its last message."""
+    events = imported("claude-code", line("user", "go", 1), says("I wait.", 2), record, says("It is done.", 6))
+    assert kinds(events) == [
+        *("user.message", "turn.started", "model.text", "turn.ended"),
+        *(source, "turn.started", "model.text", "turn.ended"),
+    ]
+    assert [event["turn_index"] for event in events if event["type"] == "model.text"] == [0, 1]
+    assert [event["time"][17:19] for event in events if event["type"] == "turn.ended"] == ["02", "06"]
+
+
+@pytest.mark.parametrize(
+    ("record", "told_of_it"),
+    [
+        (attached("hook_success", 5, content="mind the style"), ["hook"]),
+        (attached("hook_success", 5, content=""), []),
+        (attached("hook_additional_context", 5, content=["mind the style"]), ["hook"]),
+        (attached("hook_blocking_error", 5, blockingError={"blockingError": "no"}), ["hook"]),
+        (attached("task_status", 5, status="completed"), ["report"]),
+        (attached("queued_command", 5, prompt=REPORT, commandMode="task-notification"), ["report"]),
+        (attached("queued_command", 5, prompt="and commit", origin={"kind": "human"}), ["user.message"]),
+        (attached("queued_command", 5, prompt="/model", commandMode="prompt"), ["client"]),
+        (attached("file", 5, filename="a.txt"), []),
+        (line("user", "Base directory for this skill: /x", 5, isMeta=True), ["client"]),
+        (line("user", "<system-reminder>be nice</system-reminder>", 5), ["client"]),
+        (line("user", '<teammate-message teammate_id="a">idle</teammate-message>', 5), ["agent"]),
+    ],
+)
+def test_what_the_model_is_told_while_it_works(record: Record, told_of_it: list[str]) -> None:
+    """It closes no call and ends no turn."""
+    events = imported(
+        "claude-code", line("user", "go", 1), use("a", 2), result("a", "x", 4), record, use("b", 6), result("b", "y", 7)
+    )
+    call = ["tool_call.started", "tool_call.finished"]
+    assert kinds(events) == ["user.message", "turn.started", *call, *told_of_it, *call, "turn.ended"]
+
+
+def test_a_person_may_speak_below_a_reminder() -> None:
+    """The words count that are the user's."""
+    text = "<system-reminder>\nIt runs.\n</system-reminder>\n\nCan we write a guide?"
+    (spoken,) = (e for e in imported("claude-code", line("user", text, 1)) if e["type"] == "user.message")
+    assert spoken["words"] == 5
+    command = "<command-name>/tidy</command-name>\n<command-args>all of it</command-args>"
+    (typed,) = (
+        e for e in imported("claude-code", line("user", command, 1), says("Yes.", 2)) if e["type"] == "user.message"
+    )
+    assert typed["words"] == 4
+
+
+@pytest.mark.parametrize(
+    ("moves", "told_of_it"),
+    [
+        ([queue("enqueue", 3, "commit then"), queue("remove", 5)], ["user.message"]),
+        ([queue("enqueue", 3, '{"task_id":"a1"}'), queue("remove", 5)], ["report"]),
+        ([queue("enqueue", 3, "commit then"), queue("popAll", 5, "commit then"), queue("remove", 5)], []),
+        ([queue("enqueue", 3, "commit then")], []),
+        (
+            [queue("enqueue", 3, REPORT), attached("queued_command", 3, prompt=REPORT), queue("remove", 5, REPORT)],
+            ["report"],
+        ),
+    ],
+)
+def test_what_leaves_the_queue_is_told_once(moves: list[Record], told_of_it: list[str]) -> None:
+    """Older versions write nothing else of it, later ones an attachment, too."""
+    events = imported("claude-code", line("user", "go", 1), use("a", 2), result("a", "x", 4), *moves, says("So.", 6))
+    call = ["tool_call.started", "tool_call.finished"]
+    assert kinds(events) == ["user.message", "turn.started", *call, *told_of_it, "model.text", "turn.ended"]
+
+
+def test_a_report_from_the_queue_is_a_turn_though_no_line_tells_of_it() -> None:
+    """Its line may come later, or never; the note on the turn before may come after it."""
+    for late in ([], [line("user", REPORT, 9)]):
+        events = imported(
+            "claude-code",
+            line("user", "go", 1),
+            says("I wait.", 2),
+            *(queue("enqueue", 8, REPORT), queue("dequeue", 8), system("stop_hook_summary", 3), *late),
+            says("It is done.", 10),
+        )
+        assert kinds(events) == [
+            *("user.message", "turn.started", "model.text", "turn.ended"),
+            *("report", "turn.started", "model.text", "turn.ended"),
+        ]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [system("compact_boundary", 3), line("user", "the story so far", 3, isCompactSummary=True)],
+        [line("user", "the story so far", 3, isCompactSummary=True, isVisibleInTranscriptOnly=True)],
+        [system("microcompact_boundary", 3)],
+    ],
+)
+def test_a_compaction_is_no_message(records: list[Record]) -> None:
+    """It counts once, with its summary, and the turn goes on."""
+    events = imported("claude-code", line("user", "go", 1), *records, says("On.", 4))
+    assert kinds(events) == ["user.message", "turn.started", "context.compacted", "model.text", "turn.ended"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "ended"),
+    [
+        ([says("Done.", 5, message={"stop_reason": "end_turn"})], "05"),
+        ([says("Done.", 5, message={"stop_reason": None}), system("turn_duration", 40)], "05"),
+        ([says("Done.", 5), system("stop_hook_summary", 40)], "05"),
+        ([says("Done.", 5), line("user", "and now", 50)], "05"),
+        ([use("a", 5), line("user", "[Request interrupted by user]", 9)], "09"),
+        ([says("API Error: 529", 9, model="<synthetic>")], "09"),
+        ([says("Done.", 5)], "05"),
+        ([use("a", 5), result("a", "x", 7)], "07"),
+    ],
+)
+def test_a_turn_ends_when_the_model_rests(stop: list[Record], ended: str) -> None:
+    """Not when the client writes it down, the user speaks again, or the log is cut."""
+    events = imported("claude-code", line("user", "go", 1), *stop)
+    assert next(e["time"][17:19] for e in events if e["type"] == "turn.ended") == ended
+
+
+def test_a_log_cut_in_the_middle_of_a_turn_is_no_stall() -> None:
+    """Though the session is known to end its turns; nor is the time until the next prompt."""
+    turn = [line("user", "go", 1), says("Done.", 5), system("turn_duration", 6)]
+    cut = [line("user", "on", 100), use("a", 101), result("a", "x", 102)]
+    later = [line("user", "x", 3000, sessionId="s-2")]
+    assert ("pattern.detected", "stalled_turn") not in decided(read("claude-code", lines_of(*turn, *cut, *later)))
+
+
+def test_calls_name_their_message() -> None:
+    """All of its lines have one id; thoughts are no messages, and blanks are nothing."""
+    parts: list[Record] = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "thinking", "thinking": ""},
+        {"type": "text", "text": "\n\n"},
+        {"type": "tool_use", "id": "a", "name": "Read", "input": {}},
+        {"type": "tool_use", "id": "b", "name": "Read", "input": {}},
+    ]
+    records = [line("assistant", [part], 1) for part in parts]
+    for record in records:
+        record["message"]["id"] = "msg_1"
+    events = imported("claude-code", *records)
+    assert [event.get("message_id") for event in events if event["type"] == "tool_call.started"] == ["msg_1"] * 2
+    assert [(e["text"], e["thought"]) for e in events if e["type"] == "model.text"] == [("hm", True)]
+
+
+def test_the_prompt_of_a_sub_agent_is_of_an_agent() -> None:
+    """Nobody typed it."""
+    events = imported("claude-code", line("user", "look for it", 1, isSidechain=True, agentId="a7"))
+    assert kinds(events) == ["agent", "turn.started", "turn.ended"]
+
+
+def test_names_of_any_length_and_marks_of_any_kind() -> None:
+    """A field may hold any JSON."""
+    run = Run()
+    chain = {"isSidechain": True, "agentId": "a" * 300}
+    odd = [system("x", 2) | {"subtype": ["turn_duration"]}, attached("x", 2) | {"attachment": ["x"]}]
+    events = imported(
+        "claude-code", line("user", "go", 1), *odd, use("a", 3, **chain), says("Done.", 4, **chain), run=run
+    )
+    assert kinds(events).count("model.text") == 1
+    assert run.skipped.count == 0
+
+
+@pytest.mark.parametrize("text", [" " * 300_000, "<tool_use_error>" + "\n" * 300_000, "<system-reminder>" * 20_000])
+def test_texts_of_any_shape_take_time_by_their_length(text: str) -> None:
+    """A pattern that reads a text again from each of its places would take minutes."""
+    events = imported("claude-code", line("user", text, 1), use("t", 2), result("t", text, 3, is_error=True))
+    assert calls(events) == [("Bash", "error", "tool_error")]

@@ -70,8 +70,8 @@ def as_json(exit_code: int, text: str, seconds: float = 0.5) -> str:
         ("aborted by user after 5.0s", ("cancelled", "interrupted")),
         ("Wall time: 3.2 seconds\naborted by user", ("cancelled", "interrupted")),
         ("apply_patch verification failed: no such file", ("error", "tool_error")),
-        ("failed to parse function arguments: missing field", ("error", "tool_error")),
-        ("unsupported call: frobnicate", ("error", "tool_error")),
+        ("failed to parse function arguments: missing field", ("rejected", "tool_error")),
+        ("unsupported call: frobnicate", ("rejected", "tool_error")),
         ('err: "deadline has elapsed"', ("error", "tool_error")),
         ([{"type": "input_text", "text": "fine"}, {"type": "input_image", "image_url": "data:"}], ("success", None)),
         ("", ("success", None)),
@@ -82,11 +82,101 @@ def test_how_a_call_ended(given: Any, expected: tuple[str, str | None]) -> None:
     assert calls(imported("codex", META, call("c", 1), output("c", 3, given))) == [("exec_command", *expected)]
 
 
-def test_an_exit_code_in_json_is_left_to_the_folds() -> None:
-    """As a result that names it."""
-    events = imported("codex", META, call("c", 1), output("c", 9, as_json(3, "boom", 2.5)))
-    assert events[-1]["result"] == {"output": "boom", "exit_code": 3}
-    assert events[-1]["duration_ms"] == 2500
+@pytest.mark.parametrize(
+    ("given", "plain", "exit_code", "duration_ms"),
+    [
+        (as_json(3, "boom", 2.5), "boom", 3, 2500),
+        (HEAD.format(3, "boom\nOutput:\nmore"), "boom\nOutput:\nmore", 3, 250),
+        ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nboom", "boom", 2, 100),
+        ("Chunk ID: 1\nWall time: 5.0 seconds\nProcess running with session ID 7\nOutput:\n", "", None, 5000),
+        ([{"type": "input_text", "text": "Wall time: 0.1 seconds\nOutput:"}], "", None, 100),
+        ("a log\nWall time: 3.0 seconds\nOutput:\nx", "a log\nWall time: 3.0 seconds\nOutput:\nx", None, 3000),
+    ],
+)
+def test_a_result_is_the_plain_output(given: Any, plain: str, exit_code: int | None, duration_ms: float) -> None:
+    """Without the random words before it; exit code and duration have fields of their own."""
+    events = imported("codex", META, call("c", 1), output("c", 9, given))
+    (finished,) = (event for event in events if event["type"] == "tool_call.finished")
+    assert (finished["result"], finished["duration_ms"]) == (plain, duration_ms)
+    assert (finished.get("error") or {}).get("type") == (f"exit_code_{exit_code}" if exit_code else None)
+
+
+def test_looks_at_a_running_command_are_equal_while_it_says_nothing() -> None:
+    """Empty writes to its terminal; pictures differ where they do."""
+    quiet = "Chunk ID: {}\nWall time: 5.00{} seconds\nProcess running with session ID 7\nOutput:\n"
+    picture = {"type": "input_image", "image_url": "data:one"}
+    events = imported(
+        "codex",
+        META,
+        call("a", 1, "write_stdin", session_id=7, chars=""),
+        output("a", 6, quiet.format("1a", 1)),
+        call("b", 7, "write_stdin", session_id=7, chars=""),
+        output("b", 12, quiet.format("2b", 2)),
+        call("c", 13, "view_image", path="x.png"),
+        output("c", 14, [picture]),
+        call("d", 15, "view_image", path="x.png"),
+        output("d", 16, [picture | {"image_url": "data:two"}]),
+    )
+    assert pairs(events)[:2] == [({"session_id": 7, "chars": ""}, "")] * 2
+    one, two = (result for _, result in pairs(events)[2:])
+    assert one.startswith("[image ")
+    assert one != two
+
+
+def test_calls_between_two_outputs_are_one_message() -> None:
+    """Whatever else the model says with them."""
+    events = imported(
+        "codex",
+        META,
+        message(1, "user", "go"),
+        item(2, type="reasoning", summary=[{"type": "summary_text", "text": "hm"}]),
+        call("a", 2),
+        message(2, "assistant", "And"),
+        call("b", 2),
+        output("a", 3, "x"),
+        output("b", 3, "y"),
+        call("c", 4),
+        output("c", 5, "z"),
+    )
+    one, two, three = (event["message_id"] for event in events if event["type"] == "tool_call.started")
+    assert one == two != three
+    assert told(events, "thought")[1] == ("model.text", True)
+
+
+def test_compactions_count_once() -> None:
+    """The item and its event for the screen are one; turns taken back shorten the context, too."""
+    events = imported(
+        "codex",
+        META,
+        at(1, "compacted", message="the story so far", replacement_history=[]),
+        shown(1, type="context_compacted"),
+        shown(9, type="context_compacted"),
+        shown(20, type="thread_rolled_back", num_turns=1),
+    )
+    assert [event["time"][17:19] for event in events if event["type"] == "context.compacted"] == ["01", "09", "20"]
+
+
+def test_the_prompt_of_a_sub_agent_is_of_an_agent() -> None:
+    """Nobody typed it."""
+    meta = at(0, "session_meta", id="r-3", source={"subagent": {"thread_spawn": {"parent_thread_id": "r-1"}}})
+    assert told(imported("codex", meta, message(1, "user", "look for it")), "source") == [("input.received", "agent")]
+
+
+def test_turns_end_when_the_model_rests() -> None:
+    """A record that the client writes later, the next prompt and the end of the log change nothing of it."""
+    events = imported(
+        "codex",
+        META,
+        message(1, "user", "go"),
+        message(5, "assistant", "Done."),
+        shown(500, type="task_complete"),
+        message(600, "user", "## My request for Codex:\nand now\n"),
+        call("a", 601),
+        message(3000, "user", "on"),
+        message(3004, "assistant", "Well."),
+    )
+    assert [event["time"][14:19] for event in events if event["type"] == "turn.ended"] == ["00:05", "10:01", "50:04"]
+    assert [event["words"] for event in events if event["type"] == "user.message"] == [1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +336,7 @@ def test_older_logs() -> None:
     lines = imported("codex", header, {"record_type": "state"}, *items)
     document = imported("codex", {"session": header, "items": items}, whole=True)
     for events in (lines, document):
-        assert [event["type"] for event in events if event["type"] != "turn.started"] == [
+        assert [event["type"] for event in events if not event["type"].startswith("turn.")] == [
             "session.started",
             "user.message",
             "tool_call.started",

@@ -66,12 +66,49 @@ def test_parallel_calls_begin_before_any_has_ended() -> None:
     ]
 
 
-def test_what_the_client_says_by_itself_is_nobodys() -> None:
-    """Contexts, results, notices, and the history as it is rewritten."""
+def test_what_the_client_says_by_itself_is_its_input() -> None:
+    """Contexts and what hooks add are told to the model; notices and the history as it is rewritten are not."""
     info = {"id": "i", "timestamp": at(3), "type": "info", "content": "Update available"}
     rewritten = {"$set": {"messages": [gemini_hears(4, "a summary")]}}
     context = gemini_hears(2, "<session_context>\n...\n</session_context>")
-    assert told(of(context, info, rewritten, {"$rewindTo": "g2"})) == []
+    hook = gemini_hears(3, "<hook_context>be careful</hook_context>")
+    assert told(of(context, info, rewritten, hook), "source") == [
+        ("input.received", "client"),
+        ("input.received", "hook"),
+    ]
+
+
+def test_a_shorter_history_is_a_compaction() -> None:
+    """By a snapshot of what was there before, or by taking back what was said."""
+    snapshot = "<state_snapshot>the story so far</state_snapshot>"
+    compressed = {"$set": {"messages": [gemini_hears(1, snapshot), gemini_says(1, "Got it.")]}}
+    assert told(of(gemini_hears(2, "go"), compressed, {"$rewindTo": "g2"})) == [
+        ("user.message",),
+        ("context.compacted",),
+        ("context.compacted",),
+    ]
+
+
+def test_what_a_message_of_the_model_holds() -> None:
+    """Its thoughts come first; its calls name it; a call of no known tool never ran."""
+    call = gemini_call("c", "./x", {"error": 'Tool "frobnicate" not found. Did you mean "read_file"?'}, 4, "error")
+    says = gemini_says(3, "I try.", call) | {"thoughts": [{"subject": "Plan", "description": "Look first"}]}
+    events = of(gemini_hears(2, "please look at it"), says)
+    assert told(events, "text", "thought", "message_id", "words") == [
+        ("user.message", None, None, None, 4),
+        ("model.text", "Plan\nLook first", True, None, None),
+        ("model.text", "I try.", None, None, None),
+        ("tool_call.started", None, None, "g3", None),
+        ("tool_call.finished", None, None, None, None),
+    ]
+    assert calls(events) == [("run_shell_command", "rejected", "tool_error")]
+
+
+def test_a_stopped_request_ends_its_turn() -> None:
+    """At the time of the notice; a turn that the log leaves open ends with its last event."""
+    stopped = {"id": "i", "timestamp": at(4), "type": "info", "content": "Request cancelled."}
+    events = of(gemini_hears(2, "go"), gemini_says(3, "I look."), stopped, gemini_hears(50, "on"), gemini_says(51, "I"))
+    assert [event["time"] for event in events if event["type"] == "turn.ended"] == [at(4), at(51)]
 
 
 def test_the_older_form_is_one_document() -> None:
@@ -87,12 +124,13 @@ def test_whose_log_it_is(origin: str) -> None:
     assert recognised(objects_of(map(orjson_line, LOGS[origin]), "f", Skipped())) == origin
 
 
-@pytest.mark.parametrize("origin", ["claude-code", "codex"])
-def test_turns_end_where_the_log_says_so(origin: str) -> None:
-    """Once, before the user speaks again."""
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_each_turn_ends(origin: str) -> None:
+    """Once: where the log says so, else with its last event, before the user speaks again and with the log."""
     kinds = [event["type"] for event in imported(origin, *LOGS[origin])]
-    assert kinds.count("turn.ended") == 1
-    assert kinds.index("turn.ended") < len(kinds) - 1 - kinds[::-1].index("user.message")
+    marks = [kind for kind in kinds if kind in {"turn.started", "turn.ended"}]
+    assert marks == ["turn.started", "turn.ended"] * 2
+    assert kinds[-1] == "turn.ended"
 
 
 def test_codex_tells_the_exit_code_of_a_command_apart() -> None:

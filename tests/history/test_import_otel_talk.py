@@ -100,3 +100,25 @@ def test_where_spans_stand_for_calls_messages_only_say_what_was_said() -> None:
         ("tool_call.started", "weather", None),
         ("tool_call.finished", "weather", "success"),
     ]
+
+
+@pytest.mark.parametrize("with_spans", [True, False])
+def test_the_calls_of_one_answer_are_one_step(with_spans: bool) -> None:
+    """Each call names the span of the answer that asked for it, whether the call has a span of its own or not."""
+
+    def asking(*ids: str) -> list[dict[str, object]]:
+        calls = [{"type": "tool_call", "id": one, "name": "weather", "arguments": {"city": one}} for one in ids]
+        return [{"role": "assistant", "parts": calls}]
+
+    def tool(one: str, start: int) -> dict[str, object]:
+        return span("execute_tool weather", start, start + 5, TOOL | {"gen_ai.tool.call.id": one})
+
+    spans = [
+        span("chat m", 0, 10, CHAT | {"gen_ai.input.messages": TOLD[:1], "gen_ai.output.messages": asking("a", "b")}),
+        span("chat m", 30, 40, CHAT | {"gen_ai.input.messages": TOLD[:1], "gen_ai.output.messages": asking("c")}),
+        *([tool("a", 11), tool("b", 17), tool("c", 41)] if with_spans else []),
+    ]
+    events = imported("otel", request(*spans))
+    steps = [one["message_id"] for one in events if one["type"] == "tool_call.started"]
+    assert steps[0] == steps[1] != steps[2]
+    assert [one["words"] for one in events if one["type"] == "user.message"] == [3]

@@ -225,6 +225,16 @@ def test_wall_times() -> None:
         ({"type": "user", "sessionId": "s", "message": {"role": "user"}}, "claude-code"),
         ({"type": "summary", "summary": "x", "leafUuid": "y"}, "claude-code"),
         ({"type": "system", "subtype": "init", "session_id": "s"}, "claude-code"),
+        ({"type": "session.start", "data": {"sessionId": "x"}}, "copilot"),
+        ({"role": "user", "message": {"content": []}}, "cursor"),
+        ({"type": "session_start", "id": "x", "cwd": "/x"}, "droid"),
+        ({"conversation_id": "x", "history": []}, "kiro"),
+        ({"version": "v1", "kind": "Prompt", "data": {"content": []}}, "kiro"),
+        ({"info": {"id": "x", "directory": "/x"}, "messages": []}, "opencode"),
+        ({"type": "text", "timestamp": 1, "sessionID": "x", "part": {"type": "text"}}, "opencode"),
+        ({"type": "session", "version": 3, "id": "x", "timestamp": "t", "cwd": "/x"}, "pi"),
+        ({"info": {"reward": 1}, "messages": []}, "openai"),
+        ({"history": []}, "openai"),
         ({"messages": []}, "openai"),
         ({"role": "user", "content": "x"}, "openai"),
         ({"task_id": 1, "traj": []}, "openai"),
@@ -240,9 +250,12 @@ def test_formats_are_recognised(record: dict[str, Any], origin: str) -> None:
 FIELDS = """type payload role content tool_calls id function name arguments text messages tool_call_id message sessionId
     timestamp uuid input output call_id attributes key value stringValue resourceSpans scopeSpans spans spanId traceId
     parentSpanId startTimeUnixNano endTimeUnixNano status code events gen_ai.operation.name trajectory observation
-    choices request response isSidechain toolUseResult is_error""".split()
+    choices request response isSidechain toolUseResult is_error data kind info parts part state sessionID history user
+    assistant tool_uses metadata time toolRequests toolCallId message_id parentId""".split()
 WORDS = """user assistant tool function_call function_call_output response_item event_msg session_meta message text
-    tool_use tool_result execute_tool chat mcp_call exec_command_end 1767607200000000000 2026-01-05T10:00:00Z""".split()
+    tool_use tool_result execute_tool chat mcp_call exec_command_end toolCall toolResult toolUse Prompt
+    AssistantMessage ToolResults completed error assistant.message user.message tool.execution_start
+    tool.execution_complete 1767607200000000000 2026-01-05T10:00:00Z""".split()
 JSON = st.recursive(
     st.none()
     | st.booleans()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from import_kit import imported, told
+from import_kit import imported, lines_of, read, told
+from session_logs import LOGS
 from trustfold.cli.import_logs import FORMATS
 from trustfold.errors import ConfigError
 from trustfold.history.importers import IMPORTERS, Defaults
@@ -162,7 +163,7 @@ def line(kind: str, content: Any, second: int, **more: Any) -> dict[str, Any]:
 
 
 def test_claude_code_logs() -> None:
-    """Calls with their results, refusals, side chains, and nothing the client put in by itself."""
+    """Calls with their results, refusals, side chains, and what the client put in by itself as its input."""
     denial = "The user doesn't want to proceed with this tool use. The tool use was rejected."
     events = imported(
         "claude-code",
@@ -210,6 +211,9 @@ def test_claude_code_logs() -> None:
     main = [event for event in events if event["session_id"] == "s-1"]
     assert told(main, "tool_name", "status", "duration_ms") == [
         ("user.message", None, None, None),
+        ("input.received", None, None, None),
+        ("input.received", None, None, None),
+        ("model.text", None, None, None),
         ("model.text", None, None, None),
         ("tool_call.started", "Bash", None, None),
         ("tool_call.finished", "Bash", "success", 2000),
@@ -218,6 +222,7 @@ def test_claude_code_logs() -> None:
         ("tool_call.started", "Write", None, None),
         ("tool_call.finished", "Write", "error", 1000),
     ]
+    assert [event.get("thought") for event in main if event["type"] == "model.text"] == [True, None]
     assert [event["error"]["type"] for event in main if event.get("error")] == ["exit_code_2", "user_rejected"]
     assert {event["workspace_id"] for event in events} == {"shop"}
     assert {event["session_id"] for event in events} == {"s-1", "s-1/a1"}
@@ -248,16 +253,20 @@ def test_codex_logs() -> None:
         item(8, **message("assistant", "It failed.")),
     )
     assert told(events, "tool_name", "status") == [
+        ("input.received", None, None),
         ("user.message", None, None),
         ("tool_call.started", "shell", None),
-        ("tool_call.finished", "shell", "success"),
+        ("tool_call.finished", "shell", "error"),
         ("tool_call.started", "apply_patch", None),
         ("tool_call.finished", "apply_patch", "error"),
         ("model.text", None, None),
     ]
     calls = [event for event in events if event["type"] == "tool_call.started"]
     assert [call["args"] for call in calls] == [{"command": "git status"}, {"input": "*** Begin Patch"}]
-    assert events[3].get("args") or events[4]["result"] == {"output": "boom", "exit_code": 3}
+    assert [(e["result"], e["error"]["type"]) for e in events if e["type"] == "tool_call.finished"] == [
+        ("boom", "exit_code_3"),
+        ("Process exited with code 1\nno such file", "exit_code_1"),
+    ]
     assert {(e["session_id"], e["workspace_id"]) for e in events} == {("r-1", "shop")}
 
 
@@ -279,6 +288,34 @@ def test_a_log_cut_short_or_of_another_kind_is_no_traceback(origin: str) -> None
     with pytest.raises(ConfigError, match="JSON"):
         list(IMPORTERS[origin]([b"hello\n", b"world\n"], Defaults()))
     assert isinstance(imported(origin, {"a": 1}, [], {"messages": 3}), list)
+
+
+JUNK: tuple[Any, ...] = (None, 3, -1.5, True, "x", "", [], [3], {}, {"a": 1}, [{"type": 3, "kind": []}], [[]])
+
+
+def damaged(value: Any) -> Iterator[Any]:
+    """A value with one of its parts replaced by something else."""
+    yield from JUNK
+    if isinstance(value, (dict, list)):
+        for place in value if isinstance(value, dict) else range(len(value)):
+            for other in damaged(value[place]):
+                copy = value.copy()
+                copy[place] = other
+                yield copy
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_field_of_another_kind_costs_its_record_at_most(origin: str) -> None:
+    """Agents change their logs: a field may hold anything."""
+    head, *records = LOGS[origin]
+    for number, record in enumerate(records):
+        around = records[max(number - 1, 0) : number], records[number + 1 : number + 2]
+        for other in damaged(record):
+            for event in read(origin, lines_of(head, *around[0], other, *around[1])):
+                decode_event(event)
+    for other in damaged(head):
+        for event in read(origin, lines_of(other, *records[:2])):
+            decode_event(event)
 
 
 def test_every_importer_is_offered_and_documented() -> None:

@@ -70,6 +70,58 @@ def test_a_message_with_an_id_is_told_once():
     assert kinds(guard) == ["session.started", "user.message", "turn.started", "model.text", "turn.ended"]
 
 
+def test_the_calls_of_a_message_are_one_step():
+    """By the ids that the message names, or by an id that the adapter gives; other calls are in none."""
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    conversation.said("", calls=["c1", "c2"])
+    first = conversation.message_id
+    conversation.said("I look.", message_id="m2", calls=["c3"])
+    for call_id in ("c1", "c2", "c3", "c4"):
+        conversation.call_blocking("look", lambda **_: 1, {}, call_id=call_id)
+    conversation.call_blocking("look", lambda **_: 1, {}, message_id="mine")
+    conversation.rejected("look", "not an object", "arguments must be an object", "c3")
+    steps = [event.get("message_id") for event in published(guard, "tool_call.started")]
+    assert steps == [first, first, "m2", None, "mine", "m2"]
+    assert [event["status"] for event in published(guard, "tool_call.finished")][-1] == "rejected"
+
+
+def test_what_is_forgotten_is_bounded(monkeypatch):
+    """The calls requested first are forgotten first."""
+    monkeypatch.setattr(module, "MAX_TOLD", 2)
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    conversation.said("", calls=["c1", "c2", "c3"])
+    for call_id in ("c1", "c3"):
+        conversation.call_blocking("look", lambda **_: 1, {}, call_id=call_id)
+    assert ["message_id" in event for event in published(guard, "tool_call.started")] == [False, True]
+
+
+def test_a_shortened_history_is_told_by_its_summary_or_its_length():
+    """A summary once, and each request with fewer messages than the one before."""
+    guard = guard_for_tests()
+    conversation = Conversations(guard).of("s")
+    conversation.compacted("summary-1")
+    conversation.compacted("summary-1")
+    assert kinds(guard) == ["session.started", "context.compacted"]
+    for messages in (1, 3, 5, 2, 2, 4):
+        conversation.requested(messages)
+    assert kinds(guard) == ["session.started", "context.compacted", "context.compacted"]
+
+
+def test_the_prompt_of_an_inner_agent_is_its_caller_s():
+    """No person has spoken to it."""
+    guard = guard_for_tests()
+    conversations = Conversations(guard)
+
+    def delegate(**_):
+        conversations.of(conversations.name_for()).prompted("find it")
+
+    conversations.of("outer").call_blocking("delegate", delegate, {}, call_id="c1")
+    assert [event["source"] for event in published(guard, "input.received")] == ["agent"]
+    assert published(guard, "user.message") == []
+
+
 def test_a_run_that_ended_without_a_word_is_closed_by_the_next():
     """It was interrupted, or it has raised."""
     guard = guard_for_tests()

@@ -122,6 +122,92 @@ def test_prompts_that_no_person_wrote(claude: Conversation) -> None:
     assert [kind for (kind,) in claude.told()].count("user.message") == 1
 
 
+def test_a_call_that_the_client_refused_never_ran(claude: Conversation) -> None:
+    """A file that was not read first is nothing that the tool does wrong."""
+    claude.hook(bash("PreToolUse"))
+    claude.hook(bash("PostToolUseFailure", error="File has not been read yet. Read it first before writing to it."))
+    assert claude.events[-1]["status"] == "rejected"
+
+
+def test_who_spoke_is_told(claude: Conversation) -> None:
+    """The user with the number of words; work in the background, other agents, timers and the client by their kind."""
+    claude.hook(base("Stop"))
+    for more in (
+        {"prompt": "<task-notification>the build has ended</task-notification>"},
+        {"prompt": '<teammate-message teammate_id="a">done</teammate-message>'},
+        {"prompt": "look again", "source": "schedule_wakeup"},
+        {"prompt": "look again", "source": "system"},
+        {"prompt": "<system-reminder>mind the style</system-reminder>Now fix the tests, please"},
+        {"prompt": "", "source": "system"},
+    ):
+        claude.hook(base("UserPromptSubmit") | more)
+    told = [one for one in claude.told("source", "words") if one[0] in {"user.message", "input.received"}]
+    assert told == [
+        ("user.message", None, 1),
+        ("input.received", "report", None),
+        ("input.received", "agent", None),
+        ("input.received", "timer", None),
+        ("input.received", "client", None),
+        ("user.message", None, 5),
+        ("input.received", "client", None),
+    ]
+    kinds = [kind for (kind,) in claude.told()]
+    assert kinds.count("turn.started") == 3, "a report wakes a resting model; the next inputs come into its turn"
+
+
+@pytest.mark.parametrize(
+    ("agent", "event", "payload"),
+    [
+        ("claude", "", base("PostCompact", trigger="auto")),
+        ("codex", "", base("SessionStart", source="compact")),
+        ("qwen", "", base("SessionStart", source="compact")),
+        ("gemini", "", base("PreCompress", trigger="auto")),
+        ("copilot", "preCompact", {"sessionId": "s", "trigger": "auto"}),
+        ("cursor", "", base("preCompact", trigger="auto")),
+        ("opencode", "", {"hook_event_name": "event:session.compacted", "input": {"sessionID": "s"}}),
+    ],
+)
+def test_a_shortened_context_is_told(agent: str, event: str, payload: dict[str, Any]) -> None:
+    """In each agent's own words; a session that begins has forgotten nothing."""
+    conversation = Conversation(agent)
+    conversation.hook(base("SessionStart", source="startup"))
+    conversation.hook(payload, event)
+    assert [kind for (kind,) in conversation.told()] == ["session.started", "context.compacted"]
+
+
+def test_a_batch_of_calls_is_one_step(claude: Conversation) -> None:
+    """Once the agent tells the ends of batches; what comes after text or a prompt is another step."""
+
+    def batch(*numbers: int) -> list[Any]:
+        before = len(claude.events)
+        for number in numbers:
+            claude.hook(bash("PreToolUse", number))
+        for number in numbers:
+            claude.hook(bash("PostToolUse", number, tool_response={"stdout": "ok"}))
+        claude.hook(base("PostToolBatch", tool_calls=[{"tool_use_id": f"t{number}"} for number in numbers]))
+        return [one.get("message_id") for one in claude.events[before:] if one["type"] == "tool_call.started"]
+
+    assert batch(0) == [None]
+    first, second = batch(1, 2), batch(3)
+    assert len({*first, *second}) == 2
+    claude.hook(bash("PreToolUse", 4))  # interrupted: no end of the batch is told
+    claude.hook(base("UserPromptSubmit", prompt="no"))
+    fifth = batch(5)
+    [fourth] = [one["message_id"] for one in claude.events if one.get("call_id") == "t4" and "message_id" in one]
+    assert len({*first, *second, fourth, *fifth}) == 4
+    assert None not in {*first, *second, fourth, *fifth}
+
+
+def test_agents_that_tell_no_batches_tell_no_steps() -> None:
+    """Calls that are not known to be of one message must not be taken for one step."""
+    conversation = Conversation("codex")
+    conversation.hook(base("UserPromptSubmit", prompt="go"))
+    for number in range(3):
+        conversation.hook(bash("PreToolUse", number))
+        conversation.hook(bash("PostToolUse", number, tool_response="ok"))
+    assert not any("message_id" in one for one in conversation.events)
+
+
 def test_pieces_of_a_message_are_one_message(claude: Conversation) -> None:
     """A message that is displayed in pieces, with another one between, is told whole at its end."""
     for message, delta, final in (("a", "I will ", False), ("b", "Other.", True), ("a", "look.", True)):

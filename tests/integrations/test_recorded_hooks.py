@@ -53,6 +53,14 @@ def test_two_failures_and_a_success(agent: str) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
+def test_the_length_of_the_prompt_is_told(agent: str) -> None:
+    """Without its text."""
+    [prompt] = [event for event in played(agent).events if event["type"] == "user.message"]
+    assert prompt["words"] == 3
+    assert "text" not in prompt
+
+
+@pytest.mark.parametrize("agent", AGENTS)
 def test_each_call_has_its_command_and_its_pair(agent: str) -> None:
     """Start and finish share an id, which no other call has; the arguments are the model's."""
     events = played(agent).events

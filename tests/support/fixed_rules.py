@@ -53,6 +53,9 @@ DefaultRule = partial(
 TrustRules = partial(
     shipped.TrustRules,
     default_rule=DefaultRule(),
+    program_default=EscalationPatch(
+        count_threshold=3, window_seconds=300.0, severity_filter=shipped.PROGRAM_RULE.severity_filter, block_after=None
+    ),
     service_default=EscalationPatch(
         count_threshold=2, window_seconds=300.0, severity_filter=shipped.SERVICE_RULE.severity_filter
     ),

@@ -38,9 +38,9 @@ def imported(origin: str, *records: Any, whole: bool = False, run: Run | None = 
     return [orjson.loads(value) for value in values]
 
 
-def told(events: Events, *names: str) -> list[tuple[Any, ...]]:
-    """Type and fields of events; the frame of a session is left out."""
-    frame = {"session.started", "session.ended", "turn.started"}
+def told(events: Events, *names: str, ends: bool = False) -> list[tuple[Any, ...]]:
+    """Type and fields of events; the frame of a session and of its turns is left out, but for the `ends` of turns."""
+    frame = {"session.started", "session.ended", "turn.started"} | (set() if ends else {"turn.ended"})
     return [(e["type"], *(e.get(name) for name in names)) for e in events if e["type"] not in frame]
 
 

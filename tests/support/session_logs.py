@@ -117,7 +117,110 @@ GEMINI = [
     gemini_says(9, "I wait."),
 ]
 
-LOGS = {"claude-code": CLAUDE, "codex": CODEX, "gemini": GEMINI}
+
+def copilot(number: int, kind: str, agent: str = "", /, **data: Any) -> Record:
+    """An event of Copilot CLI."""
+    about = {"id": f"e{number}-{kind}-{data.get('toolCallId', '')}", "timestamp": at(number), "parentId": None}
+    return {"type": kind, "data": data, **about} | ({"agentId": agent} if agent else {})
+
+
+def copilot_runs(number: int, call: str, command: str) -> list[Record]:
+    """A round of the model that asks for a command, up to its start."""
+    about = {"toolCallId": call, "arguments": {"command": command}}
+    asks = copilot(
+        number, "assistant.message", messageId=f"m{number}", content="", toolRequests=[{"name": "bash", **about}]
+    )
+    return [asks, copilot(number, "tool.execution_start", toolName="bash", **about)]
+
+
+def copilot_ran(number: int, call: str, output: str, code: int = 0) -> list[Record]:
+    """The end of a command and of its round."""
+    content = f"{output}\n<shellId: {number} completed with exit code {code}>"
+    about = {"toolCallId": call, "model": "sonnet", "success": True, "result": {"content": content}}
+    return [copilot(number, "tool.execution_complete", **about), copilot(number, "assistant.turn_end", turnId="0")]
+
+
+COPILOT = [
+    copilot(1, "session.start", sessionId="copilot-1", context={"cwd": "/home/ada/shop"}),
+    copilot(2, "user.message", content="publish it", transformedContent="<now>8</now>\n\npublish it"),
+    *copilot_runs(3, "call_1", "./release"),
+    *copilot_ran(4, "call_1", "Permission denied", 1),
+    *copilot_runs(5, "call_2", "./look"),
+    *copilot_ran(6, "call_2", "nothing new"),
+    copilot(7, "assistant.message", messageId="m7", content="Done.", toolRequests=[]),
+    copilot(7, "assistant.turn_end", turnId="2"),
+    copilot(8, "user.message", content="go on"),
+    *copilot_runs(9, "call_3", "./wait"),
+]
+
+
+def droid(number: int, role: str, *parts: Record, **about: Any) -> Record:
+    """A message in a log of Droid."""
+    message = {"role": role, "content": list(parts), **about}
+    return {"type": "message", "id": f"d{number}", "timestamp": at(number), "message": message}
+
+
+def droid_runs(number: int, call: str, command: str) -> Record:
+    """A message of the model with a command."""
+    return droid(
+        number, "assistant", {"type": "tool_use", "id": call, "name": "Execute", "input": {"command": command}}
+    )
+
+
+def droid_ran(number: int, call: str, output: str, **about: Any) -> Record:
+    """A result of a command."""
+    return droid(number, "user", {"type": "tool_result", "tool_use_id": call, "content": output, **about})
+
+
+DROID_HEAD = {"type": "session_start", "id": "droid-1", "version": 2, "cwd": "/home/ada/shop"}
+_REMINDER = {"type": "text", "text": "<system-reminder>\nBe careful.\n</system-reminder>"}
+DROID = [
+    DROID_HEAD,
+    droid(2, "user", _REMINDER, {"type": "text", "text": "publish it"}),
+    droid_runs(3, "toolu_1", "./release"),
+    droid_ran(4, "toolu_1", "Permission denied\n\n[Process exited with code 1]", is_error=True),
+    droid_runs(5, "toolu_2", "./look"),
+    droid_ran(6, "toolu_2", "nothing new\n\n[Process exited with code 0]"),
+    {"type": "agent_turn_outcome", "turnId": "t1", "reason": "completed", "timestamp": at(7)},
+    droid(8, "user", {"type": "text", "text": "go on"}),
+    droid_runs(9, "toolu_3", "./wait"),
+]
+
+
+def pi(number: int, role: str, content: Any, before: int | None = None, **about: Any) -> Record:
+    """A message in a log of Pi, by default after the one of the second before."""
+    message = {"role": role, "content": content, **about}
+    parent = f"p{number - 1 if before is None else before}"
+    return {"type": "message", "id": f"p{number}", "parentId": parent, "timestamp": at(number), "message": message}
+
+
+def pi_runs(number: int, call: str, command: str) -> Record:
+    """A message of the model with a command."""
+    asks = {"type": "toolCall", "id": call, "name": "bash", "arguments": {"command": command}}
+    return pi(number, "assistant", [asks], model="opus", stopReason="toolUse")
+
+
+def pi_ran(number: int, call: str, output: str, *, failed: bool = False) -> Record:
+    """A result of a command."""
+    told = [{"type": "text", "text": output}]
+    return pi(number, "toolResult", told, toolCallId=call, toolName="bash", isError=failed)
+
+
+PI_HEAD = {"type": "session", "version": 3, "id": "pi-1", "timestamp": at(1), "cwd": "/home/ada/shop"}
+PI = [
+    PI_HEAD,
+    {"type": "model_change", "id": "p1", "parentId": None, "timestamp": at(1), "modelId": "opus"},
+    pi(2, "user", [{"type": "text", "text": "publish it"}]),
+    pi_runs(3, "toolu_1", "./release"),
+    pi_ran(4, "toolu_1", "Permission denied\n\nCommand exited with code 1", failed=True),
+    pi_runs(5, "toolu_2", "./look"),
+    pi_ran(6, "toolu_2", "nothing new"),
+    pi(7, "assistant", [{"type": "text", "text": "Done."}], model="opus", stopReason="stop"),
+    pi(8, "user", "go on"),
+    pi_runs(9, "toolu_3", "./wait"),
+]
+
+LOGS = {"claude-code": CLAUDE, "codex": CODEX, "gemini": GEMINI, "copilot": COPILOT, "droid": DROID, "pi": PI}
 
 
 def written(records: list[Record]) -> bytes:

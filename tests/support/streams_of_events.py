@@ -34,20 +34,22 @@ _ERRORS = [
     {"type": "no_such_tool", "message": "No such tool available"},
 ]
 _TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?"]
-_STEPS = """start start start start page finish finish finish finish text text thought user turn turn_end probe
-objection time result limit asked asked granted denied begins ends""".split()
+_STEPS = """start start start start page finish finish finish finish text text thought user input compacted turn
+turn_end probe objection time result limit asked asked granted denied begins ends""".split()
 _PLAIN: dict[str, dict[str, Any]] = {
     "user": {"type": "user.message"},
     "turn": {"type": "turn.started"},
     "turn_end": {"type": "turn.ended"},
     "time": {"type": "time.passed"},
+    "input": {"type": "input.received", "source": "report"},
+    "compacted": {"type": "context.compacted"},
     "asked": {"type": "permission.requested"},
     "granted": {"type": "permission.resolved", "granted": True},
     "denied": {"type": "permission.resolved", "granted": False},
     "begins": {"type": "session.started", "reports_turn_ends": True, "models": ["model-0", "model-1"]},
     "ends": {"type": "session.ended"},
 }
-_STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open"]
+_STATUS = ["success", "success", "success", "error", "error", "timeout", "cancelled", "circuit_open", "rejected"]
 
 NERVOUS = Rules(
     trust=TrustRules(

@@ -172,6 +172,34 @@ def test_log_events_of_coding_agents(server: Server, agent: str) -> None:
     assert start.get("model") == {"claude": "opus", "codex": "gpt", "gemini": None}[agent]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("fix the tests, please", [("user.message", 4, None)]),
+        ("<REDACTED>", [("user.message", None, None)]),
+        ("<task-notification>done</task-notification>", [("input.received", None, "report")]),
+    ],
+)
+def test_who_spoke_to_a_coding_agent(server: Server, prompt: str, told: list[Any]) -> None:
+    """The user, with the length of the prompt where it is told, or what the agent passes on in the user's name."""
+    server.send("/v1/logs", logs(record("claude_code.user_prompt", session__id="s", prompt=prompt)))
+    kinds = ("user.message", "input.received")
+    found = [(kind, one.get("words"), one.get("source")) for kind in kinds for one in server.events(kind)]
+    assert found == told
+    assert len(server.events("turn.started")) == 1
+
+
+def test_a_shortened_context_of_a_coding_agent(server: Server) -> None:
+    """One that succeeded; each agent has its own name for it."""
+    shortened = [
+        record("claude_code.compaction", 1, session__id="s", success="true", trigger="auto"),
+        record("claude_code.compaction", 2, session__id="s", success="false", trigger="auto"),
+        record("", 3, event__name="gemini_cli.chat_compression", session__id="s", tokens_before=9, tokens_after=1),
+    ]
+    server.send("/v1/logs", logs(*shortened))
+    assert len(server.events("context.compacted")) == 2
+
+
 def test_a_refusal_of_the_user_is_no_failure_of_the_tool(server: Server) -> None:
     """It is told as such; a call without an id, and without a session, is neither mixed up nor counted."""
     call = {"function_name": "a", "success": False, "decision": "reject"}

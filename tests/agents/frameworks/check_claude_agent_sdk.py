@@ -21,7 +21,7 @@ from kit import block, endings, escalate, events, kinds, new_guard, paired
 from trustfold.integrations.claude_agent_sdk import trustfold_hooks
 
 
-def run(guard: Any, commands: Any, folder: Any, **options: Any) -> tuple[str, str]:
+def run(guard: Any, commands: Any, folder: Any, prompt: str = "go", then: str = "", **options: Any) -> tuple[str, str]:
     """Let the agent run shell commands; returns its answer, and all that its model was told."""
     with FakeModel(commands) as model:
         environ = {
@@ -34,11 +34,12 @@ def run(guard: Any, commands: Any, folder: Any, **options: Any) -> tuple[str, st
 
         async def main():
             async with ClaudeSDKClient(made) as client:
-                await client.query("go")
-                async for message in client.receive_response():
-                    if isinstance(message, ResultMessage):
-                        return message.result
-            return None
+                for text in filter(None, (prompt, then)):
+                    await client.query(text)
+                    async for message in client.receive_response():
+                        if isinstance(message, ResultMessage):
+                            result = message.result
+            return result
 
         return asyncio.run(main()), model.said()
 
@@ -52,6 +53,21 @@ def test_a_run_is_told_and_failures_are_seen(tmp_path):
     assert endings(guard) == [("Bash", "success"), ("Bash", "error")]
     assert {event["model"] for event in events(guard, "tool_call.finished")} == {"scripted-1"}
     assert paired(guard)
+
+
+def test_who_spoke_is_told(tmp_path):
+    guard = new_guard()
+    run(guard, ["echo ok"], tmp_path, prompt="find it, please")
+    run(guard, ["echo ok"], tmp_path, prompt="<task-notification>the build has ended</task-notification>")
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+    assert [event["source"] for event in events(guard, "input.received")] == ["report"]
+    assert kinds(guard).count("turn.started") == 2
+
+
+def test_a_shortened_context_is_told(tmp_path):
+    guard = new_guard()
+    run(guard, ["echo ok"], tmp_path, then="/compact")
+    assert kinds(guard).count("context.compacted") == 1
 
 
 def test_a_loop_is_said_in_the_next_request(tmp_path):

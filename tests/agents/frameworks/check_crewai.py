@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from crewai import Agent, BaseLLM, Crew, Task
-from crewai.hooks import get_before_llm_call_hooks
+from crewai.hooks import get_before_llm_call_hooks, register_before_llm_call_hook, unregister_before_llm_call_hook
 from crewai.tools import tool
 from examples import check_examples
-from kit import block, endings, escalate, events, kinds, new_guard, paired
+from kit import block, endings, escalate, events, kinds, new_guard, paired, step_sizes
 from trustfold.guard import SyncToolGuard
 from trustfold.guard.testing import decided
 from trustfold.integrations.crewai import TrustfoldCrew
@@ -77,6 +77,29 @@ def test_a_run_is_told():
     assert len({event["session_id"] for event in events(guard)}) == 1
     assert paired(guard)
     assert get_before_llm_call_hooks() == []
+
+
+def test_calls_follow_the_message_that_makes_them():
+    guard = new_guard()
+    run(guard, [asks("look", '{"place": "a"}'), asks("look", '{"place": "b"}'), DONE], look)
+    assert step_sizes(guard) == [1, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [2]
+    assert "context.compacted" not in kinds(guard)
+
+
+def test_a_shortened_history_is_told():
+    guard = new_guard()
+
+    def shorten(context):
+        if context.iterations == 2:
+            del context.messages[2:]
+
+    register_before_llm_call_hook(shorten)
+    try:
+        run(guard, [asks("look", '{"place": "a"}'), asks("look", '{"place": "b"}'), DONE], look)
+    finally:
+        unregister_before_llm_call_hook(shorten)
+    assert kinds(guard).count("context.compacted") == 1
 
 
 def test_an_exception_is_the_framework_s_and_is_seen():

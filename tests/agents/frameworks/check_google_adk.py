@@ -10,11 +10,13 @@ import pytest
 from examples import check_examples
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.events import Event, EventActions
+from google.adk.events.event_actions import EventCompaction
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.adk.tools import FunctionTool
 from google.genai import types
-from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions
+from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions, step_sizes
 from trustfold.guard import SyncToolGuard
 from trustfold.integrations.google_adk import TrustfoldPlugin
 
@@ -27,13 +29,15 @@ class Scripted(BaseLlm):
 
     steps: list[Any]
     asked: list[str] = []
+    names_calls: bool = True
 
     async def generate_content_async(self, llm_request, stream=False):
         self.asked.append(str(llm_request.contents))
         step = self.steps[len(self.asked) - 1]
         parts = [types.Part(text=step if isinstance(step, str) else "I look.")]
         for name, args in () if isinstance(step, str) else step:
-            call = types.FunctionCall(id=f"c{next(NUMBERS)}", name=name, args=args)
+            call_id = f"c{next(NUMBERS)}" if self.names_calls else None
+            call = types.FunctionCall(id=call_id, name=name, args=args)
             parts.append(types.Part(function_call=call))
         if stream:
             yield LlmResponse(content=types.Content(role="model", parts=parts[:1]), partial=True)
@@ -117,12 +121,41 @@ def test_failures_that_the_framework_hides_are_seen():
     assert endings(guard) == [("hides", "error"), ("look", "error")]
 
 
-def test_a_tool_that_does_not_exist_is_a_failed_call():
+def test_a_tool_that_does_not_exist_is_a_call_that_never_ran():
     guard = new_guard()
     steps = [[("invented", {})], "Done."]
     assert answers(App(guard, steps, look).say("go")) == answers(App(None, steps, look).say("go"))
-    assert endings(guard) == [("invented", "error")]
+    assert endings(guard) == [("invented", "rejected")]
     assert paired(guard)
+
+
+@pytest.mark.parametrize("names_calls", [True, False])
+def test_calls_of_one_message_are_one_step(names_calls):
+    guard = new_guard()
+    steps = [[("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."]
+    app = App(guard, steps, look)
+    app.model.names_calls = names_calls
+    app.say("find it, please")
+    assert step_sizes(guard) == [2, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+
+
+def test_a_shortened_history_is_told_once():
+    guard = new_guard()
+    app = App(guard, ["One.", "Two.", "Three."], look)
+    app.say("one")
+    actions = EventActions(
+        compaction=EventCompaction(
+            start_timestamp=0, end_timestamp=1, compacted_content=types.Content(role="model", parts=[])
+        )
+    )
+    summary = Event(author="user", invocation_id="i", actions=actions)
+    session = asyncio.run(app.runner.session_service.get_session(app_name="a", user_id="u", session_id=app.session.id))
+    asyncio.run(app.runner.session_service.append_event(session, summary))
+    app.say("two")
+    app.say("three")
+    assert kinds(guard).count("context.compacted") == 1
+    assert kinds(guard).index("context.compacted") > kinds(guard).index("turn.ended")
 
 
 def test_a_loop_is_said_in_the_next_request_and_once():

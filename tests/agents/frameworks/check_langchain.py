@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from examples import check_examples
-from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions
+from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions, step_sizes
 from langchain.agents import create_agent
-from langchain.agents.middleware import ToolRetryMiddleware
+from langchain.agents.middleware import SummarizationMiddleware, ToolRetryMiddleware
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -95,6 +95,26 @@ def test_a_run_is_told(how):
     ]  # fmt: skip
     assert {event["model"] for event in events(guard, "tool_call.finished")} == {"scripted-1"}
     assert len({event["session_id"] for event in events(guard)}) == 1
+
+
+@ways
+def test_calls_of_one_message_are_one_step(how):
+    guard = new_guard()
+    steps = [("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."
+    run(create_agent(model(*steps), [look], middleware=[TrustfoldMiddleware(guard)]), how, "find it, please")
+    assert step_sizes(guard) == [2, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+
+
+@ways
+def test_a_summary_is_no_message_of_the_user_and_is_told_once(how):
+    guard = new_guard()
+    steps = [*[[("look", {"place": str(number)})] for number in range(4)], "Done."]
+    summarizer = model(*["The story so far."] * 9)
+    shorten = SummarizationMiddleware(summarizer, trigger=("messages", 6), keep=("messages", 2))
+    run(create_agent(model(*steps), [look], middleware=[TrustfoldMiddleware(guard), shorten]), how)
+    assert kinds(guard).count("context.compacted") == len(summarizer.asked) > 0
+    assert kinds(guard).count("user.message") == 1
 
 
 @ways

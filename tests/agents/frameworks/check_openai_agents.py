@@ -11,7 +11,7 @@ import pytest
 from agents import Agent, ModelResponse, Runner, RunState, Usage, function_tool, handoff, set_tracing_disabled
 from agents.models.interface import Model
 from examples import check_examples
-from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions
+from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions, step_sizes
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -100,6 +100,29 @@ def outputs(result: Any) -> list[str]:
 
 
 ways = pytest.mark.parametrize("how", ["sync", "async", "stream"])
+
+
+@ways
+def test_calls_of_one_message_are_one_step(how):
+    guard = new_guard()
+    hooks = TrustfoldHooks(guard)
+    steps = [("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."
+    run(Agent(name="a", model=Scripted(*steps), tools=hooks.guarded([look])), how, hooks, "find it, please")
+    assert step_sizes(guard) == [2, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+
+
+@ways
+def test_a_shortened_history_is_told_once(how):
+    guard = new_guard()
+    hooks = TrustfoldHooks(guard)
+    history = [
+        {"type": "compaction", "id": "cmp-1", "encrypted_content": "x"},
+        {"role": "user", "content": "go"},
+    ]
+    model = Scripted([("look", {"place": "a"})], "Done.")
+    run(Agent(name="a", model=model, tools=hooks.guarded([look])), how, hooks, history)
+    assert kinds(guard).count("context.compacted") == 1
 
 
 @ways

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from examples import check_examples
-from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions
+from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions, step_sizes
 from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import CompactionPart, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from trustfold.guard import SyncToolGuard
 from trustfold.integrations.pydantic_ai import TrustfoldCapability
@@ -85,6 +85,24 @@ ways = pytest.mark.parametrize("how", ["sync", "async", "stream"])
 
 
 @ways
+def test_calls_of_one_message_are_one_step(how):
+    guard = new_guard()
+    steps = [("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."
+    run(agent_of(guard, Script(*steps), look), how, "find it, please")
+    assert step_sizes(guard) == [2, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+
+
+@ways
+def test_a_shortened_history_is_told_once(how):
+    guard = new_guard()
+    history = [ModelRequest([UserPromptPart("hello")]), ModelResponse([CompactionPart("so far", id="cmp-1")])]
+    agent = agent_of(guard, Script([("look", {"place": "a"})], "Done."), look)
+    run(agent, how, message_history=history)
+    assert kinds(guard).count("context.compacted") == 1
+
+
+@ways
 def test_a_run_is_told(how):
     guard = new_guard()
     result = run(agent_of(guard, Script([("look", {"place": "a"})], "Done."), look), how)
@@ -126,7 +144,7 @@ def test_failures_that_the_framework_hides_are_seen(how):
     bare = run(agent_of(None, Script(*steps), look), how)
     result = run(agent_of(guard, Script(*steps), look), how)
     assert len(returned(result)) == len(returned(bare)) == 1
-    assert endings(guard) == [("look", "error")]
+    assert endings(guard) == [("look", "rejected")]
     assert paired(guard)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from examples import check_examples
-from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions
+from kit import SAME_RESULT, block, endings, escalate, events, kinds, new_guard, paired, sessions, step_sizes
 from strands import Agent, ToolContext, tool
 from strands.models import Model
 from trustfold.guard import SyncToolGuard
@@ -99,6 +99,26 @@ def results(agent: Agent) -> list[Any]:
 
 
 ways = pytest.mark.parametrize("how", ["sync", "async", "stream"])
+
+
+@ways
+def test_calls_of_one_message_are_one_step(how):
+    guard = new_guard()
+    steps = [("look", {"place": "a"}), ("look", {"place": "b"})], [("look", {"place": "c"})], "Done."
+    run(agent_of(guard, Scripted(*steps), look), how, "find it, please")
+    assert step_sizes(guard) == [2, 1]
+    assert [event["words"] for event in events(guard, "user.message")] == [3]
+
+
+def test_a_shortened_history_is_told():
+    guard = new_guard()
+    agent = agent_of(guard, Scripted([("look", {"place": "a"})], "One.", "Two.", "Three."), look)
+    run(agent, "sync")
+    run(agent, "sync", "two")
+    assert "context.compacted" not in kinds(guard)
+    del agent.messages[:-2]
+    run(agent, "sync", "three")
+    assert kinds(guard).count("context.compacted") == 1
 
 
 @ways

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,11 @@ def events(guard: ToolGuard, kind: str = "") -> list[dict[str, Any]]:
 def endings(guard: ToolGuard) -> list[tuple[str, str]]:
     """Tool and status of every call that has ended."""
     return [(event["tool_name"], event["status"]) for event in events(guard, "tool_call.finished")]
+
+
+def step_sizes(guard: ToolGuard) -> list[int]:
+    """Number of calls of each message of the model, in the order of the messages; each call names its message."""
+    return list(Counter(event["message_id"] for event in events(guard, "tool_call.started")).values())
 
 
 def kinds(guard: ToolGuard) -> list[str]:

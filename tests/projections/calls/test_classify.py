@@ -14,7 +14,7 @@ from trustfold.projections.calls import classify as classification
 from trustfold.projections.calls import command_line, errors, tool_class
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result
 from trustfold.projections.calls.errors import neutral_reason
-from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, mask, result_fingerprint
+from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, result_fingerprint
 from trustfold.schemas.events import json_of
 from trustfold.schemas.vocabulary import Severity, ToolClass
 
@@ -183,40 +183,6 @@ def test_annotations_declare_a_class() -> None:
     assert tool_class.class_by_annotations({"readOnlyHint": True}) is ToolClass.READ
     assert tool_class.class_by_annotations({"destructiveHint": True}) is ToolClass.ACTION
     assert tool_class.class_by_annotations({"title": "x"}) is None
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (b"took 3.2s", b"took 14s"),
-        (b"done in 12 ms", b"done in 1.5 seconds"),
-        (b"at 2026-01-02T10:11:12.123Z", b"at 2026-03-04 01:02:03"),
-        (b"12:34:56 ok", b"01:02:03 ok"),
-        (b"id 550e8400-e29b-41d4-a716-446655440000", b"id a50e8400-e29b-41d4-a716-446655440001"),
-        (b"object at 0x7f0012ab", b"object at 0x7f99"),
-        (b"pid 12", b"pid 99999"),
-        (b"saved /tmp/abc123/x", b"saved /tmp/zzz/x"),
-        (b"at 1700000000", b"at 1712345678"),
-    ],
-)
-def test_volatile_parts_are_masked(one: bytes, other: bytes) -> None:
-    """Two runs of the same thing look the same."""
-    assert mask(one) == mask(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (b"3 of 20", b"4 of 20"),
-        (b"line 12", b"line 13"),
-        (b"v1.2.3", b"v1.2.4"),
-        (b"10.0.0.1", b"10.0.0.2"),
-        (b"a" * 5000, b"a" * 5001),
-    ],
-)  # fmt: skip
-def test_other_numbers_are_news(one: bytes, other: bytes) -> None:
-    """A counter that moves is progress."""
-    assert mask(one) != mask(other)
 
 
 def test_fingerprints_ignore_key_order_and_volatile_fields() -> None:

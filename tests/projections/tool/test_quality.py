@@ -154,7 +154,7 @@ def test_followers_are_told_of_steps_not_of_each_call() -> None:
 def test_neutral_and_informational_outcomes_change_nothing() -> None:
     """A cached answer earns nothing; a refusal, a fast-fail and a search without a match cost nothing."""
     story = marked(story_of(), scenario=None).works(TOOL, from_cache=True, times=5)
-    for status in ("cancelled", "circuit_open"):
+    for status in ("cancelled", "circuit_open", "rejected"):
         story.fails(TOOL, with_="crash", status=status)
     story.fails(TOOL, with_="crash", expected_failure=True)
     assert inside(story).quality.score == 0.8  # type: ignore[union-attr]

@@ -231,6 +231,7 @@ def test_expected_cached_refused_and_cancelled_calls_do_not_count() -> None:
     """None of them is a failure of the tool."""
     story = Story().fails(KEY, times=3, expected_failure=True)
     story.fails(KEY, times=3, from_cache=True).fails(KEY, times=3, status="circuit_open")
+    story.fails(KEY, times=3, status="rejected")
     for _ in range(3):
         story.finished(story.started(KEY), KEY, status="cancelled", result=None)
     assert story.moves(KEY) == []

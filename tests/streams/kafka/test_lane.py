@@ -221,12 +221,25 @@ def test_a_batch_lost_on_the_way_stops_the_worker() -> None:
 def test_what_the_folds_count_is_added_up_over_their_batches() -> None:
     """A processor ends with its partition; the worker's counters go on."""
     found = engine()
-    processor = SimpleNamespace(process=lambda *_: [], counted=lambda: {"untracked": 2})
+    processor = SimpleNamespace(process=lambda *_: [], counted=lambda: {"untracked": 2}, stream_time=0)
     found.tasks["session", 0] = SimpleNamespace(next={EVENTS: 12}, processor=processor, moved=False, partition=0)
     found.gate.open(FIRST, {EVENTS: 12})
     asyncio.run(found.on_poll(poll_of(12, FIRST)))
     asyncio.run(found.on_poll(poll_of(found.tasks["session", 0].next[EVENTS], FIRST)))
     assert found.metrics.folds == {"untracked": 4}
+
+
+def test_folds_set_the_clock_of_ticks_and_a_tenure_begins_with_that_of_its_states() -> None:
+    """The largest time that any stage has seen; what other partitions had seen before is gone with them."""
+    found = engine()
+    processor = SimpleNamespace(process=lambda *_: [], counted=dict, stream_time=10**9)
+    found.tasks["session", 0] = SimpleNamespace(next={EVENTS: 12}, processor=processor, moved=False, partition=0)
+    found.gate.open(FIRST, {EVENTS: 12})
+    asyncio.run(found.on_poll(poll_of(12, FIRST)))
+    assert 10**9 <= found.clock.now() < 2 * 10**9
+    processor.stream_time = 10**6
+    found.begin(1, {EVENTS: 12})
+    assert 10**6 <= found.clock.now() < 10**9
 
 
 def test_a_stop_ends_the_recovery_under_way() -> None:
