@@ -9,7 +9,7 @@ alone is no missing credential (sites refuse robots); time-outs count for packag
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import Severity
@@ -98,15 +98,30 @@ _MODULE = re.compile(
 _MODULE_HINTS = ("o module named", "Cannot find", "cannot load such", "may need to install", "required module", "no package called", "not found:", "shared libraries")  # fmt: skip
 _BROWSER = "playwright install"
 
-_CREDENTIAL = (
-    "bad credentials", "expired token", "expiredtoken", "token has expired", "token is expired", "token expired", "token is invalid",
-    "token has been revoked", "token was revoked", "token invalid", "invalid token", "invalid api key", "invalid api-key",
-    "incorrect api key", "missing api key", "api key not found", "no api key", "authentication failed", "authentication required",
-    "requires authentication", "not logged in", "could not read username", "unable to locate credentials", "no credentials",
-    "must authenticate", "gh auth login", "az login", "gcloud auth login", "npm login", "docker login", "invalid_grant", "eneedauth",
-    "code e401", "invalidclienttokenid", "permission denied (publickey", "must be logged in to the server", "unauthenticated",
-    "support for password authentication was removed",
-)  # fmt: skip
+_CREDENTIAL = {
+    "credential": ("bad credentials", "unable to locate credentials", "no credentials"),
+    "token": (
+        "expired token", "expiredtoken", "token has expired", "token is expired", "token expired", "token is invalid",
+        "token has been revoked", "token was revoked", "token invalid", "invalid token", "invalidclienttokenid",
+    ),
+    "api": (
+        "invalid api key", "invalid api-key", "incorrect api key", "missing api key", "api key not found", "no api key",
+    ),
+    "auth": (
+        "authentication failed", "authentication required", "requires authentication", "must authenticate",
+        "gh auth login", "gcloud auth login", "eneedauth", "unauthenticated",
+        "support for password authentication was removed",
+    ),
+    "log": (
+        "not logged in", "must be logged in to the server", "az login", "npm login", "docker login",
+    ),
+    **{
+        phrase: (phrase,)
+        for phrase in ("could not read username", "invalid_grant", "code e401", "permission denied (publickey")
+    },
+}  # fmt: skip
+"""What refusals say, by a part that several phrases share, so that one search excludes all of them."""
+
 _401 = re.compile(
     r"\b401\b[^\n]{0,40}?(?:unauthori[sz]ed|credential|token|auth)"
     r"|\b(?:https?(?:/\d(?:\.\d)?)?|error:?|status(?: code)?:?|code:?|returned|unauthori[sz]ed:?)[ :=(]{1,3}401\b"
@@ -116,13 +131,29 @@ _CHECKS = re.compile(
 )
 """Requests that run tests: a refused login in their output may well be what they test."""
 
-_AWAY = (
-    "connection refused", "econnrefused", "could not resolve", "couldn't resolve", "enotfound", "eai_again", "failed to connect",
-    "couldn't connect", "no such host", "name resolution", "failure resolving", "failed to resolve", "could not translate host name",
-    "name or service not known", "nodename nor servname", "network is unreachable", "network unreachable", "no route to host",
-    "cannot connect to the docker daemon", "dial tcp", "connection reset", "err_connection_refused", "err_name_not_resolved",
-    "err_internet_disconnected", "could not connect to redis", "mongonetworkerror", "can't connect to", "did you specify the right host or port",
-)  # fmt: skip
+_AWAY = {
+    "connect": (
+        "connection refused", "failed to connect", "couldn't connect", "cannot connect to the docker daemon",
+        "connection reset", "err_connection_refused", "could not connect to redis", "can't connect to",
+    ),
+    "resol": (
+        "could not resolve", "couldn't resolve", "name resolution", "failure resolving", "failed to resolve",
+    ),
+    "host": (
+        "no such host", "could not translate host name", "no route to host",
+        "did you specify the right host or port",
+    ),
+    "network": ("network is unreachable", "network unreachable", "mongonetworkerror"),
+    "err_": ("err_name_not_resolved", "err_internet_disconnected"),
+    **{
+        phrase: (phrase,)
+        for phrase in (
+            "econnrefused", "enotfound", "eai_again", "name or service not known", "nodename nor servname", "dial tcp",
+        )
+    },
+}  # fmt: skip
+"""What failures to reach a host say, by a part that several phrases share."""
+
 _DOCKER = "docker daemon"
 _TIMED_OUT = ("timed out", "etimedout", "socket timeout", "read timeout", "connect timeout")
 PACKAGE_MANAGERS = {
@@ -196,17 +227,23 @@ def _missing_in(
     if module := _module_in(text):
         return Missing("module", module)
     low = text.lower()
-    manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
         return Missing("credential", _refused_by(low, request, command_word) or service or command_word or tool_name)
-    if any(phrase in low for phrase in _AWAY):
+    if _says(low, _AWAY):
+        manager = _manager(command_word, request)
         host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
         if manager and not (host and host in request):
             return Missing("network", manager)
         return Missing("host", host) if host else None
-    if manager and (severity is Severity.TIMEOUT or any(phrase in low for phrase in _TIMED_OUT)):
-        return Missing("network", manager)
+    if severity is Severity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT)):
+        manager = _manager(command_word, request)
+        return Missing("network", manager) if manager else None
     return None
+
+
+def _says(text: str, phrases_by_part: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether a text holds one of the phrases, given by a part that they share."""
+    return any(any(map(text.__contains__, phrases_by_part[part])) for part in filter(text.__contains__, phrases_by_part))
 
 
 def restored_by(missing: Missing, *, programs: Collection[str], request: str, tool: str) -> bool:
@@ -241,7 +278,7 @@ def restored_by(missing: Missing, *, programs: Collection[str], request: str, to
 
 
 def _program_in(text: str) -> str:
-    if any(hint in text for hint in _PROGRAM_HINTS):
+    if any(map(text.__contains__, _PROGRAM_HINTS)):
         for found in _PROGRAM.finditer(text):
             name: str = next(filter(None, found.groups()))
             if name != "cd" and not name[:1].isupper() and name not in _PROSE and not name.isdecimal():
@@ -252,12 +289,12 @@ def _program_in(text: str) -> str:
 def _module_in(text: str) -> str:
     if _BROWSER in text and "Executable doesn't exist" in text:
         return _BROWSER
-    found = _MODULE.search(text) if any(hint in text for hint in _MODULE_HINTS) else None
+    found = _MODULE.search(text) if any(map(text.__contains__, _MODULE_HINTS)) else None
     return next((name for name in found.groups() if name), "") if found else ""
 
 
 def _is_refused(text: str, severity: Severity) -> bool:
-    if any(phrase in text for phrase in _CREDENTIAL):
+    if _says(text, _CREDENTIAL):
         return True
     return "401" in text and (severity is Severity.PERMISSION or _401.search(text) is not None)
 
@@ -273,11 +310,10 @@ def _refused_by(text: str, request: str, program: str) -> str:
 
 def _manager(program: str, request: str) -> str:
     """Return the package manager by which a line loads packages; empty if it loads none."""
-    if _LOCAL.search(request) or _OFFLINE.search(request):
-        return ""
-    if program in PACKAGE_MANAGERS:
-        return PACKAGE_MANAGERS[program]
-    return "pip" if program.startswith("python") and _PIP_MODULE.search(request) else ""
+    manager = PACKAGE_MANAGERS.get(program, "")
+    if not manager and program.startswith("python") and _PIP_MODULE.search(request):
+        manager = "pip"
+    return "" if not manager or _LOCAL.search(request) or _OFFLINE.search(request) else manager
 
 
 def _names(request: str, host: str) -> bool:
