@@ -146,7 +146,8 @@ class MissingEnvironment(Detector, array_like=True):
     def _restore(self, call: OpenCall, done: Finished) -> None:
         """Forget what a success shows to be there."""
         tool = call.command or call.tool_name
-        request = call.request.shown.decode(errors="replace")
+        by_request = any(one.kind != "program" for one in self.things)
+        request = call.request.shown.decode(errors="replace") if by_request else ""
         changes = call.may_change and not done.equal
         self.things = [
             one
