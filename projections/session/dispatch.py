@@ -83,6 +83,9 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
+    elif event.status is Status.CANCELLED and call.tool_class in _EFFECTIVE and not verdict.denied:
+        for detector in ON_EFFECT(detectors):  # nobody knows how far it came
+            detector.on_effect(call.tool_name)
     for detector in ON_CYCLE(detectors) if cycle_runs else ():
         detector.on_cycle(cycle_runs, ctx)
     ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []
@@ -124,6 +127,7 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
+_EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
 
 def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
@@ -131,13 +135,15 @@ def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
     call, steps, detectors = done.call, ctx.state.steps, ctx.state.detectors
     moved = not done.verdict.failed and not done.equal
     progress = moved and call.tool_class is ToolClass.ACTION
+    by = call.tool_name
     if state := done.event.workspace_digest:
         before, steps.workspace = steps.workspace, digest(state.encode())
-        progress = progress or before not in {0, steps.workspace}
+        if not progress and before not in {0, steps.workspace}:
+            progress, by = True, ""  # somebody else may have changed it
     if progress:
         steps.progress = call.step if moved else call.step - 1
         for detector in ON_PROGRESS(detectors):
-            detector.on_progress(call.tool_name)
+            detector.on_progress(by)
     elif moved and call.may_change:
         for detector in ON_EFFECT(detectors):
             detector.on_effect(call.tool_name)
