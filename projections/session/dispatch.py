@@ -43,7 +43,7 @@ from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, WAITED, FinishedStep
+from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAITED, FinishedStep
 from .verdicts import Verdict
 
 
@@ -70,6 +70,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
     cycle_runs = steps.call_finished(call.step, call.fingerprint, result)
+    paused = 0 < steps.finished_ms <= call.started_ms - PAUSE_MS
+    steps.finished_ms = ctx.emit.at
     if not rules.behaviour.enabled:
         return
     ctx.call = call
@@ -77,7 +79,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        done = _finished(event, call, verdict, ctx)
+        done = _finished(event, call, verdict, ctx, paused=paused)
         progress = _take_evidence(done, ctx)
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
@@ -95,7 +97,9 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             emit_patterns(event, call, verdict, raised, ctx)
 
 
-def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> Finished:
+def _finished(
+    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, *, paused: bool
+) -> Finished:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     lines: Sequence[bytes] = ()
@@ -119,6 +123,8 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     if call.waits or steps.woken:
         marks |= WAITED
         steps.woken = False
+    if paused:
+        marks |= PAUSED
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
