@@ -70,8 +70,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
     cycle_runs = steps.call_finished(call.step, call.fingerprint, result)
-    paused = 0 < steps.finished_ms <= call.started_ms - PAUSE_MS
-    steps.finished_ms = ctx.emit.at
+    paused = 0 < state.finished_ms <= call.started_ms - PAUSE_MS
+    state.finished_ms = ctx.emit.at
     if not rules.behaviour.enabled:
         return
     ctx.call = call

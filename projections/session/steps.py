@@ -59,7 +59,6 @@ class Steps(msgspec.Struct, array_like=True):
         workspace: digest of the latest known state of the workspace; 0 unknown.
         woken: whether a timer, a report or another agent woke the model since the latest finished call.
         seen: sketch of the lines that the agent has seen.
-        finished_ms: time of the latest finish, milliseconds; 0 none.
     """
 
     number: int = 0
@@ -74,7 +73,6 @@ class Steps(msgspec.Struct, array_like=True):
     workspace: int = 0
     woken: bool = False
     seen: SeenLines = msgspec.field(default_factory=SeenLines)
-    finished_ms: int = 0
 
     def call_started(self, message: int) -> int:
         """Add a started call, of the message with this digest, to the current or a new step; returns its number."""
