@@ -172,7 +172,7 @@ class Stagnation(Detector, array_like=True):
         lines = [] if verdict.failed else done.lines
         whole = b"\n".join(lines) if verdict.size <= MAX_ECHO_BYTES else b""
         empty = not lines
-        if call.may_change and (call.runs or empty or _is_acknowledgement(whole, verdict.size)):
+        if call.may_change and (call.runs or empty or _is_acknowledgement(whole)):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
@@ -223,9 +223,9 @@ class Stagnation(Detector, array_like=True):
 _EXEMPT_CLASSES = frozenset({ToolClass.ACTION, ToolClass.PLANNING, ToolClass.INTROSPECTION})
 
 
-def _is_acknowledgement(text: bytes, size: int) -> bool:
+def _is_acknowledgement(text: bytes) -> bool:
     """Whether a result is a status of one word that says nothing but that it worked."""
-    return size <= _ACKNOWLEDGEMENT_BYTES + 2 and not is_nothing(text) and len(text.split()) <= 1
+    return 0 < len(text) <= _ACKNOWLEDGEMENT_BYTES and not is_nothing(text) and len(text.split()) == 1
 
 
 _SHORTEST_COMMAND = 8

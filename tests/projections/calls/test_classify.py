@@ -206,6 +206,9 @@ def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -
         ("aws cloudformation wait stack-create-complete --stack-name x", True),
         ("tail -f app.log", True),
         ("tail -3 app.log", False),
+        ("python3 - <<'PY'\nimport time\ntime.sleep(30)\nprint(open('s').read())\nPY", True),
+        ("python3 -c 'import time; time.sleep(0.1)'", False),
+        ("cat > poll.py <<'PY'\ntime.sleep(30)\nPY", False),
     ],
 )
 def test_lines_that_wait_are_known(line: str, waits: bool) -> None:
