@@ -115,6 +115,7 @@ class MissingEnvironment(Detector, array_like=True):
             request=call.request.shown.decode(errors="replace"),
             service=call.service,
             severity=verdict.severity,
+            http_status=verdict.http_status,
         )
         if missing is not None:
             self._count(missing, done, ctx)
