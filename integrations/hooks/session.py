@@ -53,6 +53,7 @@ MAX_SPOKEN = 100_000
 SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
 """Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
 
+
 class Verdict(NamedTuple):
     """Verdict on a call that the model requests.
 
@@ -147,9 +148,7 @@ class HookSession:
         pause = self.inbox.pause_reason if hook.event in self._dialect.takes_pause else ""
         context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
-        return Answer(
-            context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}"
-        )
+        return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
     def deliver(self, decision: NudgeIssued | PatternDetected) -> None:
         """Queue a nudge, or what a person should be told, for the next answer that can carry it."""

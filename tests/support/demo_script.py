@@ -127,12 +127,8 @@ def chapters() -> Iterator[Script]:
     )
     ladder = LADDERS.announce_no_action
     for turn in range(ladder.severe):
-        # An empty turn counts once a direct nudge has come.
-        silent = turn == ladder.severe - 1 and ladder.severe > ladder.moderate
-        text = "" if silent else announcements[turn % len(announcements)]
         restore.event("turn.started", turn_index=turn)
-        if text:
-            restore.event("model.text", text=text, turn_index=turn)
+        restore.event("model.text", text=announcements[turn % len(announcements)], turn_index=turn)
         if turn == 0:
             restore.call("list_tools", {"category": "filesystem"}, result=["read_file", "write_file"])
         restore.event("turn.ended", turn_index=turn)
