@@ -39,13 +39,15 @@ def test_a_claim_after_a_failed_check(command: str, text: str) -> None:
     assert story.patterns() == [("unproven_claim", "minor", 1)]
     nudge = story.decided("nudge.issued")
     assert nudge["nudge_type"] == "gentle"
-    assert command.split(" 2>")[0] in nudge["message"]
+    assert command.split(" 2>", maxsplit=1)[0] in nudge["message"]
 
 
 def test_a_check_that_passed_proves_it() -> None:
     """The last one decides, whatever failed before."""
     assert claims(checked(passes=True)).patterns() == []
-    story = checked(passes=False).works("edit_file", {"path": "/a"}).works("bash", {"command": "pytest -q"}, result="ok")
+    story = (
+        checked(passes=False).works("edit_file", {"path": "/a"}).works("bash", {"command": "pytest -q"}, result="ok")
+    )
     assert claims(story).patterns() == []
 
 
