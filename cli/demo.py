@@ -110,7 +110,7 @@ CHAPTERS = (
         "restore",
         "Announcements without actions",
         "Turn after turn the model announces work; it lists its tools once, and announces again.",
-        "Turns without an action are counted across the session: a hint, guidance, then a pause that the next call ends.",
+        "Turns without an action are counted across the session: a hint, guidance, a pause that the next call ends.",
     ),
 )
 

@@ -207,9 +207,8 @@ async def test_a_refusal_forbids_the_detour_unless_the_service_is_down():
     set_state(guard, "breaker", "tool:fetch", state="open", open_until="2999-01-01T00:00:00Z")
     conversation = Conversations(guard).of("s")
     conversation.decline("c1", "mail")
-    texts = [conversation.declined("c1")]
-    for name in ("rm", "fetch"):
-        texts.append(conversation.refusal(await conversation.call(name, lambda **_: 1, {})))
+    refused = [await conversation.call(name, lambda **_: 1, {}) for name in ("rm", "fetch")]
+    texts = [conversation.declined("c1"), *map(conversation.refusal, refused)]
     assert all(text.startswith("trustfold: ") for text in texts)
     assert [text.count("Do not try to reach the same goal another way") for text in texts] == [1, 1, 0]
     assert "use another tool or try again later." in texts[2]
