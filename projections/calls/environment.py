@@ -50,7 +50,7 @@ _PROGRAMS = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
     for hint, pattern in (
         ("command not found: ", rf"command not found: {_P}"),
-        (": command not found", rf"(?:^|[\s:]){_P}: command not found(?!: \S)"),
+        (": command not found", rf"(?:^|: ?){_P}: command not found(?!: \S)"),
         ("Unknown command: ", rf"^(?:fish: )?Unknown command: {_P}"),
         ("' is not recognized as", rf"'{_P}' is not recognized as"),
         ("The term '", rf"The term '{_P}' is not recognized"),
@@ -254,7 +254,12 @@ def _program_in(text: str) -> str:
 
 def _is_prose(name: str) -> bool:
     """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
-    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
+    return (
+        name[:1].isupper()
+        or name in _PROSE
+        or not name.rstrip("KMGT").strip("0123456789.")
+        or len(name) >= _DIGEST_CHARS
+    )
 
 
 def _module_in(text: str) -> str:

@@ -129,7 +129,13 @@ def test_known_phrases_within_a_turn() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Most kijavítom a hibát.", "Nyt korjaan virheen.", "지금 수정하겠습니다.", "سأصلح الخطأ الآن.", "The file has three lines."],
+    [
+        "Most kijavítom a hibát.",
+        "Nyt korjaan virheen.",
+        "지금 수정하겠습니다.",
+        "سأصلح الخطأ الآن.",
+        "The file has three lines.",
+    ],
 )
 def test_message_after_message_announces_in_any_language(text: str) -> None:
     """What is followed by another message, and by no call, promised something: four, six and eight of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from story import Story
 
+
 def queries_fail(story: Story, times: int, *, start: int = 0, message: str = "no such table: orders") -> Story:
     """Different queries, one error."""
     for number in range(start, start + times):

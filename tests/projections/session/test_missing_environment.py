@@ -41,7 +41,9 @@ def test_it_rises_at_five_and_never_stops_a_run() -> None:
     """The person can help; a pause would not."""
     story = Story()
     for number in range(20):
-        story.fails("bash", {"command": f"terraform plan -out p{number}"}, with_="", message="terraform: command not found")
+        story.fails(
+            "bash", {"command": f"terraform plan -out p{number}"}, with_="", message="terraform: command not found"
+        )
     assert story.found("missing_environment") == [("minor", 3), ("moderate", 5)]
     assert "interrupt" not in {kind for pattern, kind in story.nudges() if pattern == "missing_environment"}
 

@@ -45,7 +45,9 @@ def test_a_claim_after_a_failed_check(command: str, text: str) -> None:
 def test_a_check_that_passed_proves_it() -> None:
     """The last one decides, whatever failed before."""
     assert claims(checked(passes=True)).patterns() == []
-    story = checked(passes=False).works("edit_file", {"path": "/a"}).works("bash", {"command": "pytest -q"}, result="ok")
+    story = (
+        checked(passes=False).works("edit_file", {"path": "/a"}).works("bash", {"command": "pytest -q"}, result="ok")
+    )
     assert claims(story).patterns() == []
 
 
