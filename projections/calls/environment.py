@@ -191,8 +191,8 @@ def _missing_in(
     message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
 ) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
-    if program := _program_in(text):
-        return Missing("program", program)
+    if (program := _program_in(text)) and (program in request or not request.lstrip().startswith(("`", "$("))):
+        return Missing("program", program)  # else output of a substitution was run as a command
     if severity is None:
         return None
     if module := _module_in(text):
