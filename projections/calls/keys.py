@@ -150,6 +150,22 @@ def service_of_key(key: str) -> str:
     return found.group(1) if found else ""
 
 
+_TOP_FOLDER = re.compile(r"\|path_prefix=(?:[\w+.-]+:(?=/))?/*(?:\\.|[^|\\/])*")
+
+
+@lru_cache(maxsize=8192)
+def family_of_key(key: str) -> str:
+    """Return the family of a fine key: its service, else the tool and its path's top folder, else the key itself.
+
+    Targets of one family tend to fail for one reason: `Read|path_prefix=/etc/ssl` is of the family
+    `Read|path_prefix=/etc`. The top folder of a path on a drive or in a store is `C:/src` or `s3:/bucket`.
+    """
+    if service := service_of_key(key):
+        return service
+    found = _TOP_FOLDER.search(key)
+    return key[: found.end()] if found else key
+
+
 def scope_of_key(key: str) -> str:
     """Return the scope whose state holds a trust or breaker key.
 

@@ -90,8 +90,8 @@ def failed_lately(record: TrustRecord, calls: int) -> int:
     return sum(failure.call > first for failure in record.failures)
 
 
-def failing_keys(record: TrustRecord, rule: EscalationRule, at: int) -> int:
-    """Number of fine keys of a tool whose latest call failed, with a counted failure inside the window."""
+def failing_families(record: TrustRecord, rule: EscalationRule, at: int) -> int:
+    """Number of families of a tool's fine keys with a counted failure inside the window and no success since."""
     since = at - rule.window_seconds * 1000
-    failed = {failure.key for failure in record.failures if failure.at >= since}
+    failed = {failure.family for failure in record.failures if failure.at >= since}
     return len(failed.intersection(record.failing))

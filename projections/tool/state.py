@@ -16,7 +16,7 @@ MAX_RATE_CALLS = 200
 """Maximum number of calls kept for a rate threshold."""
 
 MAX_FAILING = 64
-"""Maximum number of fine keys per tool recorded as failing."""
+"""Maximum number of fine keys, or families of them, per tool recorded as failing."""
 
 MAX_SERVICES = 64
 """Maximum number of services per tool to whose keys orders for the tool are passed on."""
@@ -60,7 +60,7 @@ class Failure(msgspec.Struct, array_like=True):
         weight: weight before decay.
         session: ordinal of its session on this record.
         event_id: id of the event that reported it.
-        key: digest of the call's fine key if the record is shared by several keys; else 0.
+        family: digest of the family of the call's fine key if the record is shared by several keys; else 0.
         call: ordinal of the call among the calls of the record.
     """
 
@@ -68,7 +68,7 @@ class Failure(msgspec.Struct, array_like=True):
     weight: float
     session: int
     event_id: str
-    key: int = 0
+    family: int = 0
     call: int = 0
 
 
@@ -89,7 +89,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
             outside the filter are not counted.
         worked: number of calls that succeeded, ever.
         session_flags: per entry of `sessions`: `WORKED`, `FAILED`, or both.
-        failing: digests of the fine keys whose latest call failed, for a record shared by several keys.
+        failing: digests of the families of fine keys of which no call has worked since a counted failure, for a record
+            shared by several keys.
         last_success: time of the last success, milliseconds.
         since: start of the current state, milliseconds; 0 for a key that was always trusted.
         part_of: key of the wider record that was not trusted when this one was escalated, and whose changes users see.

@@ -7,8 +7,9 @@ recovery escalates again for twice as long. A dangerous command blocks its key a
 reset unblocks. A removed tool is brought back by a restore.
 
 A threshold on the count escalates only if at least half of the latest calls failed too. A tool as a whole is judged
-only while at least `MIN_FAILING_KEYS` of its keys fail; otherwise only the keys are judged. While a key is escalated or
-recovering, failed calls that began before that state change nothing.
+only while at least `MIN_FAILING_FAMILIES` families of its keys fail (hosts, top folders, programs), and never by
+failures whose cause lies in the key; otherwise only the keys are judged. While a key is escalated or recovering, failed
+calls that began before that state change nothing.
 
 The table below holds all transitions: a move that the table does not have for the current state changes counters only.
 The rule's filter decides which failures are counted. Operators' orders are moves too, except an approval, which lets
@@ -29,7 +30,7 @@ from .failure_counts import (
     WORKED,
     effective_failures,
     failed_lately,
-    failing_keys,
+    failing_families,
     failure_rate,
     note_session,
 )
@@ -41,8 +42,8 @@ MAX_DURATION_MS = 24 * HOUR_MS
 AUTH_FAILURES = 3
 """Number of 401 or 403 answers within the window that indicate an invalid credential."""
 
-MIN_FAILING_KEYS = 3
-"""Number of fine keys of a tool that must be failing before the tool as a whole is judged."""
+MIN_FAILING_FAMILIES = 3
+"""Number of families of a tool's fine keys that must be failing before the tool as a whole is judged."""
 
 DEFAULT_COUNT = 3
 """Half of the number of latest calls that are checked, if a rule has no count threshold."""
@@ -151,8 +152,8 @@ class Judgement(NamedTuple):
         rule: rule of the record's own scope.
         mode: whether enough successes restore trust automatically or wait for the operator.
         narrowest: whether no narrower record judges the call; only such a record counts security failures and denials.
-        key: digest of the call's fine key if the record is a tool's and its keys have their own records; else 0.
-            Such a record moves only while at least `MIN_FAILING_KEYS` of its keys fail.
+        family: digest of the family of the call's fine key if the record is a tool's and its keys have their own
+            records; else 0. Such a record moves only while at least `MIN_FAILING_FAMILIES` of its families fail.
         expected_rate: failure rate that is normal for the tool, 0 to 1.
         wider: record of the tool or service that the record's key belongs to; None if its changes are hidden.
         hidden: whether nothing of the record is published: it is kept for the fleet alone, and changes get no reason.
@@ -161,7 +162,7 @@ class Judgement(NamedTuple):
     rule: EscalationRule
     mode: RecoveryMode
     narrowest: bool = True
-    key: int = 0
+    family: int = 0
     expected_rate: float = 0.0
     wider: ParentRecord | None = None
     hidden: bool = False
@@ -274,12 +275,15 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
     failed = outcome.verdict == "failure"
     if failed and (outcome.started_ms or outcome.time_ms) < record.watermark:
         return []  # begun before the reset or recovery, so it never counts
-    counted = is_counted(outcome, rule)
+    in_key = failed and _lies_in_key(outcome, judgement)
+    counted = is_counted(outcome, rule) and not in_key
     if counted or not failed or outcome.severity is not Severity.TRANSIENT:
         record.calls_seen += 1
         if rule.rate_threshold is not None:
             record.calls.append(at << 1 | counted)
             del record.calls[:-MAX_RATE_CALLS]
+    if in_key:
+        return []
     if failed:
         changes = _fail(record, outcome, judgement, at, counted=counted)
     else:
@@ -328,21 +332,36 @@ def is_counted(outcome: CallOutcome, rule: EscalationRule) -> bool:
     )
 
 
+def _lies_in_key(outcome: CallOutcome, judgement: Judgement) -> bool:
+    """Whether the cause of a failure lies in the call's fine key, so that a wider record is not judged by it.
+
+    So it is with dangerous and risky commands. A tool is not judged by refusals of a host, which has its own
+    credentials, nor by those without an HTTP status, which come from the operating system or a program.
+    """
+    if outcome.severity is Severity.SECURITY:
+        return not judgement.narrowest
+    if not judgement.family:
+        return False
+    if outcome.kind == "domain":
+        return outcome.severity is Severity.PERMISSION or outcome.severity is Severity.REPEATED_AUTH
+    return outcome.severity is Severity.PERMISSION and outcome.http_status is None
+
+
 def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
     rule = judgement.rule
-    if outcome.severity is Severity.SECURITY and not outcome.expected and judgement.narrowest:
+    if outcome.severity is Severity.SECURITY and not outcome.expected:
         move = TrustTrigger.RISKY if outcome.risky else TrustTrigger.SECURITY
         if (record.state, move) in TRANSITIONS:
             record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
             return _move(record, move, rule, at, 1, None)
     if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
         return []  # begun before the current state, which already reflects it
-    auth_failed = not judgement.key and _note_auth_failure(record, outcome, rule, at)
+    auth_failed = not judgement.family and _note_auth_failure(record, outcome, rule, at)
     if counted:
         _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
         record.evidence = [*record.evidence[1 - _EVIDENCE :], outcome.cause]
-    if judgement.key and _is_of_keys(record, outcome, rule, at):
+    if judgement.family and _is_of_keys(record, outcome, rule, at):
         return []  # only the records of the keys are judged
     changes: list[Change] = []
     if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
@@ -352,12 +371,12 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
 
 
 def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
-    """Whether the failures of a tool are caused by single keys and not by the tool.
+    """Whether the failures of a tool are caused by single families of its keys and not by the tool.
 
     Domains fail independently: if the keys are domains, a recent success shows that the tool itself works, until the
     consecutive failures reach twice the count threshold.
     """
-    if failing_keys(record, rule, at) < MIN_FAILING_KEYS:
+    if failing_families(record, rule, at) < MIN_FAILING_FAMILIES:
         return True
     if outcome.kind != "domain" or at - record.last_success > rule.window_seconds * 1000:
         return False
@@ -395,15 +414,15 @@ def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgemen
         record.sessions, record.session_flags = [], []
     ordinal = note_session(record, outcome.session_id, FAILED)
     weight = _weight(outcome.severity, judgement.rule)
-    record.failures.append(Failure(at, weight, ordinal, outcome.cause, judgement.key, record.calls_seen))
+    record.failures.append(Failure(at, weight, ordinal, outcome.cause, judgement.family, record.calls_seen))
     del record.failures[:-MAX_FAILURES]
     since = at - judgement.rule.window_seconds * 1000
     if record.failures[0].at < since:
         record.failures = [failure for failure in record.failures if failure.at >= since]
     record.consecutive += 1
     record.by_hand = record.by_hand or outcome.unrecoverable
-    if judgement.key and judgement.key not in record.failing:
-        record.failing.append(judgement.key)
+    if judgement.family and judgement.family not in record.failing:
+        record.failing.append(judgement.family)
         del record.failing[:-MAX_FAILING]
 
 
@@ -450,8 +469,8 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     record.failures_since = 0
     if Severity.PERMISSION not in rule.severity_filter:
         record.auth_failures = []
-    if judgement.key and judgement.key in record.failing:
-        record.failing.remove(judgement.key)
+    if judgement.family and judgement.family in record.failing:
+        record.failing.remove(judgement.family)
     if record.failures:
         note_session(record, outcome.session_id, WORKED)
     changes: list[Change] = []

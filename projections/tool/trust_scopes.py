@@ -14,7 +14,7 @@ from ...rules.rules import EscalationRule
 from ...schemas.outcomes import CallOutcome
 from ...schemas.vocabulary import Severity, TrustState
 from ..calls.fingerprints import digest
-from ..calls.keys import service_of_key, tool_key
+from ..calls.keys import family_of_key, service_of_key, tool_key
 from . import emitters, trust
 from .emitters import Cause
 from .state import MAX_SERVICES, Fold, ToolState, TrustRecord
@@ -28,12 +28,12 @@ class FineKey(NamedTuple):
 
     Attributes:
         record: record of the key; None if this state has none.
-        digest: digest of the key; 0 if the call has no key other than its tool's.
+        family: digest of the key's family; 0 if the call has no key other than its tool's.
         elsewhere: whether another state keeps the record.
     """
 
     record: TrustRecord | None
-    digest: int = 0
+    family: int = 0
     elsewhere: bool = False
 
 
@@ -65,8 +65,8 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         judgement = trust.Judgement(
             rule,
             mode,
-            narrowest=record is None and not (fine.elsewhere or fine.digest),
-            key=fine.digest if kind == "tool" and state.keyed else 0,
+            narrowest=record is None and not (fine.elsewhere or fine.family),
+            family=fine.family if kind == "tool" and state.keyed else 0,
             expected_rate=expected if kind == "tool" else 0.0,
             hidden=hidden,
         )
@@ -136,7 +136,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     if whole.scope == "tool":
         if service:
             _note_service(fold, fine_key, service)
-            return FineKey(None, digest_of(fine_key), elsewhere=True)
+            return FineKey(None, digest_of(family_of_key(fine_key)), elsewhere=True)
         if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
                 return FineKey(None)
@@ -153,13 +153,13 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
             record = state.fine[fine_key] = TrustRecord(key=fine_key, scope="key")
         elif outcome.verdict == "failure" and not outcome.expected:
             fold.emit.count(UNTRACKED)
-    return FineKey(record, digest_of(fine_key))
+    return FineKey(record, digest_of(family_of_key(fine_key)))
 
 
 @lru_cache(maxsize=8192)
-def digest_of(fine_key: str) -> int:
-    """Digest of a fine key, as stored in records."""
-    return digest(fine_key.encode())
+def digest_of(key: str) -> int:
+    """Digest of a fine key or a family, as stored in records."""
+    return digest(key.encode())
 
 
 def _make_room(fold: Fold, since: float) -> bool:

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trustfold.projections.calls import command_line
-from trustfold.projections.calls.keys import CallKey, call_key, make_key, parse_key, scope_of_key, tool_key, tool_of_key
+from trustfold.projections.calls.keys import (
+    CallKey,
+    call_key,
+    family_of_key,
+    make_key,
+    parse_key,
+    scope_of_key,
+    tool_key,
+    tool_of_key,
+)
 from trustfold.projections.calls.shell import simple_commands
 
 HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
@@ -44,6 +53,28 @@ HTTP_KEY = "http_request|domain=api.example.com|path_prefix=v1"
 def test_keys_name_the_family_of_targets(tool: str, args: dict[str, Any], fine: str) -> None:
     """Directory, domain and first segment, command word, MCP server; else the tool alone."""
     assert call_key(tool, args).fine == fine
+
+
+@pytest.mark.parametrize(
+    ("keys", "family"),
+    [
+        ([HTTP_KEY, "fetch|path_prefix=v2|domain=api.example.com"], "api.example.com"),
+        (["mcp__jira__search|mcp_server=jira"], "jira"),
+        (["Read|path_prefix=/etc/ssl/private", "Read|path_prefix=/etc"], "Read|path_prefix=/etc"),
+        (["Read|path_prefix=src/a", "Read|path_prefix=src"], "Read|path_prefix=src"),
+        (["Read|path_prefix=C:/src/a", "Read|path_prefix=C:/src"], "Read|path_prefix=C:/src"),
+        (["Read|path_prefix=s3:/bucket/a/b"], "Read|path_prefix=s3:/bucket"),
+        (["Read|path_prefix=/a\\|b/c", "Read|path_prefix=/a\\|b|x=1"], "Read|path_prefix=/a\\|b"),
+        (["Read|path_prefix=/"], "Read|path_prefix=/"),
+        (["Read|path_prefix=."], "Read|path_prefix=."),
+        (["bash|command=./a/b"], "bash|command=./a/b"),
+        (["query|path_prefix\\=/a/b"], "query|path_prefix\\=/a/b"),
+        (["deploy"], "deploy"),
+    ],
+)
+def test_keys_of_one_cause_are_one_family(keys: list[str], family: str) -> None:
+    """Paths of a host, folders below one top folder; a program is its own family."""
+    assert {family_of_key(key) for key in keys} == {family}
 
 
 def test_a_service_named_by_the_event_wins() -> None:

@@ -146,7 +146,7 @@ def test_keys_over_arguments_of_an_mcp_tool_are_told_with_their_tool() -> None:
     story = Story(rules=Rules(tools=ToolRules(key_by="args")))
     for _ in range(3):
         for number in range(4):
-            story.fails("mcp__jira__search", {"q": number}, with_="permission")
+            story.fails("mcp__jira__search", {"q": number}, with_="corruption")
     silent = [one for one in story.all("trust.changed") if one.get("silent")]
     assert told(story) == [("mcp__jira__search", "escalated")]
     assert len(silent) == 4

@@ -44,6 +44,97 @@ def test_three_failing_keys_are_a_failing_tool() -> None:
     assert story.decided("trust.changed", key="bash")["scope"] == "tool"
 
 
+@pytest.mark.parametrize(
+    ("tool", "targets"),
+    [
+        ("http_request", [{"url": f"https://api.example.com/{path}"} for path in ("users", "orders", "items", "v2")]),
+        ("readFile", [{"path": f"/mnt/{folder}/x"} for folder in ("a", "b/c", "d", "e")]),
+    ],
+)
+def test_many_keys_of_one_family_are_no_failing_tool(tool: str, targets: list[dict[str, Any]]) -> None:
+    """Paths of one host or one top folder fail for one reason, which lies there: the tool as a whole is not judged."""
+    story = Story()
+    for target in targets * 3:
+        story.fails(tool, target)
+    assert story.moves(tool) == []
+    assert len(escalated(story)) >= len(targets)
+
+
+@pytest.mark.parametrize(
+    ("tool", "targets"),
+    [
+        ("http_request", [{"url": f"https://{host}.example.com/users"} for host in "abc"]),
+        ("readFile", [{"path": f"{folder}/x"} for folder in ("/mnt", "/etc", "src/a")]),
+    ],
+)
+def test_three_failing_families_are_a_failing_tool(tool: str, targets: list[dict[str, Any]]) -> None:
+    """Three hosts or three top folders have nothing in common but the tool."""
+    story = Story()
+    for target in targets:
+        assert story.moves(tool) == []
+        story.fails(tool, target)
+    assert story.moves(tool) == [("trusted", "escalated")]
+
+
+def test_a_family_that_works_again_is_no_failing_family() -> None:
+    """Three top folders failed, and another folder below one of them has been read since: two are left."""
+    story = Story()
+    for path in ("/mnt/a/x", "/etc/x"):
+        story.fails("readFile", {"path": path})
+    story.works("readFile", {"path": "/mnt/b/x"}).fails("readFile", {"path": "/var/x"}, times=2)
+    assert story.moves("readFile") == []
+    story.fails("readFile", {"path": "/mnt/a/x"})
+    assert story.moves("readFile") == [("trusted", "escalated")]
+
+
+def test_what_the_operating_system_refuses_is_no_fault_of_the_tool() -> None:
+    """Three directories that nobody may read, again and again: they are held, and every other one is read."""
+    story = Story()
+    for path in ("/root/a", "/etc/ssl/private/k", "/var/lib/x/y") * 3:
+        story.fails("readFile", {"path": path}, with_="", message="EACCES: permission denied, open")
+    assert story.moves("readFile") == []
+    assert escalated(story) == {
+        f"readFile|path_prefix={folder}" for folder in ("/root", "/etc/ssl/private", "/var/lib/x")
+    }
+
+
+def test_what_the_operating_system_refuses_does_not_prolong_an_outage_of_the_tool() -> None:
+    """While the tool recovers, a refusal is none of its failures."""
+    story = Story()
+    for path in ("/mnt/x", "/etc/x", "/var/x"):
+        story.fails("readFile", {"path": path})
+    story.after(minutes=31).works("readFile", {"path": "/mnt/x"})
+    story.fails("readFile", {"path": "/root/a"}, with_="", message="EACCES: permission denied, open")
+    assert story.moves("readFile")[-1] == ("escalated", "recovering")
+
+
+def test_a_refused_credential_of_a_tool_is_a_fault_of_the_tool() -> None:
+    """A remote store answers 403 for each of its folders: the keys have one credential, that of the tool."""
+    story = Story()
+    for path in ("/a/x", "/b/x", "/c/x"):
+        story.fails("readFile", {"path": path}, with_="", http_status=403, message="Forbidden")
+    assert story.moves("readFile") == [("trusted", "escalated")]
+
+
+@pytest.mark.parametrize("refusal", [{"http_status": 403}, {"http_status": 401}, {"with_": "repeated_auth"}])
+def test_hosts_that_refuse_are_no_fault_of_the_tool(refusal: dict[str, Any]) -> None:
+    """Each host has its own credential: nine refusals in a row by three hosts leave the others alone."""
+    story = Story()
+    for host in "abcabcabc":
+        story.fails("http_request", {"url": f"https://{host}.example.com/users"}, message="no", **refusal)
+    assert story.moves("http_request") == []
+    assert {f"service:{host}.example.com" for host in "abc"} <= escalated(story)
+
+
+def test_dangerous_commands_are_no_fault_of_their_tool() -> None:
+    """Three programs are blocked for what they were to do; the shell runs others."""
+    story = Story()
+    for command in (RM, GIT, LS):
+        story.fails("bash", command, with_="security")
+    assert story.moves("bash") == []
+    assert len(story.all("trust.changed", to="blocked")) == 3
+
+
 def test_a_key_that_works_again_is_no_failing_key() -> None:
     """Two keys failed a while ago and have worked since: a third one that fails is alone."""
     story = Story()
