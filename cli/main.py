@@ -15,6 +15,7 @@ import click
 
 from .. import __version__
 from ..errors import TrustfoldError
+from .interrupts import interrupts_postponed, obey_interrupts
 from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, ignore_closed_stdout
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -82,7 +83,9 @@ class LazyGroup(click.Group):
         if cmd_name not in self._at:
             return super().get_command(ctx, cmd_name)
         module, _, name = self._at[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f".{module}", __package__), name)
+        with interrupts_postponed():
+            imported = import_module(f".{module}", __package__)
+        command: click.Command = getattr(imported, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,6 +107,7 @@ class Cli(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
+            obey_interrupts()
             result = super().invoke(ctx)
             sys.stdout.flush()
         except TrustfoldError as error:

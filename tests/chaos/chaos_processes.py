@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chaos_report import Report
 from lane_harness import LaneHarness, Worker
+from warm_process import WarmProcess
 
 STOP_S = 10.0
 """What operators are promised."""
@@ -114,7 +115,7 @@ class Recorder:
         self.log = log
         command = [sys.executable, "-m", "trustfold", "record", "--bootstrap", harness.settings.bootstrap]
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
+            self.process = WarmProcess(
                 [*command, "--history", str(root), "--flush", "0.5", *more],
                 env=harness.environ,
                 stdout=subprocess.DEVNULL,

@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -161,16 +162,22 @@ def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
     assert b"--store and --url name different places" in done.stderr
 
 
-def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
-    """Ctrl-C ends a command quietly."""
-    with subprocess.Popen(
-        [*COMMAND, "replay", "-", "--json"],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN], ids=["in front", "behind a script"])
+def test_an_interrupt_is_exit_code_130(tmp_path: Path, inherited: signal.Handlers) -> None:
+    """Ctrl-C ends a command quietly, also one that a script runs in the background, where SIGINT begins ignored."""
+    before = signal.signal(signal.SIGINT, inherited)
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, "replay", "-", "--json"],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -178,8 +185,26 @@ def test_an_interrupt_is_exit_code_130(tmp_path: Path) -> None:
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
+        process.stdin.close()  # who ignores the signal ends with 0
         assert process.wait(60) == ExitCode.INTERRUPTED
         assert process.stderr.read() == b"trustfold: interrupted\n"
+
+
+def test_an_interrupt_is_not_lost_in_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extension module that drops the exception raised in its initialisation does not keep a command running."""
+
+    def imported(_name: str, _package: str) -> SimpleNamespace:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return SimpleNamespace(replay=click.Command("replay", callback=lambda: None))
+
+    monkeypatch.setattr("trustfold.cli.main.import_module", imported)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = CliRunner().invoke(main, ["replay"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.exit_code, done.stderr) == (ExitCode.INTERRUPTED, "trustfold: interrupted\n")
 
 
 @pytest.mark.parametrize("source", ["--store", "--bootstrap"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import resource
 import shutil
+import signal
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import duckdb
 import orjson
 import pytest
-from command_line import trustfold, up
+from command_line import started, trustfold, up
 from recorded import ARRIVED, rows, small_event
 from scenarios import ALL
 from story import Story
@@ -338,15 +340,9 @@ def test_record_stops_when_told(tmp_path: Path) -> None:
     """Ctrl-C writes what waits."""
     with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()) as engine:
         engine.ingest([small_event(number) for number in range(5)])
-    import signal
-    import subprocess
-
-    from command_line import COMMAND, environment
-
-    with subprocess.Popen(
-        [*COMMAND, "record", "--store", "store.sqlite", "--history", "h"],
-        cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    with started(
+        "record", "--store", "store.sqlite", "--history", "h", cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert "Ctrl-C stops it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import COMMAND, environment, trustfold
+from command_line import environment, started, trustfold
 from trustfold.cli.demo import events
 from waiting import wait_until
 
@@ -35,7 +35,7 @@ def worker(kafka: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[b
     log = tmp_path / "worker.log"
     with (
         log.open("wb") as out,
-        subprocess.Popen([*COMMAND, "worker"], cwd=tmp_path, env=environment(kafka), stdout=out, stderr=out) as process,
+        started("worker", cwd=tmp_path, env=kafka, stdout=out, stderr=out) as process,
     ):
         yield process
         process.kill()

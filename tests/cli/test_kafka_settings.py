@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import COMMAND, environment, trustfold
+from command_line import started, trustfold
 from kafka_run import consumer, prepare, settings_for
 from kafka_run import environment as worker_environment
 from story import Story
@@ -36,10 +35,9 @@ def deployment(broker: Any, topic_prefix: str) -> KafkaSettings:
 def worker(deployment: KafkaSettings, path: Path, *words: str) -> Iterator[Callable[[], str]]:
     """A worker over the deployment; gives what it has logged, and ends with exit code 0."""
     log = path / "worker.log"
-    environ = environment(_ours(deployment))
     with (
         log.open("ab") as out,
-        subprocess.Popen([*COMMAND, "worker", *words], cwd=path, env=environ, stdout=out, stderr=out) as process,
+        started("worker", *words, cwd=path, env=_ours(deployment), stdout=out, stderr=out) as process,
     ):
         try:
             yield log.read_text

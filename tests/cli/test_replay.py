@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import COMMAND, environment, trustfold
+from command_line import started, trustfold
 from fixed_rules import Rules
 from scenarios import ALL
 from story import Story
@@ -122,7 +122,7 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     assert shown.startswith("2026-03-02\n09:00:12 ")
     assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
     assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|command=rm blocked: security concern", shown, re.MULTILINE)
-    assert "→ interrupt nudge: PAUSED" in shown
+    assert "→ interrupt nudge: Stopped after" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -209,13 +209,8 @@ def test_a_closed_pipe_ends_it_quietly(words: list[str], tmp_path: Path) -> None
         for value in events()
     )
     (tmp_path / "many.ndjson").write_bytes(many)
-    with subprocess.Popen(
-        [*COMMAND, "replay", "many.ndjson", *words],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    pipe = subprocess.PIPE
+    with started("replay", "many.ndjson", *words, cwd=tmp_path, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
@@ -228,14 +223,8 @@ def test_a_closed_pipe_ends_it_quietly(words: list[str], tmp_path: Path) -> None
 def test_decisions_of_a_slow_pipe_come_at_once(tmp_path: Path) -> None:
     """From standard input each decision is out as soon as its event is in, so that `tail -f` can be piped in."""
     topology = LocalTopology(Rules())
-    with subprocess.Popen(
-        [*COMMAND, "replay", "-", "--json"],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    pipe = subprocess.PIPE
+    with started("replay", "-", "--json", cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in events():

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 from broker_kit import Broker
-from command_line import COMMAND, environment, trustfold
+from command_line import started, trustfold
 from local_kafka import LocalKafka
 from paused_broker import paused
 from session_logs import LOGS
@@ -47,9 +47,7 @@ WHOLE = [orjson.dumps(line) + b"\n" for line in LOGS["codex"]]
 @contextmanager
 def following(log: Path, env: dict[str, str], cwd: Path) -> Iterator[Told]:
     """`trustfold tail` that follows a log from its beginning; gone when the block is left."""
-    with subprocess.Popen(
-        [*COMMAND, "tail", str(log), "--from-start"], cwd=cwd, env=environment(env), stderr=subprocess.PIPE, text=True
-    ) as process:
+    with started("tail", log, "--from-start", cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Told(process)
         finally:
@@ -125,4 +123,4 @@ def test_a_broker_that_does_not_answer_is_waited_for(own_kafka: LocalKafka, tmp_
         wanted = ids_of(published(fresh))
         wait_until(lambda: sorted(set(ids_of(published(env)))) == wanted, timeout=90, what="the rest", every=0.5)
         tail.process.send_signal(signal.SIGINT)
-        assert tail.process.wait(15) == 130
+        assert tail.process.wait(60) == 130

@@ -20,6 +20,7 @@ from trustfold.history.files import data_files
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
+from warm_process import WarmProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -41,7 +42,7 @@ def recorder(
         str(root),
         *more,
     ]
-    return subprocess.Popen([*command, "--flush", "0.1"], env=environment(settings), stderr=told)
+    return WarmProcess([*command, "--flush", "0.1"], env=environment(settings), stderr=told)
 
 
 def recorded_once(settings: KafkaSettings, root: Path) -> tuple[int, str]:

@@ -30,13 +30,14 @@ from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
+from warm_process import WarmProcess
 
 
 @contextmanager
 def recording(port: int, *words: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A process that records and serves its health; killed in the end if it still runs."""
     command = [sys.executable, "-m", "trustfold", "record", *words, "--flush", "0.1"]
-    with subprocess.Popen(
+    with WarmProcess(
         command, env=(env or environment(KafkaSettings())) | {"TRUSTFOLD_WEB_PORT": str(port)}, stderr=subprocess.PIPE
     ) as process:
         try:

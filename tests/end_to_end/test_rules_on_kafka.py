@@ -23,6 +23,7 @@ from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.records import Sent, write
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
+from warm_process import WarmProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -32,7 +33,7 @@ PARTITIONS = 3
 def worker(settings: KafkaSettings, rules: Path, log: Path) -> subprocess.Popen[bytes]:
     """A worker with a rules file; it logs to `log`."""
     with log.open("ab") as told:
-        return subprocess.Popen(
+        return WarmProcess(
             [sys.executable, "-m", "trustfold", "worker", "--rules", str(rules)],
             env=environment(settings),
             stderr=told,

@@ -60,7 +60,7 @@ async def test_failures_without_a_fine_key_are_counted() -> None:
 
 async def becomes(guard: ToolGuard, code: str, tool: str = "a") -> None:
     """Wait until a check of a tool says so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while guard.check(tool).code != code:
             await guard.backend.changed(200)
 
@@ -90,7 +90,7 @@ async def test_embedded_starts_an_engine_and_a_second_guard_joins_it(tmp_path: P
             await becomes(guard, "circuit_open")
         for _ in range(BehaviourRules().repetitive_calls.minor):
             await session.call("read_file", works, {"path": "x"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             async for nudge in session.nudges():
                 assert nudge.pattern == "repetitive_calls"
                 break

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from local_redis import PATIENT
 from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.idempotency.record import DedupeRecord, DedupeState, DedupeStore
 from trustfold.guard.idempotency.redis import RedisDedupeStore
@@ -35,7 +36,7 @@ class Stores:
         if self.kind == "memory":
             yield self.memory
             return
-        store = RedisDedupeStore.from_url(self.url, self.prefix)
+        store = RedisDedupeStore.from_url(self.url, self.prefix, **PATIENT)
         try:
             yield store
         finally:

@@ -21,6 +21,7 @@ from local_kafka import LocalKafka
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
+from warm_process import WarmProcess
 
 SCRIPT = Path(__file__).parents[1] / "support" / "guard_script.py"
 WORKER = """
@@ -38,7 +39,7 @@ class GuardProcess:
 
     def __init__(self, settings: KafkaSettings, log: Path) -> None:
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
+            self.process = WarmProcess(
                 [sys.executable, str(SCRIPT), f"kafka://{settings.bootstrap}", settings.topic_prefix],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=os.environ.copy(),
             )  # fmt: skip
@@ -100,11 +101,13 @@ def settings(own_kafka: LocalKafka, topic_prefix: str) -> KafkaSettings:
 def worker(settings: KafkaSettings, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One worker with quick circuits."""
     with (tmp_path / "worker.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-c", WORKER], env=environment(settings), stderr=log)
+        process = WarmProcess([sys.executable, "-c", WORKER], env=environment(settings), stderr=log)
     said = tmp_path / "worker.log"
-    wait_until(lambda: "ready in generation" in said.read_text(), timeout=40, what="a worker that is ready")
-    yield process
-    stop_worker(process)
+    try:
+        wait_until(lambda: "ready in generation" in said.read_text(), timeout=120, what="a worker that is ready")
+        yield process
+    finally:
+        stop_worker(process)
 
 
 @pytest.fixture

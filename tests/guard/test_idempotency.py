@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from guard_kit import Gated, code_of
 from hypothesis import given
 from hypothesis import strategies as st
+from local_redis import PATIENT
 from pydantic import SecretStr
 from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore, ToolGuard
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
@@ -27,6 +27,7 @@ from trustfold.guard.testing import MovableClock, guard_for_tests
 from trustfold.guard.tools import Tool
 from trustfold.schemas.tool_envelopes import ResultStatus
 from waiting import wait_until
+from warm_process import WarmProcess
 
 
 def key_of(
@@ -348,7 +349,7 @@ def test_a_store_follows_loops_that_come_and_go(redis_url: str) -> None:
 async def test_secrets_do_not_reach_the_store(redis_url: str) -> None:
     """A result that holds a secret is not kept: the call is not made twice, but its twin gets no copy."""
     name = prefix()
-    store = RedisDedupeStore.from_url(redis_url, name)
+    store = RedisDedupeStore.from_url(redis_url, name, **PATIENT)
     guard = guard_for_tests(store=store)
     login = Counting({"token": "hunter2hunter2"})
     options = {"session_id": "s1", "idempotency_key": "my-secret-key"}
@@ -394,14 +395,14 @@ def test_a_killed_holder_is_replaced_once(redis_url: str, tmp_path: Path) -> Non
 
     def start(what: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", HOLDER, redis_url, name, str(runs), what]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+        return WarmProcess(command, stdout=subprocess.PIPE, text=True)
 
     holder = start("hang")
-    wait_until(runs.exists, timeout=20, what="the first run begins")
+    wait_until(runs.exists, timeout=120, what="the first run begins")
     waiting = [start("work") for _ in range(5)]
     with holder:
         holder.send_signal(signal.SIGKILL)
-    said = [process.communicate(timeout=30)[0].strip() for process in waiting]
+    said = [process.communicate(timeout=120)[0].strip() for process in waiting]
     assert runs.read_text().count("run") == 2
     assert sorted(said) == ["done False", *["done True"] * 4]
 
@@ -429,7 +430,7 @@ async def test_calls_that_need_each_others_end_do_not_wait_forever() -> None:
     async def second() -> str:
         return await asks_for("first", first)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         results = await asyncio.gather(
             guard.call("first", first, session_id="s", idempotency_key="first"),
             guard.call("second", second, session_id="s", idempotency_key="second"),

@@ -27,7 +27,7 @@ def guard_over(redis: LocalRedis, **settings: Any) -> ToolGuard:
 
 async def until(condition: Any) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - the store is asked in the background
             await asyncio.sleep(0.01)
 

@@ -60,7 +60,7 @@ async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
         assert session.inbox.pause_reason == heard[-1][1]
         messages = session.messages()
         assert [message["role"] for message in messages] == ["user", "system", "system"]
-        assert messages[1]["content"].startswith("[RELIABILITY GUIDANCE]: NOTICE")
+        assert messages[1]["content"].startswith("[RELIABILITY GUIDANCE]: read_file has given the same result 4 times")
         assert session.messages() == []
         session.inbox.resume()
         assert not session.paused

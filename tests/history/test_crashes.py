@@ -18,6 +18,7 @@ from trustfold.history.recorder import Recorder
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.store_views import Views
+from warm_process import WarmProcess
 
 KILLS = 10
 
@@ -80,7 +81,7 @@ def recording(
 ) -> subprocess.Popen[str]:
     """A process that records."""
     arguments = [str(root), str(source), str(per_file), str(grace_s), str(rounds)]
-    return subprocess.Popen([sys.executable, "-c", RECORD, *arguments], stdout=subprocess.PIPE, text=True)
+    return WarmProcess([sys.executable, "-c", RECORD, *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def spin(seconds: float) -> None:
@@ -152,7 +153,7 @@ def test_a_killed_copy_of_a_store_ends_as_the_store(tmp_path: Path) -> None:
     chance = random.Random(7)
     command = [sys.executable, "-m", "trustfold", "record", "--store", store, "--history", root, "--flush", "0.001"]
     for _ in range(KILLS):
-        with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
+        with WarmProcess([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             assert "recording" in process.stderr.readline()
             spin(chance.random() * 0.15)
@@ -194,7 +195,7 @@ def test_analysts_read_while_the_recorder_writes(tmp_path: Path) -> None:
     source_of(tmp_path / "events.ndjson", 20, 40)
     root = tmp_path / "history"
     seen: list[int] = []
-    with recording(root, tmp_path / "events.ndjson", per_file=150, grace_s=60, rounds=40) as process:
+    with recording(root, tmp_path / "events.ndjson", per_file=150, grace_s=3600, rounds=40) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.stdout.readline()

@@ -67,7 +67,7 @@ def test_ci_runs_targets_that_exist() -> None:
     """`.ci/run` calls only targets of the Makefile, the tests and the demo among them."""
     script = (ROOT / ".ci" / "run").read_text()
     called = set()
-    for words in re.findall(r"^(?:env .*)?\bmake((?: [a-z]+)+)", script, flags=re.MULTILINE):
+    for words in re.findall(r"^(?:begin \S+ )?make((?: [a-z]+)+)", script, flags=re.MULTILINE):
         called |= set(words.split())
     for words in re.findall(r"make -C \S+((?: [a-z]+)+)", script):
         called |= set(words.split())

@@ -13,11 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from warm_process import WarmProcess
+
 COMMAND = [sys.executable, "-m", "trustfold"]
-PATIENCE = 60
+PATIENCE = 200
+"""Seconds for one command, on a busy machine; below the time limit of a test."""
 SETTINGS: dict[str, str] = {}
 """Environment of every command, unless a test gives another; the fixture `fixed_rules_file` names a file of rules."""
 
@@ -33,15 +37,17 @@ def trustfold(
     *arguments: str | Path, cwd: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        input=stdin,
-        env=environment(env),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    with started(*arguments, cwd=cwd, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        try:
+            out, said = process.communicate(stdin, PATIENCE)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, said)
+
+
+def started(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None, **streams: Any) -> WarmProcess:
+    """Start a command; `streams` as for `Popen`."""
+    return WarmProcess([*COMMAND, *map(str, words)], cwd=cwd, env=environment(env), **streams)
 
 
 @dataclass
@@ -104,9 +110,7 @@ def up(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, 
 @contextmanager
 def serving(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Up]:
     """Start a command that serves and says where; gone when the block is left."""
-    with subprocess.Popen(
-        [*COMMAND, *map(str, words)], cwd=cwd, env=environment(env), stderr=subprocess.PIPE, text=True
-    ) as process:
+    with started(*words, cwd=cwd, env=env, stderr=PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             yield Up(process, _address(process.stderr))

@@ -17,6 +17,7 @@ from trustfold.projections.topology import DECISION_TOPICS
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
+from warm_process import WarmProcess
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
 START = (
@@ -58,7 +59,7 @@ def environment(settings: KafkaSettings) -> dict[str, str]:
 
 def start_worker(settings: KafkaSettings, log: IO[bytes] | None = None, **more: str) -> subprocess.Popen[bytes]:
     """A worker process; it logs to the terminal or into `log`. `more` is added to its environment."""
-    return subprocess.Popen([sys.executable, "-c", START], env=environment(settings) | more, stderr=log)
+    return WarmProcess([sys.executable, "-c", START], env=environment(settings) | more, stderr=log)
 
 
 def stop_worker(process: subprocess.Popen[bytes], patience: float = 30) -> int:

@@ -18,6 +18,10 @@ GIVEN = "TRUSTFOLD_TEST_REDIS"
 """URL of a Redis to use instead; its keys below `trustfold-test:` are ours."""
 
 
+PATIENT = {"socket_timeout": 120.0, "socket_connect_timeout": 120.0}
+"""Options of a client in tests whose subject is not a slow Redis: a busy machine fails none of them."""
+
+
 class RedisUnavailable(Exception):
     """There is no Redis here; the message says how to get one."""
 
@@ -42,7 +46,7 @@ class LocalRedis:
         try:
             with redis.Redis.from_url(self.url) as client:
                 return bool(client.ping())
-        except redis.ConnectionError:
+        except (redis.ConnectionError, redis.TimeoutError):
             return False
 
     def stop(self) -> None:

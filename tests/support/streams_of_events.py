@@ -89,62 +89,76 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         "user_id": "ada",
         "model": f"model-{session % 2}",
     }
-    call_id = f"{tool}-{choice}"
     if tool_number % 3 == 0 and kind != "finish":
         body["agent_id"] = "helper"
     if choice == 1:
         body["correlation_id"] = f"trace-{session}"
     if kind == "start":
-        args = _ARGS[tool][choice % len(_ARGS[tool])]
-        body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
-        if choice == 2:
-            body["deadline_ms"] = 30_000
-        if tool_number % 2:
-            body["message_id"] = f"message-{number // 3}"
-        body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}, {}][choice]
+        body |= _start(number, tool_number, choice)
     elif kind == "page":
         body |= {"type": "tool_call.started", "call_id": f"p{number}", "tool_name": "read_file", "deadline_ms": 90_000}
         body["args"] = {"path": "/big", "offset": number}
     elif kind == "finish":
-        body |= {
-            "type": "tool_call.finished",
-            "call_id": call_id,
-            "tool_name": tool,
-            "status": status,
-            "duration_ms": 10,
-            "model": f"m{(choice + session) % 2}",
-            "cost_usd": 0.07,
-        }
-        if tool_number % 4 == 0:
-            body["workspace_digest"] = f"state-{choice // 2}"
-        if status == "success":
-            body["result"] = _RESULTS[choice]
-        else:
-            body["error"] = _ERRORS[(choice + tool_number) % len(_ERRORS)]
-    elif kind == "user":
-        body |= {"type": "user.message", "words": 2 * choice + 1}
-    elif kind == "input":
-        body |= {"type": "input.received", "source": _SOURCES[choice]}
-    elif kind in {"text", "thought"}:
-        body |= {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
-    elif kind == "objection":
-        nudged = str(UUID(int=max(0, number - 1 - choice)))  # one of the events just before, if it brought a nudge
-        body |= {"type": "feedback.false_alarm", "output_id": output_id(nudged, "nudge.issued", 0)}
-    elif kind == "result":
-        body |= {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
-    elif kind == "limit":
-        limits = {"max_recursive_calls": tool_number, "max_cost_usd": 0.2}
-        body |= {"type": "guarantee.overridden", "limits": limits, "confirmed_by": "ada"}
-    elif kind == "probe":
-        body |= {
-            "type": "breaker.probe_requested",
-            "breaker_key": f"tool:{tool}",
-            "guard_id": f"g{choice}",
-            "call_id": call_id,
-        }
+        body |= _finish(tool_number, choice, status) | {"model": f"m{(choice + session) % 2}"}
     else:
-        body |= {"call_id": call_id, "tool_name": tool, **_PLAIN[kind]}
+        body |= {"call_id": f"{tool}-{choice}", "tool_name": tool, **_other(kind, number, tool_number, choice)}
     return orjson.dumps(body)
+
+
+def _start(number: int, tool_number: int, choice: int) -> dict[str, Any]:
+    tool = _TOOLS[tool_number]
+    body: dict[str, Any] = {
+        "type": "tool_call.started",
+        "call_id": f"{tool}-{choice}",
+        "tool_name": tool,
+        "args": _ARGS[tool][choice % len(_ARGS[tool])],
+    }
+    if choice == 2:
+        body["deadline_ms"] = 30_000
+    if tool_number % 2:
+        body["message_id"] = f"message-{number // 3}"
+    return body | [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}, {}][choice]
+
+
+def _finish(tool_number: int, choice: int, status: str) -> dict[str, Any]:
+    tool = _TOOLS[tool_number]
+    body: dict[str, Any] = {
+        "type": "tool_call.finished",
+        "call_id": f"{tool}-{choice}",
+        "tool_name": tool,
+        "status": status,
+        "duration_ms": 10,
+        "cost_usd": 0.07,
+    }
+    if tool_number % 4 == 0:
+        body["workspace_digest"] = f"state-{choice // 2}"
+    if status == "success":
+        return body | {"result": _RESULTS[choice]}
+    return body | {"error": _ERRORS[(choice + tool_number) % len(_ERRORS)]}
+
+
+def _other(kind: str, number: int, tool_number: int, choice: int) -> dict[str, Any]:
+    """Fields of what is neither a start nor a finish of a call."""
+    match kind:
+        case "text" | "thought":
+            return {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
+        case "user":
+            return {"type": "user.message", "words": 2 * choice + 1}
+        case "input":
+            return {"type": "input.received", "source": _SOURCES[choice]}
+        case "objection":
+            nudged = str(UUID(int=max(0, number - 1 - choice)))  # one of the events just before, if it brought a nudge
+            return {"type": "feedback.false_alarm", "output_id": output_id(nudged, "nudge.issued", 0)}
+        case "result":
+            return {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
+        case "limit":
+            limits = {"max_recursive_calls": tool_number, "max_cost_usd": 0.2}
+            return {"type": "guarantee.overridden", "limits": limits, "confirmed_by": "ada"}
+        case "probe":
+            key = f"tool:{_TOOLS[tool_number]}"
+            return {"type": "breaker.probe_requested", "breaker_key": key, "guard_id": f"g{choice}"}
+        case _:
+            return _PLAIN[kind]
 
 
 _KEYS = (

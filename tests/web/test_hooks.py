@@ -74,8 +74,8 @@ def test_a_loop_is_named_in_the_next_answer(server: TestClient, tmp_path: Path) 
     agent = Agent(server, tmp_path)
     answers = [agent.runs("./look") for _ in range(6)]
     assert [context(after) for _, after in answers[:2]] == ["", ""]
-    assert "3 times with the same result" in context(answers[2][1])
-    assert "in a loop" in context(answers[3][1])
+    assert "`./look` was called 3 times and gave the same result" in context(answers[2][1])
+    assert "`./look` has given the same result 4 times" in context(answers[3][1])
     assert answers[5][1]["continue"] is False
     before, _ = agent.runs("./other")
     assert before["hookSpecificOutput"]["permissionDecision"] == "deny"

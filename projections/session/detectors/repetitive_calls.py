@@ -70,6 +70,6 @@ class RepetitiveCalls(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, last.call, len(repeats), [one.tool_name for one in repeats[-MAX_CAUSES:]],
                 [one.event_id for one in repeats], "use the result, or take another step", since_ms=repeats[0].at_ms,
-                proven=not between & MAY_HAVE_CHANGED,
+                proven=not between & MAY_HAVE_CHANGED, hint_only=bool(between & MAY_HAVE_CHANGED),
             )  # fmt: skip
             ctx.sightings.append(seen)

@@ -7,13 +7,26 @@ from typing import Any
 import pytest
 from story import Story
 
+NPM = "npm ERR! network request to https://registry.npmjs.org failed, reason: getaddrinfo ENOTFOUND registry.npmjs.org"
 KINDS: dict[str, tuple[list[str], str, str]] = {
-    "program": (["terraform plan", "cd infra && terraform init", "terraform fmt"], "terraform: command not found", "terraform"),
+    "program": (
+        ["terraform plan", "cd infra && terraform init", "terraform fmt"],
+        "terraform: command not found",
+        "terraform",
+    ),
     "module": (["python app.py", "python -m app", "python tests/run.py"], "No module named 'flask'", "flask"),
-    "credential": (["gh pr list", "gh issue list", "gh run list"], "HTTP 401: Bad credentials (https://api.github.com/)", "github"),
-    "host": (["psql -h db.example.com", "pg_dump -h db.example.com", "psql -h db.example.com -l"], 'could not connect to "db.example.com" (10.0.0.1), port 5432: Connection refused', "db.example.com"),
-    "network": (["npm install", "npm ci", "npm install left-pad"], "npm ERR! network request to https://registry.npmjs.org failed, reason: getaddrinfo ENOTFOUND registry.npmjs.org", "npm"),
-}  # fmt: skip
+    "credential": (
+        ["gh pr list", "gh issue list", "gh run list"],
+        "HTTP 401: Bad credentials (https://api.github.com/)",
+        "github",
+    ),
+    "host": (
+        ["psql -h db.example.com", "pg_dump -h db.example.com", "psql -h db.example.com -l"],
+        'could not connect to "db.example.com" (10.0.0.1), port 5432: Connection refused',
+        "db.example.com",
+    ),
+    "network": (["npm install", "npm ci", "npm install left-pad"], NPM, "npm"),
+}
 """Commands, what they fail with, and what stands in the name of what is missing."""
 
 

@@ -102,7 +102,7 @@ def test_anybody_who_speaks_ends_restatements(speaker: str) -> None:
 
 
 def test_messages_of_fewer_than_eight_words_restate_nothing() -> None:
-    """`Done.` and `Let us see.`"""
+    """Such as `Done`, or `Let us see`."""
     story = Story()
     for _ in range(12):
         story.says("Is that fine with you, then, friend?")

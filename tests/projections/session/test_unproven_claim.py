@@ -39,7 +39,7 @@ def test_a_claim_after_a_failed_check(command: str, text: str) -> None:
     assert story.patterns() == [("unproven_claim", "minor", 1)]
     nudge = story.decided("nudge.issued")
     assert nudge["nudge_type"] == "gentle"
-    assert command.split(" 2>")[0] in nudge["message"]
+    assert command.split(" 2>", maxsplit=1)[0] in nudge["message"]
 
 
 def test_a_check_that_passed_proves_it() -> None:

@@ -17,6 +17,7 @@ from scenarios import ALL
 from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine, Request
 from trustfold.streams.embedded.store import StoreError
+from warm_process import WarmProcess
 
 BATCH = 7
 KILLS = 6
@@ -67,7 +68,7 @@ def undisturbed(path: Path, lines: list[bytes]) -> dict[str, list[Any]]:
 
 def started(store: Path, events: Path) -> subprocess.Popen[str]:
     """A process that ingests."""
-    return subprocess.Popen(
+    return WarmProcess(
         [sys.executable, "-c", INGEST, str(store), str(events), str(BATCH)], stdout=subprocess.PIPE, text=True
     )
 

@@ -21,6 +21,7 @@ from trustfold.cli.main import main
 from trustfold.streams.kafka.acls import Principals, acls
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
+from warm_process import WarmProcess
 
 pytestmark = [pytest.mark.durable_broker, pytest.mark.slow]
 
@@ -60,7 +61,7 @@ def process_of(kafka: SecuredKafka, user: str, log: Path, *words: str | Path, **
     """Start a command as a user, by default a worker."""
     more = {"TRUSTFOLD_PARTITIONS": "2", "TRUSTFOLD_CHECKPOINT_INTERVAL": "0.2", **more}
     with log.open("wb") as told:
-        return subprocess.Popen(
+        return WarmProcess(
             [sys.executable, "-m", "trustfold", *map(str, words or ("worker",))],
             env=environment(kafka.environ(user, **more)),
             stderr=told,

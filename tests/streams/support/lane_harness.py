@@ -25,6 +25,7 @@ from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.store import OWN
 from trustfold.streams.kafka.topics import create_topics
 from waiting import wait_until
+from warm_process import WarmProcess
 
 SCRIPT = Path(__file__).with_name("counting_worker.py")
 T = TypeVar("T")
@@ -57,9 +58,7 @@ class Worker:
     def __init__(self, environ: dict[str, str], log: Path) -> None:
         self.log = log
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT)], env=environ, stdout=out, stderr=subprocess.STDOUT
-            )
+            self.process = WarmProcess([sys.executable, str(SCRIPT)], env=environ, stdout=out, stderr=subprocess.STDOUT)
 
     def text(self) -> str:
         """What it has logged."""

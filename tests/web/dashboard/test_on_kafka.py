@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 from broker_kit import Broker
-from command_line import COMMAND, environment, serving, trustfold
+from command_line import serving, started, trustfold
 from dashboard_kit import failures, now_page, order
 from local_kafka import LocalKafka
 from trustfold.errors import TrustfoldError
@@ -50,7 +50,7 @@ def worker(kafka: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[byt
     assert trustfold("topics", "create", cwd=folder, env=kafka).returncode == 0
     with (
         (folder / "worker.log").open("wb") as out,
-        subprocess.Popen([*COMMAND, "worker"], cwd=folder, env=environment(kafka), stdout=out, stderr=out) as process,
+        started("worker", cwd=folder, env=kafka, stdout=out, stderr=out) as process,
     ):
         try:
             yield process
@@ -76,7 +76,7 @@ def test_a_page_shows_what_a_worker_has_folded_and_its_order_reaches_the_worker(
             wait_until(lambda: "deploy" in now_page(web), timeout=60, what="the state on the page", every=0.2)
             trustfold("publish", "-", cwd=tmp_path, stdin=failures("search", 5, session="s2"), env=kafka)
             wait_until(lambda: "search" in now_page(web), timeout=60, what="the newer state", every=0.2)
-            assert "Not up to date" not in now_page(web)
+            wait_until(lambda: "Not up to date" not in now_page(web), timeout=60, what="its worker", every=0.2)
 
             status, answer = order(web, "reset", "deploy")
             assert status == 200, answer
