@@ -126,7 +126,8 @@ class FailureStreak(Detector, array_like=True):
     Ends with a success of the tool, a new successful action of another tool, or a new success of another tool whose
     effect is unknown. Calls that wait, and programs that answer by their exit code, do not count.
 
-    Known false alarms: trial and error that is about to succeed; none in coding sessions at six.
+    Known false alarms: trial and error that is about to succeed, and attempts that a checker rejects; none in coding
+    sessions at six.
 
     Attributes:
         streaks: the latest failing tools, oldest first.

@@ -18,7 +18,8 @@ class RepetitiveCalls(Detector, array_like=True):
 
     Ends with another result of the call, or progress. A repetition with a wait between is a poll.
 
-    Known false alarms: a status that is asked for again because somebody else works on it, without a wait between.
+    Known false alarms: a status that is asked for again because somebody else works on it, without a wait between;
+    a switch that is turned to and fro between other readings.
     """
 
     pattern = Pattern.REPETITIVE_CALLS

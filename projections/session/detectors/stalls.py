@@ -60,7 +60,8 @@ class StalledCall(Detector, array_like=True):
 
     Ends with the finish of the call, or the model moving on.
 
-    Known false alarms: a call that waits for a person whom nobody reports.
+    Known false alarms: a sub-agent that works for longer than ten minutes; of a batch that waits for one prompt each call
+    is reported.
 
     Attributes:
         overdue: the latest of these calls.
