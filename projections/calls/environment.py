@@ -50,7 +50,7 @@ _PROGRAMS = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
     for hint, pattern in (
         ("command not found: ", rf"command not found: {_P}"),
-        (": command not found", rf"(?:^|[\s:]){_P}: command not found(?!: \S)"),
+        (": command not found", rf"(?:^|: ?){_P}: command not found(?!: \S)"),
         ("Unknown command: ", rf"^(?:fish: )?Unknown command: {_P}"),
         ("' is not recognized as", rf"'{_P}' is not recognized as"),
         ("The term '", rf"The term '{_P}' is not recognized"),
@@ -208,8 +208,8 @@ def _missing_in(
     message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
 ) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
-    if program := _program_in(text):
-        return Missing("program", program)
+    if (program := _program_in(text)) and (program in request or not request.lstrip().startswith(("`", "$("))):
+        return Missing("program", program)  # else output of a substitution was run as a command
     if severity is None:
         return None
     if module := _module_in(text):
@@ -272,7 +272,12 @@ def _program_in(text: str) -> str:
 
 def _is_prose(name: str) -> bool:
     """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
-    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
+    return (
+        name[:1].isupper()
+        or name in _PROSE
+        or not name.rstrip("KMGT").strip("0123456789.")
+        or len(name) >= _DIGEST_CHARS
+    )
 
 
 def _module_in(text: str) -> str:

@@ -44,7 +44,7 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     if sighting.required_tool:
         active.required_tool = sighting.required_tool
     if ctx.call is not None and sighting.agent_id is None:
-        active.request = ctx.call.request.summary()
+        active.request = ctx.call.request.summary(ctx.call.tool_name)
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:

@@ -19,7 +19,8 @@ class RepetitiveCalls(Detector, array_like=True):
     Ends with another result of the call, or progress. A repetition with a wait between is a poll, and what was asked
     before a pause without calls does not count.
 
-    Known false alarms: a status that is asked for again because somebody else works on it, without a wait between.
+    Known false alarms: a status that is asked for again because somebody else works on it, without a wait between;
+    a switch that is turned to and fro between other readings.
     """
 
     pattern = Pattern.REPETITIVE_CALLS

@@ -251,7 +251,7 @@ class SelfAppending(Detector, array_like=True):
 
     Ends with news, or a command that does not contain the one before.
 
-    Known false alarms: none seen.
+    Known false alarms: a pipeline that is built step by step and so far only orders the same lines anew.
 
     Attributes:
         commands: the latest command of each tool.

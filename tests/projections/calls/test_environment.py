@@ -126,6 +126,10 @@ def test_tools_that_are_no_shell_name_the_host_of_their_arguments():
     [
         ("bash: line 1: DISCUSSION: command not found", "DISCUSSION of x"),  # prose that was run
         ("bash: line 1: to: command not found", "to fix this"),
+        ("bash: line 1: Im sorry, but I cant: command not found", "I'm sorry, but I can't"),
+        ("bash: line 3: 4.0K: command not found", "`du -h x`"),
+        ("bash: line 1: total: command not found", "`ls -l x`"),
+        ("bash: line 1: total: command not found", "$(ls -l x)"),
         ("bash: line 1: BASH: command not found\nbash: line 2: testbed: command not found", "```BASH"),
         ("bash: line 1: d41d8cd98f00b204e9800998ecf8427e: command not found", "`md5sum x`"),
         ("bash: line 1: 4.6: command not found", "`awk 1`"),
