@@ -46,10 +46,7 @@ def holds_secret(record: msgspec.Struct) -> bool:
     for text in filterfalse(_known.__contains__, texts(record)):
         if not _is_clean(text):
             return True
-    for name in nested:
-        if not _is_nested_clean(getattr(record, name)):
-            return True
-    return False
+    return bool(nested) and any(not _is_nested_clean(getattr(record, name)) for name in nested)
 
 
 def without_secrets(record: msgspec.Struct) -> tuple[bytes, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from ...schemas.vocabulary import Severity
@@ -212,14 +213,22 @@ def missing_in(
         service: service of the call; empty without one.
         severity: of the failure.
     """
-    found = _missing_in(message, tool_name, command_word, request[:MAX_REQUEST_CHARS], service, severity)
+    text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
+    return _missing_in(text, tool_name, command_word, request[:MAX_REQUEST_CHARS], service, severity)
+
+
+@lru_cache(maxsize=512)
+def _missing_in(
+    text: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
+) -> Missing | None:
+    """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
+    found = _named_in(text, tool_name, command_word, request, service, severity)
     return found if found is not None and redact_text(found.name) == found.name else None
 
 
-def _missing_in(
-    message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
+def _named_in(
+    text: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
 ) -> Missing | None:
-    text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
     if program := _program_in(text):
         return Missing("program", program)
     if severity is None:
@@ -243,7 +252,9 @@ def _missing_in(
 
 def _says(text: str, phrases_by_part: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether a text holds one of the phrases, given by a part that they share."""
-    return any(any(map(text.__contains__, phrases_by_part[part])) for part in filter(text.__contains__, phrases_by_part))
+    return any(
+        any(map(text.__contains__, phrases_by_part[part])) for part in filter(text.__contains__, phrases_by_part)
+    )
 
 
 def restored_by(missing: Missing, *, programs: Collection[str], request: str, tool: str) -> bool:

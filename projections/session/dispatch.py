@@ -97,7 +97,7 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     lines: Sequence[bytes] = ()
     judged = new = 0
-    if verdict.lines and call.tool_class not in _UNREAD:  # of what they return, no line is looked for again
+    if verdict.lines:
         lines = telling_lines(verdict.lines, verdict.size, call.request)
         if lines:
             judged, new = steps.seen.look(lines)
@@ -123,7 +123,6 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
 
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
-_UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 
 
 def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
