@@ -182,3 +182,22 @@ def test_a_changed_workspace_ends_it() -> None:
         story.fails("bash", {"command": f"tsc -p {number}"}, message=f"error {number}", workspace_digest=f"state {number}")
     assert story.found("failure_streak") == []
     assert Story().fails("bash", {"command": "tsc"}, times=8, workspace_digest="one state").found("failure_streak")
+
+
+def test_tools_that_fail_with_the_same_message_count_together() -> None:
+    """One cause behind several tools; a success of any of them, or a short message, tells otherwise."""
+    tools = ["web_search", "web_fetch", "web_extract"]
+
+    def told(message: str, *, works: bool = False) -> Story:
+        story = Story()
+        for number in range(6):
+            story.fails(tools[number % 3], {"q": f"q{number}"}, message=message)
+            if works and number == 3:
+                story.works("web_fetch", {"q": "else"})
+        return story
+
+    story = told("crawler API error: insufficient credits")
+    assert story.found("same_error_loop") == [("minor", 5)]
+    assert story.decided("nudge.issued")["message"].startswith("5 calls of different tools have failed the same way")
+    assert told("crawler API error: insufficient credits", works=True).patterns() == []
+    assert told("failed").found("same_error_loop") == []
