@@ -104,6 +104,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     only_waits: bool = False
     request: CallRequest = NO_REQUEST
     asked: Asked = NOTHING_ASKED
+    edits: bool = False
 
     @property
     def may_change(self) -> bool:

@@ -56,7 +56,8 @@ class SameErrorLoop(Detector, array_like=True):
     failures and searches that find nothing are no failures here. Other tools that fail with the same message of twenty
     characters and more count with it: what is wrong lies behind all of them.
 
-    Ends with a success of the tool or of one that has joined, or another failure.
+    Ends with a success of the tool or of one that has joined, another failure, or a command line that edits a file
+    before what fails.
 
     Known false alarms: attempts that a checker rejects in the same words ("Test case did not pass").
 
@@ -96,7 +97,7 @@ class SameErrorLoop(Detector, array_like=True):
             return
         call = done.call
         known = next((streak for streak in streaks if streak.is_of(call.tool_name)), None)
-        if not verdict.failed:
+        if not verdict.failed or call.edits:
             if known is not None:
                 streaks.remove(known)
             return
@@ -147,8 +148,8 @@ class FailureStreak(Detector, array_like=True):
 
     Holds when a tool has failed in several steps in a row, without progress of another tool between.
 
-    Ends with a success of the tool, a new successful action of another tool, or a new success of another tool whose
-    effect is unknown. Calls that wait, and programs that answer by their exit code, do not count.
+    Ends with a success of the tool, a command line that edits a file before what fails, a new successful action of
+    another tool, or a new success of another tool whose effect is unknown. Calls that wait, and programs that answer by their exit code, do not count.
 
     Known false alarms: trial and error that is about to succeed; none in coding sessions at six.
 
@@ -180,7 +181,7 @@ class FailureStreak(Detector, array_like=True):
             return
         call = done.call
         known = next((streak for streak in streaks if streak.tool_name == call.tool_name), None)
-        if not verdict.failed:
+        if not verdict.failed or call.edits:
             if known is not None:
                 streaks.remove(known)
             return

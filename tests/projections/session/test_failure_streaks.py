@@ -201,3 +201,20 @@ def test_tools_that_fail_with_the_same_message_count_together() -> None:
     assert story.decided("nudge.issued")["message"].startswith("5 calls of different tools have failed the same way")
     assert told("crawler API error: insufficient credits", works=True).patterns() == []
     assert told("failed").found("same_error_loop") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "edits"),
+    [
+        ("sed -i s/a{}/b/ m.py && pytest -q", True),
+        ("cat > m.py <<'EOF'\nx = {}\nEOF\npython m.py", True),
+        ("mkdir -p out{} && pytest -q", False),
+        ("pytest -q m{}.py 2>&1 | tee out.log", False),
+    ],
+)
+def test_a_line_that_edits_before_it_fails_is_another_try(line: str, edits: bool) -> None:
+    """Edit and test in one command is work as in two."""
+    story = Story()
+    for number in range(8):
+        story.fails("bash", {"command": line.format(number)}, message="1 failed: assert 3 == 3.5")
+    assert (story.patterns() == []) is edits
