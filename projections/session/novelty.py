@@ -163,7 +163,7 @@ class CallRequest(PackedValue):
         try:
             args = orjson.loads(shown)
         except orjson.JSONDecodeError:
-            args = dict(_CUT_FIELD.findall(shown))
+            args = {name: _unescaped(value) for name, value in _CUT_FIELD.findall(shown)}
         if not isinstance(args, dict):
             return shown
         telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
@@ -181,6 +181,15 @@ NO_REQUEST = CallRequest(clean=True)
 
 _COMMAND = b'{"command":"'
 _CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
+def _unescaped(text: str) -> str:
+    """Text of a string in JSON, as it stands there if an escape at its end is cut off."""
+    try:
+        value: str = orjson.loads(f'"{text}"')
+    except orjson.JSONDecodeError:
+        return text
+    return value
+
+
 _CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
 """Text fields of JSON that is cut off."""
 

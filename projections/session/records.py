@@ -137,6 +137,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
         variant: names its nudge texts among the detector's `variants`; empty: its own `texts`.
+        asked: tool of that call, where the request is no command or program that speaks for itself.
     """
 
     pattern: str
@@ -155,6 +156,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     proven: bool = False
     request: str = ""
     for_model: bool = True
+    asked: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):

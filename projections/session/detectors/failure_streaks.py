@@ -160,7 +160,7 @@ class FailureStreak(Detector, array_like=True):
     pattern = Pattern.FAILURE_STREAK
     ends_with = "a success of the tool, or progress of another one"
     texts = (
-        "The last {count} calls of {tool_name} have failed, each in its own way; the last one was {request}. Step back: "
+        "The last {count} calls of {tool_name} have failed, the last one was {request}. Step back: "
         "check what you assume about its arguments or its environment before the next try.",
         "The last {count} calls of {tool_name} have failed; the last one was {request}. More tries of this kind will "
         "likely fail as well: look up how it is used, take another way, or end your turn and say what you need.",
