@@ -19,7 +19,7 @@ def test_nudges_follow_severity() -> None:
     assert story.nudges() == [("repetitive_calls", kind) for kind in ("gentle", "direct", "interrupt")]
     assert [one["lane"] for one in story.all("nudge.issued")] == ["context_hint", "system_guidance", "pause"]
     assert story.all("nudge.issued")[0]["message"].startswith("read_file `/src/a.py` was called 3 times")
-    assert story.all("nudge.issued")[2]["message"].startswith("Stopped after 6 equal calls of `/src/a.py`")
+    assert story.all("nudge.issued")[2]["message"].startswith("Stopped after 6 equal calls of read_file `/src/a.py`")
 
 
 @pytest.mark.parametrize(
