@@ -181,6 +181,8 @@ NO_REQUEST = CallRequest(clean=True)
 
 _COMMAND = b'{"command":"'
 _CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
+
+
 def _unescaped(text: str) -> str:
     """Text of a string in JSON, as it stands there if an escape at its end is cut off."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from story import Story
 
+
 def queries_fail(story: Story, times: int, *, start: int = 0, message: str = "no such table: orders") -> Story:
     """Different queries, one error."""
     for number in range(start, start + times):
@@ -179,7 +180,9 @@ def test_a_changed_workspace_ends_it() -> None:
     """The user edits while the agent runs the type check: its failures show another state each time."""
     story = Story()
     for number in range(8):
-        story.fails("bash", {"command": f"tsc -p {number}"}, message=f"error {number}", workspace_digest=f"state {number}")
+        story.fails(
+            "bash", {"command": f"tsc -p {number}"}, message=f"error {number}", workspace_digest=f"state {number}"
+        )
     assert story.found("failure_streak") == []
     assert Story().fails("bash", {"command": "tsc"}, times=8, workspace_digest="one state").found("failure_streak")
 
@@ -218,3 +221,13 @@ def test_a_line_that_edits_before_it_fails_is_another_try(line: str, edits: bool
     for number in range(8):
         story.fails("bash", {"command": line.format(number)}, message="1 failed: assert 3 == 3.5")
     assert (story.patterns() == []) is edits
+
+
+def test_a_cancelled_edit_of_the_same_tool_ends_it() -> None:
+    """Edits by the shell whose end nobody reported, and tests by the shell."""
+    story = Story()
+    for number in range(8):
+        edit = {"command": f"patch -p1 < {number}.diff"}
+        story.finished(story.started("bash", edit), "bash", status="cancelled")
+        story.fails("bash", {"command": "pytest -q"}, message="1 failed")
+    assert story.patterns() == []

@@ -19,7 +19,9 @@ def looks(story: Story, times: int, *, every: float, look: tuple[str, dict[str, 
     return story
 
 
-@pytest.mark.parametrize("look", [LINE, TOOL, ("write_stdin", {"session": 1, "chars": ""})], ids=["line", "tool", "write"])
+@pytest.mark.parametrize(
+    "look", [LINE, TOOL, ("write_stdin", {"session": 1, "chars": ""})], ids=["line", "tool", "write"]
+)
 def test_fast_looks_are_counted(look: tuple[str, dict[str, Any]]) -> None:
     """Ten and twenty of them, and no repetition beside; the model is told to wait longer, and never paused."""
     story = looks(Story(), 40, every=4, look=look)
