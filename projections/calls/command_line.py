@@ -10,7 +10,7 @@ from ...schemas.vocabulary import ToolClass
 from .danger import danger_of, is_suspect
 from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
-from .tool_class import class_of_commands, waiting
+from .tool_class import class_of_commands, edits_first, waiting
 from .unfold import MAX_SCRIPT_CHARS
 
 MAX_PROGRAMS = 8
@@ -37,6 +37,7 @@ class CommandLine(NamedTuple):
         programs: the command words of all its commands, in order.
         waits: it waits for something: `sleep`, `watch`, `--follow`.
         only_waits: it does nothing else.
+        edits: it edits a file before it runs something else.
         asked: what its failure is judged by, by the shipped table of programs.
     """
 
@@ -48,6 +49,7 @@ class CommandLine(NamedTuple):
     programs: tuple[str, ...] = ()
     waits: bool = False
     only_waits: bool = False
+    edits: bool = False
     asked: Asked = NOTHING_ASKED
 
 
@@ -74,7 +76,8 @@ def _read(line: str) -> CommandLine:
     found = class_of_commands(commands, waits=waits)
     waits = waits or (found is ToolClass.UNKNOWN and _CODE_SLEEPS.search(line) is not None)
     suspect = is_suspect(line, commands)
-    return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, asked_by(commands, {}))
+    edits = found is ToolClass.ACTION and edits_first(commands)
+    return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, edits, asked_by(commands, {}))
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -77,7 +77,7 @@ def _labelled(values: Mapping[tuple[str, ...], str]) -> str:
         return f"(?<=(?:{tails}){between}0)(?:{alternatives})"
 
     return (
-        rf"(?<=[a-z][\ :\#\t]0){after('[ :#' + chr(92) + 't]')}"
+        rf"(?<=[a-z][\ :\#\t>]0){after('[ :#>' + chr(92) + 't]')}"
         rf"|(?<=(?:[:.]\ |[\ \\]:|\ \#|\\\ )0)(?:{'|'.join(map(after, _SEPARATORS))})"
     )
 
@@ -118,7 +118,8 @@ _NUMBER = re.compile(
         | m(?:sec|illiseconds?|ins?|inutes?)(?![a-z0_])
         | [kmgt]?i?b(?:ytes|its)?/s                                                         # rate of a download
         | (?:attempts?|retries|tries)\ (?:left|remaining))
-    | (?<=(?:[a-z:.\\][\ :\#\t]|\ [:\#(])0)(?:
+    | 0*+(?=x\ |\ ti|\xc3)(?:x|\ times|\xc3\x97)\ (?:in\ )?this\ (?:session|turn|conversation)\b      # counted calls
+    | (?<=(?:[a-z:.\\][\ :\#\t>]|\ [:\#(])0)(?:
         {_labelled(_VALUES)}
       | (?<=(?:rying|retry|tempt)\ \(0)0*+(?:\ of\ |/)0++)
     )""".encode(),

@@ -258,6 +258,17 @@ def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
     return waits, waits and all(command.name in _SILENT for command in commands)
 
 
+_EDITORS = frozenset({"sed", "perl", "patch", "apply_patch", "applypatch", "tee", "ed"})
+
+
+def edits_first(commands: Sequence[SimpleCommand]) -> bool:
+    """Whether a line edits a file and then runs something: `sed -i … && pytest`, `cat > a.py <<… ; python a.py`."""
+    return any(
+        (command.writes or command.name in _EDITORS) and _class_of(command) is ToolClass.ACTION
+        for command in commands[:-1]
+    )
+
+
 def _follows(command: SimpleCommand) -> bool:
     """Whether a program waits for more: `tail -f`, `logs -f`, `rollout status`."""
     words = command.words

@@ -111,7 +111,7 @@ def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rule
     """Fill in what a command line says of its call."""
     call.command = line.word or call.fine_key.partition("|command=")[2]
     call.programs = line.programs
-    call.waits, call.only_waits = line.waits, line.only_waits
+    call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
 

@@ -87,7 +87,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             detector.on_failure(done, ctx)
     elif event.status is Status.CANCELLED and call.tool_class in _EFFECTIVE and not verdict.denied:
         for detector in ON_EFFECT(detectors):  # nobody knows how far it came
-            detector.on_effect(call.tool_name)
+            detector.on_effect("")
     for detector in ON_CYCLE(detectors) if cycle_runs else ():
         detector.on_cycle(cycle_runs, ctx)
     ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []

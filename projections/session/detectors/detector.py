@@ -118,7 +118,7 @@ class Detector(msgspec.Struct, array_like=True):
         """Handle a new successful action of a tool, or a changed workspace (empty name); called before `on_finish`."""
 
     def on_effect(self, tool_name: str) -> None:
-        """Handle what may have changed something: a new success of unknown effect, a cancelled call. First."""
+        """Handle what may have changed something: a new success of unknown effect, a cancelled call (empty name). First."""
 
     def on_compacted(self) -> None:
         """Handle the shortening of the model's context: what it has read it may read again."""

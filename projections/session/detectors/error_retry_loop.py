@@ -63,8 +63,8 @@ class ErrorRetryLoop(Detector, array_like=True):
     texts = (
         "{request} has failed the same way {count} times, and nothing was changed in between. Read its message before "
         "you run it again: change the input or fix the cause. If you are waiting, end your turn.",
-        "{request} has failed the same way {count} times with nothing changed in between. It will fail again: fix what "
-        "the message names, use another way, or end your turn and say what you need.",
+        "{request} has failed the same way {count} times with nothing changed in between. As it is, it will very likely "
+        "fail again: fix what the message names, use another way, or end your turn and say what you need.",
         "Stopped after {count} equal failures of {request}. Make no further calls. Say what you tried and what you need.",
     )
     reported = 1

@@ -70,10 +70,10 @@ class MissingEnvironment(Detector, array_like=True):
     pattern = Pattern.MISSING_ENVIRONMENT
     ends_with = "a success of the same program, host or installer"
     texts = (
-        "{count} calls have failed because {required_tool} is missing, the last one {request}. Other commands will not "
-        "supply it: find out whether you can, or go on without it and tell the user what is missing.",
-        "{count} calls have failed because {required_tool} is missing, the last one {request}. Do not try further "
-        "commands that need it: tell the user what is missing and what you can do without it.",
+        "{count} calls have failed because {required_tool} is missing, the last one {request}. Find out whether you can "
+        "supply it (install, start, log in), or go on without it and tell the user what is missing.",
+        "{count} calls have failed because {required_tool} is missing, the last one {request}. Until it is there, calls "
+        "that need it will fail: tell the user what is missing and what you can do without it.",
     )
     notice = "{count} calls of the agent have failed because {required_tool} is missing, the last one {request}."
     of_session = True

@@ -185,3 +185,49 @@ def test_a_changed_workspace_ends_it() -> None:
         )
     assert story.found("failure_streak") == []
     assert Story().fails("bash", {"command": "tsc"}, times=8, workspace_digest="one state").found("failure_streak")
+
+
+def test_tools_that_fail_with_the_same_message_count_together() -> None:
+    """One cause behind several tools; a success of any of them, or a short message, tells otherwise."""
+    tools = ["web_search", "web_fetch", "web_extract"]
+
+    def told(message: str, *, works: bool = False) -> Story:
+        story = Story()
+        for number in range(6):
+            story.fails(tools[number % 3], {"q": f"q{number}"}, message=message)
+            if works and number == 3:
+                story.works("web_fetch", {"q": "else"})
+        return story
+
+    story = told("crawler API error: insufficient credits")
+    assert story.found("same_error_loop") == [("minor", 5)]
+    assert story.decided("nudge.issued")["message"].startswith("5 calls of different tools have failed the same way")
+    assert told("crawler API error: insufficient credits", works=True).patterns() == []
+    assert told("failed").found("same_error_loop") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "edits"),
+    [
+        ("sed -i s/a{}/b/ m.py && pytest -q", True),
+        ("cat > m.py <<'EOF'\nx = {}\nEOF\npython m.py", True),
+        ("mkdir -p out{} && pytest -q", False),
+        ("pytest -q m{}.py 2>&1 | tee out.log", False),
+    ],
+)
+def test_a_line_that_edits_before_it_fails_is_another_try(line: str, edits: bool) -> None:
+    """Edit and test in one command is work as in two."""
+    story = Story()
+    for number in range(8):
+        story.fails("bash", {"command": line.format(number)}, message="1 failed: assert 3 == 3.5")
+    assert (story.patterns() == []) is edits
+
+
+def test_a_cancelled_edit_of_the_same_tool_ends_it() -> None:
+    """Edits by the shell whose end nobody reported, and tests by the shell."""
+    story = Story()
+    for number in range(8):
+        edit = {"command": f"patch -p1 < {number}.diff"}
+        story.finished(story.started("bash", edit), "bash", status="cancelled")
+        story.fails("bash", {"command": "pytest -q"}, message="1 failed")
+    assert story.patterns() == []
