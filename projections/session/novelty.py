@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 from typing import ClassVar, Self
 from zlib import crc32
 
@@ -100,7 +101,7 @@ class SeenLines(RecentHashes):
         """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
         judged = kept = set(map(crc32, lines))
         if len(kept) > ENOUGH_LINES:
-            sampled = {one for one in kept if not one & SAMPLE_MASK}
+            sampled = set(filterfalse(SAMPLE_MASK.__and__, kept))
             if len(kept) > SHORT_LINES:
                 kept = sampled
             judged = sampled if len(sampled) >= ENOUGH_LINES else kept
@@ -163,16 +164,17 @@ class CallRequest(PackedValue):
         try:
             args = orjson.loads(shown)
         except orjson.JSONDecodeError:
-            args = dict(_CUT_FIELD.findall(shown))
+            args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
         if not isinstance(args, dict):
             return shown
         telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
-        texts = (value for value in args.values() if isinstance(value, str) and value)
-        return next(telling, None) or next(texts, None) or ("" if shown == "{}" else shown)
+        only = next(iter(args.values())) if len(args) == 1 else None
+        return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
 
-    def summary(self) -> str:
-        """The request in one short line, for people and models."""
-        line = " ".join(self.text()[: 4 * MAX_SUMMARY_CHARS].split())
+    def summary(self, tool_name: str) -> str:
+        """The request in one short line, for people and models; arguments of which none tells most follow the tool."""
+        text = self.text()[: 4 * MAX_SUMMARY_CHARS]
+        line = " ".join((f"{tool_name} {text}" if text.startswith("{") else text).split())
         return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 
@@ -183,6 +185,15 @@ _COMMAND = b'{"command":"'
 _CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
 _CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
 """Text fields of JSON that is cut off."""
+
+
+def _unescaped(text: str) -> str:
+    """Text of JSON without its escapes; as it is where the last one is cut off."""
+    try:
+        return str(orjson.loads(f'"{text}"'))
+    except orjson.JSONDecodeError:
+        return text
+
 
 _TELLING_ARGS = (
     "command", "cmd", "script", "query", "sql", "statement", "code", "input", "file_path", "path", "notebook_path",

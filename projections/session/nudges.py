@@ -43,12 +43,12 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
     if active is None or not allowed:
         return
-    severity = active.severity
+    severity, strongest = active.severity, 3 if active.proven else 1 if active.hint_only else 2
     if active.nudged_at >= 0 and severity <= active.nudged_severity:
         if state.calls - active.nudged_at < rules.nudges.cooldown_calls:
             return
-        severity = max(severity, min(3 if active.proven else 2, active.nudged_severity + active.raised))
-    strength = min(severity, allowed, 3 if active.proven else 2)
+        severity = max(severity, min(strongest, active.nudged_severity + active.raised))
+    strength = min(severity, allowed, strongest)
     nudge_type = _TYPES[strength - 1]
     active.nudged_at = state.calls
     active.nudged_severity = severity

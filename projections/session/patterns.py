@@ -40,11 +40,11 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
         active.tool_name = sighting.tools[-1]
     active.variant = sighting.variant
     active.proven = sighting.proven
-    active.for_model = sighting.for_model
+    active.for_model, active.hint_only = sighting.for_model, sighting.hint_only
     if sighting.required_tool:
         active.required_tool = sighting.required_tool
     if ctx.call is not None and sighting.agent_id is None:
-        active.request = ctx.call.request.summary()
+        active.request = ctx.call.request.summary(ctx.call.tool_name)
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:

@@ -132,6 +132,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         proven: whether the repetition is a proven waste, so that it may stop the run.
         request: the call that shows it, in one line without secrets; empty without one.
         for_model: whether the model gets nudges about it.
+        hint_only: whether something may have changed, so that its nudges stay gentle.
         nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
@@ -154,6 +155,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     proven: bool = False
     request: str = ""
     for_model: bool = True
+    hint_only: bool = False
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -275,6 +277,7 @@ class SessionRecord(KeyState):
         active: its open patterns.
         pending_nudges: its nudges whose effect is still open.
         nudged: when its closed patterns were last nudged.
+        finished_ms: time of the latest finish of a call, milliseconds; 0 none.
     """
 
     workspace_id: str = ""
@@ -302,6 +305,7 @@ class SessionRecord(KeyState):
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
+    finished_ms: int = 0
 
     def schedule(self) -> None:
         """Recompute the due time of the next open call."""
@@ -334,6 +338,7 @@ class Sighting(NamedTuple):
             evidence of change and no wait between; only then a severe one may stop the run.
         for_model: whether the model gets a nudge about it.
         for_user: whether a person is told, whatever the severity.
+        hint_only: whether something may have changed between the repetitions, so that its nudges stay gentle.
     """
 
     pattern: Pattern
@@ -350,6 +355,7 @@ class Sighting(NamedTuple):
     proven: bool = False
     for_model: bool = True
     for_user: bool = False
+    hint_only: bool = False
 
 
 class Context(msgspec.Struct, gc=False):

@@ -4,6 +4,9 @@ A line of `silent.ndjson` and `speaking.ndjson` is one situation: the `events` o
 its `source` is, and what a good observer does:
 
 - `expect`: `silent`, no pattern and no pause at all, or `speak`, at least one pattern;
+- `pattern`: which may be the first to be said; of a silent one, those that are tempted to speak. docs/patterns.md lists
+  the situations of each;
+- `rules`: a document of rules, in place of the shipped ones where it speaks;
 - `by_call`, `not_before_call`: the number of the finished call at which the first pattern comes at the latest, at the
   earliest;
 - `never_paused`: no nudge interrupts;
@@ -24,14 +27,16 @@ from typing import Any
 
 import pytest
 from trustfold.cli.checks import CHECKS, Checker, Verdict, check_of
+from trustfold.rules.parser import overlaid
 from trustfold.rules.rules import Rules
+from trustfold.schemas.vocabulary import Pattern
 from trustfold.streams.embedded.replay import Replay
 
 Situation = dict[str, Any]
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("TRUSTFOLD_SITUATIONS", HERE.parents[2] / "shared" / "cases" / "situations.ndjson"))
-MARKS = {"by_call", "not_before_call", "never_paused", "never_asked", "allowed", "held"}
+MARKS = {"by_call", "not_before_call", "never_paused", "never_asked", "allowed", "held", "rules"}
 
 
 def situations(file: Path) -> list[Situation]:
@@ -66,7 +71,7 @@ def observed(situation: Situation, folder: Path) -> Observed:
     file = folder / "events.ndjson"
     file.write_text("".join(json.dumps(event) + "\n" for event in events))
     ends = [_ms(event) for event in events if event["type"] == "tool_call.finished"]
-    replay, seen = Replay(Rules()), Observed()
+    replay, seen = Replay(overlaid(Rules(), situation.get("rules", {}))), Observed()
     for output in replay.run([str(file)], feed=Checker(replay.topology).feed):
         if output.topic == CHECKS:
             check = check_of(output)
@@ -97,6 +102,8 @@ def shortcomings(situation: Situation, seen: Observed) -> Iterator[str]:
     elif silent:
         yield "not silent"
     else:
+        if (said := seen.patterns[0][1]) not in situation.get("pattern", (said,)):
+            yield f"says {said} first"
         if first > situation.get("by_call", first):
             yield f"late: at call {first}, due by {situation['by_call']}"
         if first < situation.get("not_before_call", first):
@@ -150,6 +157,13 @@ def test_as_much_healthy_work_as_stuck_agents_is_described() -> None:
     assert len({situation["why"] for situation in OWN}) == len(OWN)
 
 
+@pytest.mark.parametrize("pattern", Pattern)
+def test_every_pattern_has_situations_of_both_kinds(pattern: Pattern) -> None:
+    """Two that it may be the first to notice, and two that tempt it to speak."""
+    for described in (SILENT, SPEAKING):
+        assert sum(pattern in situation["pattern"] for situation in described) >= 2
+
+
 def test_no_event_is_told_twice() -> None:
     """Ids of events and of sessions are unique."""
     ids = [event["id"] for situation in OWN for event in situation["events"]]
@@ -173,7 +187,7 @@ def test_situation_is_a_possible_session(situation: Situation) -> None:
         assert abs(_ms(end) - _ms(start) - end["duration_ms"]) < 50, call_id
     named = {*situation.get("allowed", ()), *situation.get("held", ())}
     assert named <= set(began)
-    assert situation.keys() - {"id", "expect", "why", "source", "events"} <= MARKS
+    assert situation.keys() - {"id", "expect", "pattern", "why", "source", "events"} <= MARKS
     assert situation.get("not_before_call", 0) < situation.get("by_call", len(began) + 1) <= len(began) + 1
     assert situation.get("by_call", 0) <= len(began)
 
@@ -195,6 +209,8 @@ QUIET = Observed()
         ({"expect": "speak", "by_call": 6}, SAID, ["late: at call 7, due by 6"]),
         ({"expect": "speak", "not_before_call": 8}, SAID, ["too early: at call 7, not before 8"]),
         ({"expect": "speak", "never_paused": True}, SAID, ["paused"]),
+        ({"expect": "speak", "pattern": ["poll", "repetitive_calls"]}, SAID, []),
+        ({"expect": "speak", "pattern": ["poll"]}, SAID, ["says repetitive_calls first"]),
         ({"expect": "speak", "held": ["a", "b"]}, SAID, ["not held: b"]),
         ({"expect": "speak", "held": ["b"]}, QUIET, ["not held: b"]),
     ],

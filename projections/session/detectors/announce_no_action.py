@@ -26,7 +26,8 @@ class AnnounceNoAction(Detector, array_like=True):
 
     Ends with any call but a look at the tools, and with anybody who speaks: a user, a report, another agent, a timer.
 
-    Known false alarms: several speakers under one agent id, who write one after another.
+    Known false alarms: several speakers under one agent id, who write one after another; answers to reports of background
+    work that the publisher does not send (`input.received`).
 
     Attributes:
         turns: turns in a row that ended with an announcement.

@@ -126,7 +126,8 @@ class FailureStreak(Detector, array_like=True):
     Ends with a success of the tool, a new successful action of another tool, or a new success of another tool whose
     effect is unknown. Calls that wait, and programs that answer by their exit code, do not count.
 
-    Known false alarms: trial and error that is about to succeed; none in coding sessions at six.
+    Known false alarms: trial and error that is about to succeed, and attempts that a checker rejects; none in coding
+    sessions at six.
 
     Attributes:
         streaks: the latest failing tools, oldest first.
@@ -135,7 +136,7 @@ class FailureStreak(Detector, array_like=True):
     pattern = Pattern.FAILURE_STREAK
     ends_with = "a success of the tool, or progress of another one"
     texts = (
-        "The last {count} calls of {tool_name} have failed, each in its own way; the last one was {request}. Step back: "
+        "The last {count} calls of {tool_name} have failed; the last one was {request}. Step back: "
         "check what you assume about its arguments or its environment before the next try.",
         "The last {count} calls of {tool_name} have failed; the last one was {request}. More tries of this kind will "
         "likely fail as well: look up how it is used, take another way, or end your turn and say what you need.",

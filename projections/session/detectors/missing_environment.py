@@ -112,9 +112,10 @@ class MissingEnvironment(Detector, array_like=True):
             message,
             tool_name=call.tool_name,
             command_word=call.command,
-            request=call.request.shown.decode(errors="replace"),
+            request=_request(call),
             service=call.service,
             severity=verdict.severity,
+            http_status=verdict.http_status,
         )
         if missing is not None:
             self._count(missing, done, ctx)
@@ -146,7 +147,8 @@ class MissingEnvironment(Detector, array_like=True):
     def _restore(self, call: OpenCall, done: Finished) -> None:
         """Forget what a success shows to be there."""
         tool = call.command or call.tool_name
-        request = call.request.shown.decode(errors="replace")
+        by_request = any(one.kind != "program" for one in self.things)
+        request = _request(call) if by_request else ""
         changes = call.may_change and not done.equal
         self.things = [
             one
@@ -158,3 +160,8 @@ class MissingEnvironment(Detector, array_like=True):
                 or restored_by(Missing(one.kind, one.name), programs=call.programs, request=request, tool=tool)
             )
         ]
+
+
+def _request(call: OpenCall) -> str:
+    """The command line of a shell; of other tools the arguments."""
+    return call.request.text() if call.runs == "shell" else call.request.shown.decode(errors="replace")

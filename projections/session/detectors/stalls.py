@@ -60,7 +60,8 @@ class StalledCall(Detector, array_like=True):
 
     Ends with the finish of the call, or the model moving on.
 
-    Known false alarms: a call that waits for a person whom nobody reports.
+    Known false alarms: a sub-agent that works for longer than ten minutes; of a batch that waits for one prompt each call
+    is reported.
 
     Attributes:
         overdue: the latest of these calls.
@@ -166,11 +167,14 @@ class StalledCall(Detector, array_like=True):
 class StalledTurn(Detector, array_like=True):
     """Detector of silence in the open turn, and of turns that take too long.
 
-    Holds at multiples of the longest allowed silence, of a publisher known to end its turns, while no call is open.
+    Holds at multiples of the longest allowed silence, of a publisher known to end its turns, while no call is open. A
+    silent model reads nothing: the person is told, once it is severe, and the history keeps it; the model gets a nudge
+    only if the rules give it a text (`nudges.texts`).
 
     Ends with any sign of life.
 
-    Known false alarms: a laptop that sleeps in the middle of a turn.
+    Known false alarms: a model that thinks or writes a long file, for two to seven minutes, and a laptop that sleeps in
+    the middle of a turn.
 
     Attributes:
         last_sign: id of the latest event of the conversation.
@@ -261,6 +265,7 @@ class StalledTurn(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, kind, multiple, [done.tool_name for done in ctx.state.steps.window[-1:]],
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
+                for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts),
             )  # fmt: skip
             ctx.sightings.append(seen)
 

@@ -35,7 +35,8 @@ class Monologue(Detector, array_like=True):
 
     Ends with any call, and with anybody who speaks.
 
-    Known false alarms: several speakers under one agent id, who write one after another.
+    Known false alarms: several speakers under one agent id, who write one after another; answers to reports of background
+    work that the publisher does not send (`input.received`).
 
     Attributes:
         spoken: messages since the last call.

@@ -165,3 +165,16 @@ def test_what_is_remembered_as_missing_is_bounded() -> None:
     for number in range(100):
         story.fails("bash", {"command": f"p{number}x"}, with_="", message=f"p{number}x: command not found")
     assert len(story.state().detectors.missing_environment.things) == 16
+
+
+def test_output_that_a_substitution_runs_is_no_missing_program() -> None:
+    """The shell takes the first word of a listing for a command; the same of a program that the line names counts."""
+    story = Story()
+    for number in range(4):
+        line = f"`ls -l /srv | head -n {number}`"
+        story.fails("bash", {"command": line}, with_="", message="/bin/bash: line 1: total: command not found")
+    assert story.found("missing_environment") == []
+    for number in range(3):
+        line = f"`xxd -l {number} /srv/a`"
+        story.fails("bash", {"command": line}, with_="", message="/bin/bash: line 1: xxd: command not found")
+    assert story.found("missing_environment") == [("minor", 3)]

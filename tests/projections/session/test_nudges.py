@@ -112,6 +112,21 @@ def test_a_nudge_names_the_request() -> None:
     assert "in a row" not in nudge["message"]
 
 
+@pytest.mark.parametrize(
+    ("tool", "args", "request_"),
+    [
+        ("bash", {"command": "find . -name \"temp\" | sed 's/\\.//'"}, "find . -name \"temp\" | sed 's/\\.//'"),
+        ("bash", {"command": ""}, None),
+        ("think", {"thought": "the sum is wrong"}, "the sum is wrong"),
+        ("book", {"cabin": "economy", "seats": 2}, 'book {"cabin":"economy","seats":2}'),
+    ],
+)
+def test_a_request_reads_as_it_was_made(tool: str, args: dict[str, object], request_: str | None) -> None:
+    """A command line without escapes; of arguments none of which tells most, the tool and all of them."""
+    story = Story().fails(tool, args, with_="", message="no", times=3)
+    assert story.all("pattern.detected")[0].get("request") == request_
+
+
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
