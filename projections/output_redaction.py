@@ -46,7 +46,7 @@ def holds_secret(record: msgspec.Struct) -> bool:
     for text in filterfalse(_known.__contains__, texts(record)):
         if not _is_clean(text):
             return True
-    return any(not _is_nested_clean(getattr(record, name)) for name in nested)
+    return bool(nested) and any(not _is_nested_clean(getattr(record, name)) for name in nested)
 
 
 def without_secrets(record: msgspec.Struct) -> tuple[bytes, str]:

@@ -139,8 +139,10 @@ def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
         for place in sorted(maybe):
             shape = STRUCTURES[place]
             read = texts[shape.read]
-            if any(map(read.__contains__, shape.needles)):
-                found.append(shape)
+            for needle in shape.needles:
+                if needle in read:
+                    found.append(shape)
+                    break
     if candidates := _candidates(raw):
         for start in _STARTS.intersection(_START.findall(candidates)):
             for needle, shape in STARTS[start]:

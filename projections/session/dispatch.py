@@ -104,7 +104,7 @@ def _finished(
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     lines: Sequence[bytes] = ()
     judged = new = 0
-    if verdict.lines and call.tool_class not in _UNREAD:  # of what they return, no line is looked for again
+    if verdict.lines:
         lines = telling_lines(verdict.lines, verdict.size, call.request)
         if lines:
             judged, new = steps.seen.look(lines)
@@ -132,7 +132,6 @@ def _finished(
 
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
-_UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 _EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
 

@@ -36,6 +36,9 @@ _NO_ERROR = ErrorInfo()
 _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 """Statuses that tell more about a failure than that it is one."""
 
+_UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
+"""Classes of calls of whose results no line is looked for again."""
+
 _NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
@@ -62,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         kind: fingerprint of how it failed without the text: status, severity, codes and type.
         text: fingerprint of the text of a failure without what moves and without the echo of the request.
         message: the text of a failure, at most MAX_MESSAGE_CHARS characters.
-        lines: lines of the result, as they stand in its JSON; empty if it is unknown.
+        lines: lines of the result, as they stand in its JSON; empty if it is unknown, or none is looked for again.
         size: length of the result in bytes.
     """
 
@@ -109,12 +112,12 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     if event.status is Status.SUCCESS and failure is None:
         lines: Sequence[bytes] = ()
         if raw:
-            result, lines = _result(raw, parsed)
+            result, lines = _result(raw, parsed, looked_for=call.tool_class not in _UNREAD)
         else:
             result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
         dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
         if not dangerous and not event.from_cache:
-            behind = _behind(call, service_asked(call.asked))
+            behind = _behind(call, service_asked(call.asked)) if call.asked.program else ""
             return Verdict("success", result=result, lines=lines, size=len(raw), behind=behind)
         severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
         if event.from_cache:
@@ -123,8 +126,8 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), rules)
 
 
-def _result(raw: bytes, parsed: Any) -> tuple[int, Sequence[bytes]]:
-    """Fingerprint of a result, and its lines, without what moves where it is short.
+def _result(raw: bytes, parsed: Any, *, looked_for: bool) -> tuple[int, Sequence[bytes]]:
+    """Fingerprint of a result, and its lines if they are looked for again, without what moves where it is short.
 
     A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
     its own, each field or item is a line.
@@ -132,6 +135,8 @@ def _result(raw: bytes, parsed: Any) -> tuple[int, Sequence[bytes]]:
     content = text_of_result(parsed) if parsed is not None else ""
     whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
     masked = mask(whole)
+    if not looked_for:
+        return fingerprints.digest(masked), ()
     if content:
         return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
     shown = masked if len(whole) <= MAX_RESULT_BYTES else whole

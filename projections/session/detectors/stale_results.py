@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from zlib import crc32
 
 import msgspec
@@ -170,9 +171,8 @@ class Stagnation(Detector, array_like=True):
         if (verdict.failed and not verdict.answer) or call.waits or call.tool_class in _EXEMPT_CLASSES:
             return
         lines = [] if verdict.failed else done.lines
-        whole = b"\n".join(lines) if verdict.size <= MAX_ECHO_BYTES else b""
         empty = not lines
-        if call.may_change and (call.runs or empty or _is_acknowledgement(whole)):
+        if call.may_change and (call.runs or empty or _is_acknowledgement(lines)):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
@@ -196,7 +196,7 @@ class Stagnation(Detector, array_like=True):
         if known.step != call.step and call.fingerprint not in known.calls:
             if not known.count:
                 known.since_ms = call.started_ms
-            nothing = empty or is_nothing(whole)
+            nothing = empty or verdict.size > MAX_ECHO_BYTES or is_nothing(b"\n".join(lines))
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
             known.count += 0.5 if half else 1
             known.step = call.step
@@ -223,9 +223,11 @@ class Stagnation(Detector, array_like=True):
 _EXEMPT_CLASSES = frozenset({ToolClass.ACTION, ToolClass.PLANNING, ToolClass.INTROSPECTION})
 
 
-def _is_acknowledgement(text: bytes) -> bool:
+def _is_acknowledgement(lines: Sequence[bytes]) -> bool:
     """Whether a result is a status of one word that says nothing but that it worked."""
-    return 0 < len(text) <= _ACKNOWLEDGEMENT_BYTES and not is_nothing(text) and len(text.split()) == 1
+    if len(lines) != 1 or len(lines[0]) > _ACKNOWLEDGEMENT_BYTES:
+        return False
+    return not is_nothing(lines[0]) and len(lines[0].split()) == 1
 
 
 _SHORTEST_COMMAND = 8
