@@ -44,7 +44,7 @@ class GeminiDialect(Dialect):
             case "AfterTool":
                 response = payload.get("tool_response")
                 return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
-            case "PreCompress":
+            case "PreCompress" if name_of(payload.get("trigger")) == "manual":  # `auto` comes before every request
                 return (Compacted(),)
             case "AfterAgent":
                 return (TurnOver(text_of(payload.get("prompt_response"))),)

@@ -169,7 +169,7 @@ def test_who_spoke_is_told(claude: Conversation) -> None:
         ("claude", "", base("PostCompact", trigger="auto")),
         ("codex", "", base("SessionStart", source="compact")),
         ("qwen", "", base("SessionStart", source="compact")),
-        ("gemini", "", base("PreCompress", trigger="auto")),
+        ("gemini", "", base("PreCompress", trigger="manual")),
         ("copilot", "preCompact", {"sessionId": "s", "trigger": "auto"}),
         ("cursor", "", base("preCompact", trigger="auto")),
         ("opencode", "", {"hook_event_name": "event:session.compacted", "input": {"sessionID": "s"}}),
@@ -181,6 +181,14 @@ def test_a_shortened_context_is_told(agent: str, event: str, payload: dict[str, 
     conversation.hook(base("SessionStart", source="startup"))
     conversation.hook(payload, event)
     assert [kind for (kind,) in conversation.told()] == ["session.started", "context.compacted"]
+
+
+def test_what_gemini_says_before_every_request_is_no_shortened_context() -> None:
+    """It fires the hook whenever it looks whether the context is too long, which it hardly ever is."""
+    conversation = Conversation("gemini")
+    conversation.hook(base("BeforeAgent", prompt="look"))
+    conversation.hook(base("PreCompress", trigger="auto"))
+    assert "context.compacted" not in [kind for (kind,) in conversation.told()]
 
 
 def test_a_batch_of_calls_is_one_step(claude: Conversation) -> None:
