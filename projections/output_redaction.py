@@ -86,7 +86,7 @@ def _is_clean(text: str | tuple[str, ...] | None) -> bool:
     if isinstance(text, str):
         clean = is_plain_id(text) or (redact_text(text) == text and _are_parts_clean(text))
     else:
-        clean = all(map(_is_clean, text or ()))
+        clean = all(part in _known or _is_clean(part) for part in text or ())
     if clean:
         if len(_known) >= MAX_KNOWN:
             _known.clear()

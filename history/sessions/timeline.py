@@ -142,6 +142,8 @@ class Streak(NamedTuple):
         cleared_ms: time of its end; None while open.
         nudges: nudges issued because of it.
         tools: repeated tools, each once.
+        request: latest call that shows it; empty for a pattern of texts.
+        message: what a person should be told about it; empty if nobody should.
     """
 
     pattern: str
@@ -152,6 +154,8 @@ class Streak(NamedTuple):
     cleared_ms: int | None
     nudges: tuple[Nudge, ...]
     tools: tuple[str, ...]
+    request: str = ""
+    message: str = ""
 
 
 class Decision(NamedTuple):
@@ -433,7 +437,14 @@ class Telling:
         found = ladder_of(record, self._rules)
         tools = tuple(dict.fromkeys((*streak.tools, *(record.get("tool_sequence") or ()))))
         ladder = (found[1].minor, found[1].moderate, found[1].severe) if found is not None else None
-        return streak._replace(steps=(*streak.steps, step), ladder=ladder, rule=found[0] if found else "", tools=tools)
+        return streak._replace(
+            steps=(*streak.steps, step),
+            ladder=ladder,
+            rule=found[0] if found else "",
+            tools=tools,
+            request=record.get("request") or "",
+            message=(record.get("message") or "") if record.get("notify_user") else streak.message,
+        )
 
     def _nudge(self, record: Record, arrived_ms: int, judged: dict[str, bool]) -> Nudge:
         effective = judged.get(record["id"])

@@ -66,6 +66,10 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
+"""Options for Java of a broker that runs for seconds: 40 % of the CPU of a start goes into optimising compilation."""
+
+
 class LocalKafka:
     """A real, durable Kafka node that lives no longer than the process that started it; a cluster of its own.
 

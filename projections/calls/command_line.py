@@ -17,6 +17,9 @@ MAX_PROGRAMS = 8
 """Largest number of different programs of a line that are kept."""
 
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+_CODE_SLEEPS = re.compile(r"\b(?:time|asyncio)\.sleep\(\s{0,4}\d{2}")
+"""A program on the command line that sleeps for ten seconds and more."""
+
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
 
@@ -69,6 +72,7 @@ def _read(line: str) -> CommandLine:
     waits, only_waits = waiting(commands)
     called = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
     found = class_of_commands(commands, waits=waits)
+    waits = waits or (found is ToolClass.UNKNOWN and _CODE_SLEEPS.search(line) is not None)
     suspect = is_suspect(line, commands)
     return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, asked_by(commands, {}))
 

@@ -160,7 +160,7 @@ def family_of_key(key: str) -> str:
 
     Targets of one family tend to fail for one reason: `Read|path_prefix=/etc/ssl` is of the family
     `Read|path_prefix=/etc`. The top folder of a path on a drive or in a store is `C:/src` or `s3:/bucket`. Below a home
-    each directory is its own: where in such a path a project begins, whose folders would be the top ones, it does not say.
+    each directory is its own: such a path does not say where a project begins, whose folders would be the top ones.
     """
     if service := service_of_key(key):
         return service

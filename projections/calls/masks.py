@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from zlib import crc32
 
 MAX_RESULT_BYTES = 1024
@@ -256,8 +257,14 @@ def failure_text(message: str, request: str) -> bytes:
         half = MAX_FAILURE_CHARS // 2
         between = message.count("\n", half, len(message) - half)
         message = f"{message[:half]}\n... {between} lines ...\n{message[-half:]}"
+    return _failure_text(message, request[:MAX_REQUEST_CHARS])
+
+
+@lru_cache(maxsize=512)
+def _failure_text(message: str, request: str) -> bytes:
+    """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
     if request:
-        message = _without_echo(message, request[:MAX_REQUEST_CHARS])
+        message = _without_echo(message, request)
     text = _BEFORE + _masked(message.encode(errors="replace"))
     plain = text.translate(_PLAIN)
     if b"0" in plain:

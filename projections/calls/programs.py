@@ -117,6 +117,8 @@ def read_failure(
 
 def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked:
     """Return what a command line asks: of the commands that its exit code can come from."""
+    if not any(command.name in _ANSWERS or command.name in _SERVICES or command.name in own for command in commands):
+        return NOTHING_ASKED  # no row is about any of its programs
     pipelines = _last_list(commands)
     judged = [_judged(pipeline) for pipeline in pipelines]
     answers: dict[int, tuple[str, ...]] | None = None

@@ -26,14 +26,17 @@ _ACTION = frozenset(
     transfer restart start stop kill mkdir touch click type fill exchange return str""".split()
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
-_POLL = frozenset("poll wait sleep wakeup status progress".split())
+_POLL = frozenset("poll wait await sleep wakeup status progress".split())
+_RUNNING = frozenset("bash shell terminal command process task agent job build background session".split())
+"""What runs on, so that its output is looked at to wait for it: `get_terminal_output`."""
+
 _PAUSES = frozenset("sleep wakeup".split())
 _TOOL_WORDS = frozenset("tool tools toolset schema schemas capability capabilities skills".split())
 _EXACT = {
     "askpermission": ToolClass.INTROSPECTION,
     "toolsearch": ToolClass.INTROSPECTION,
-    "bashoutput": ToolClass.POLL,
-    "taskoutput": ToolClass.POLL,
+    "read_bash": ToolClass.POLL,
+    "read_powershell": ToolClass.POLL,
     "exitplanmode": ToolClass.PLANNING,
     "enterplanmode": ToolClass.PLANNING,
     "task": ToolClass.UNKNOWN,
@@ -75,6 +78,26 @@ _ACTION_SUBCOMMANDS = {
     "go": frozenset("get install mod".split()),
 }
 
+_WRITING_WORDS = {
+    "yq": frozenset({"-i", "--inplace"}),
+    "awk": frozenset({"inplace"}),
+    "gawk": frozenset({"inplace"}),
+    "sort": frozenset({"-o", "--output"}),
+    "xxd": frozenset({"-r"}),
+    "history": frozenset({"-c"}),
+}
+"""Words by which a program that reads writes a file."""
+
+_CHANGING_WORDS = {
+    ("git", "branch"): frozenset("-d -D -m -M -c -C -f -u --delete --move --copy --force --set-upstream-to".split()),
+    ("git", "remote"): frozenset("add remove rm rename set-url set-head prune update".split()),
+    ("git", "config"): frozenset("set unset --add --unset --unset-all --replace-all --edit".split()),
+    ("git", "worktree"): frozenset("add remove move prune lock unlock repair".split()),
+    ("git", "reflog"): frozenset("expire delete".split()),
+    ("go", "env"): frozenset({"-w", "-u"}),
+}
+"""Words by which a subcommand that reads changes something."""
+
 _READ_CMDLETS = "Get Test Select Measure Find Show Compare Resolve Where Sort Group Format ConvertTo ConvertFrom Read"
 _ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable
     Disable Export Import Publish Save Expand Compress Push"""
@@ -101,6 +124,8 @@ _FOLLOWING_OF = {
     "gh": frozenset({"watch"}),
     "kubectl": frozenset({"-w", "wait"}),
     "docker": frozenset({"wait"}),
+    "aws": frozenset({"wait"}),
+    "az": frozenset({"wait"}),
 }
 """Words by which a program waits for more, beside those that every program shares."""
 
@@ -112,6 +137,7 @@ _DOWNLOAD_WRITES = frozenset(
     --remote-name --post-data --post-file""".split()
 )
 _HTTP_CHANGES = frozenset("POST PUT DELETE PATCH".split())
+_NONE: frozenset[str] = frozenset()
 _FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
 _SQL_WORDS = frozenset("sql database db".split())
 _SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
@@ -142,14 +168,24 @@ def class_by_name(tool_name: str) -> ToolClass:
         return ToolClass.INTROSPECTION
     if _PLANNING.intersection(words):
         return ToolClass.PLANNING
-    for word in words:
+    for place, word in enumerate(words):
         if word in _ACTION:
             return ToolClass.ACTION
-        if word in _POLL:
+        if word in _POLL or (word in _RUNNING and words[place + 1 : place + 2] == ["output"]):
             return ToolClass.POLL
         if word in _READ:
-            return ToolClass.READ
+            return _class_of_read(words[place + 1 :])
     return ToolClass.UNKNOWN
+
+
+def _class_of_read(rest: list[str]) -> ToolClass:
+    """Class of a name that begins with reading, by the words that follow: `find_and_replace`, `get_or_create`."""
+    if rest[:1] == ["replace"]:
+        return ToolClass.ACTION
+    if rest[:1] in (["and"], ["or"]) and rest[1:]:
+        return ToolClass.ACTION if rest[1] in _ACTION else ToolClass.READ if rest[1] in _READ else ToolClass.UNKNOWN
+    running = len(rest) > 1 and rest[-1] == "output" and rest[-2] in _RUNNING
+    return ToolClass.POLL if running else ToolClass.READ
 
 
 def _class_of(command: SimpleCommand) -> ToolClass:
@@ -157,7 +193,7 @@ def _class_of(command: SimpleCommand) -> ToolClass:
         return ToolClass.ACTION
     name = command.name
     if (plain := _BY_COMMAND.get(name)) is not None:
-        return plain
+        return ToolClass.ACTION if not _WRITING_WORDS.get(name, _NONE).isdisjoint(command.words) else plain
     if "-" in name and name[:1].isupper() and (cmdlet := _CMDLET.match(name)) is not None:
         if name in {"Out-File", "Tee-Object"}:
             return ToolClass.ACTION
@@ -174,7 +210,8 @@ def _class_of(command: SimpleCommand) -> ToolClass:
     if name in {"curl", "wget", "http", "httpie"}:
         return _class_of_download(command)
     if subcommand == "status" or subcommand in _READ_SUBCOMMANDS.get(name, ()):
-        return ToolClass.READ
+        changes = _CHANGING_WORDS.get((name, subcommand), _NONE)
+        return ToolClass.READ if changes.isdisjoint(command.words) else ToolClass.ACTION
     if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
@@ -217,13 +254,16 @@ def class_of_commands(commands: Sequence[SimpleCommand], *, waits: bool = False)
 
 def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
     """Whether a line waits for something, and whether it does nothing else."""
-    waits = any(
-        command.name in _WAITING
-        or not _FOLLOWING.isdisjoint(command.words)
-        or not _FOLLOWING_OF.get(command.name, _FOLLOWING).isdisjoint(command.words)
-        for command in commands
-    )
+    waits = any(command.name in _WAITING or _follows(command) for command in commands)
     return waits, waits and all(command.name in _SILENT for command in commands)
+
+
+def _follows(command: SimpleCommand) -> bool:
+    """Whether a program waits for more: `tail -f`, `logs -f`, `rollout status`."""
+    words = command.words
+    if not _FOLLOWING.isdisjoint(words) or not _FOLLOWING_OF.get(command.name, _FOLLOWING).isdisjoint(words):
+        return True
+    return ("logs" in words and "-f" in words) or words[1:3] == ("rollout", "status")
 
 
 def class_by_annotations(annotations: Mapping[str, Any]) -> ToolClass | None:

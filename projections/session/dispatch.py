@@ -43,7 +43,7 @@ from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, WAITED, FinishedStep
+from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAITED, FinishedStep
 from .verdicts import Verdict
 
 
@@ -70,6 +70,8 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
     cycle_runs = steps.call_finished(call.step, call.fingerprint, result)
+    paused = 0 < state.finished_ms <= call.started_ms - PAUSE_MS
+    state.finished_ms = ctx.emit.at
     if not rules.behaviour.enabled:
         return
     ctx.call = call
@@ -77,12 +79,15 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        done = _finished(event, call, verdict, ctx)
+        done = _finished(event, call, verdict, ctx, paused=paused)
         progress = _take_evidence(done, ctx)
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
+    elif event.status is Status.CANCELLED and call.tool_class in _EFFECTIVE and not verdict.denied:
+        for detector in ON_EFFECT(detectors):  # nobody knows how far it came
+            detector.on_effect(call.tool_name)
     for detector in ON_CYCLE(detectors) if cycle_runs else ():
         detector.on_cycle(cycle_runs, ctx)
     ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []
@@ -92,7 +97,9 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             emit_patterns(event, call, verdict, raised, ctx)
 
 
-def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext) -> Finished:
+def _finished(
+    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, *, paused: bool
+) -> Finished:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
     lines: Sequence[bytes] = ()
@@ -116,6 +123,8 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     if call.waits or steps.woken:
         marks |= WAITED
         steps.woken = False
+    if paused:
+        marks |= PAUSED
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
@@ -124,6 +133,7 @@ def _finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
+_EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
 
 def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
@@ -131,13 +141,15 @@ def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
     call, steps, detectors = done.call, ctx.state.steps, ctx.state.detectors
     moved = not done.verdict.failed and not done.equal
     progress = moved and call.tool_class is ToolClass.ACTION
+    by = call.tool_name
     if state := done.event.workspace_digest:
         before, steps.workspace = steps.workspace, digest(state.encode())
-        progress = progress or before not in {0, steps.workspace}
+        if not progress and before not in {0, steps.workspace}:
+            progress, by = True, ""  # somebody else may have changed it
     if progress:
         steps.progress = call.step if moved else call.step - 1
         for detector in ON_PROGRESS(detectors):
-            detector.on_progress(call.tool_name)
+            detector.on_progress(by)
     elif moved and call.may_change:
         for detector in ON_EFFECT(detectors):
             detector.on_effect(call.tool_name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 from typing import ClassVar, Self
 from zlib import crc32
 
@@ -100,7 +101,7 @@ class SeenLines(RecentHashes):
         """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
         judged = kept = set(map(crc32, lines))
         if len(kept) > ENOUGH_LINES:
-            sampled = {one for one in kept if not one & SAMPLE_MASK}
+            sampled = set(filterfalse(SAMPLE_MASK.__and__, kept))
             if len(kept) > SHORT_LINES:
                 kept = sampled
             judged = sampled if len(sampled) >= ENOUGH_LINES else kept

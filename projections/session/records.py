@@ -277,6 +277,7 @@ class SessionRecord(KeyState):
         active: its open patterns.
         pending_nudges: its nudges whose effect is still open.
         nudged: when its closed patterns were last nudged.
+        finished_ms: time of the latest finish of a call, milliseconds; 0 none.
     """
 
     workspace_id: str = ""
@@ -304,6 +305,7 @@ class SessionRecord(KeyState):
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
+    finished_ms: int = 0
 
     def schedule(self) -> None:
         """Recompute the due time of the next open call."""

@@ -15,8 +15,11 @@ _MASK = (1 << 64) - 1
 _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
-ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS = 1, 2, 4, 8, 16
+ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
 """Bits of `FinishedStep.marks`."""
+
+PAUSE_MS = 20_000
+"""Time without a call after which the next look is taken for one that somebody waited for."""
 
 
 class FinishedStep(msgspec.Struct, array_like=True):
@@ -25,7 +28,7 @@ class FinishedStep(msgspec.Struct, array_like=True):
     Attributes:
         marks: what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED,
             WAITED it waits for something, or something woke the model before it, NEWS a success whose result held
-            something new.
+            something new, PAUSED no call ran for `PAUSE_MS` before it.
     """
 
     step: int
@@ -142,6 +145,10 @@ class Steps(msgspec.Struct, array_like=True):
         if window and (window[0].step <= oldest or len(window) >= 4 * window_steps):
             window = self.window = [one for one in window if one.step > oldest][1 - 4 * window_steps :]
         return [one for one in window if one.call == call]
+
+    def waited_since(self, step: int) -> bool:
+        """Whether the agent waited between a step and now: by a call, because something woke it, or by a pause."""
+        return any(one.step > step and one.marks & (WAITED | PAUSED) for one in self.window)
 
     def compacted(self) -> None:
         """Forget results that the model has seen, and cycles of them; failures count on."""

@@ -98,7 +98,8 @@ def test_nudges_that_were_delivered_count(lived: Lived) -> None:
     assert lived.ask("SELECT bool_and(delivered) FROM patterns") == [(True,)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
 def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path) -> None:
     """Decided at once, a minute later, later than that, or after days; a nudge has the tools of its causes."""
     chance, story, delays = Random(seed), Story(), dict[str, int]()

@@ -8,7 +8,7 @@ from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
-from ..steps import MAX_CYCLE, WAITED, FinishedStep, Steps
+from ..steps import MAX_CYCLE, PAUSED, WAITED, FinishedStep, Steps
 from .detector import Detector
 
 
@@ -65,7 +65,7 @@ class AlternatingLoop(Detector, array_like=True):
             if any(period % shorter == 0 and runs[shorter - 1] >= run for shorter in range(1, period)):
                 continue  # the repetition has a shorter period; one repeated call is not a cycle
             done = [one for one in steps.window if one.step > steps.number - period]
-            if any(one.marks & WAITED for one in done):
+            if any(one.marks & (WAITED | PAUSED) for one in done):
                 return
             self.laps = laps
             if run % period:

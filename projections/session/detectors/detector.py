@@ -115,10 +115,10 @@ class Detector(msgspec.Struct, array_like=True):
         """Handle a success of a tool, also from a cache or after its deadline; called only where policies exist."""
 
     def on_progress(self, tool_name: str) -> None:
-        """Handle a new successful action of a tool; called before `on_finish`."""
+        """Handle a new successful action of a tool, or a changed workspace (empty name); called before `on_finish`."""
 
     def on_effect(self, tool_name: str) -> None:
-        """Handle a new success of a tool whose effect is unknown: it may have changed something. Before `on_finish`."""
+        """Handle what may have changed something: a new success of unknown effect, a cancelled call. First."""
 
     def on_compacted(self) -> None:
         """Handle the shortening of the model's context: what it has read it may read again."""

@@ -115,6 +115,7 @@ class MissingEnvironment(Detector, array_like=True):
             request=_request(call),
             service=call.service,
             severity=verdict.severity,
+            http_status=verdict.http_status,
         )
         if missing is not None:
             self._count(missing, done, ctx)
@@ -146,7 +147,8 @@ class MissingEnvironment(Detector, array_like=True):
     def _restore(self, call: OpenCall, done: Finished) -> None:
         """Forget what a success shows to be there."""
         tool = call.command or call.tool_name
-        request = _request(call)
+        by_request = any(one.kind != "program" for one in self.things)
+        request = _request(call) if by_request else ""
         changes = call.may_change and not done.equal
         self.things = [
             one

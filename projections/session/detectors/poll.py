@@ -7,7 +7,6 @@ import msgspec
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
-from ..steps import WAITED
 from .detector import Detector, Finished
 
 MAX_LOOKS = 16
@@ -37,7 +36,7 @@ class Poll(Detector, array_like=True):
 
     Holds when a call of a waiting kind gives the same result, or fails the same way, again and again: a command line
     with `sleep`, `wait`, `watch` or `--follow`, a tool that polls, an empty write to a terminal; or any equal call with
-    such a wait between. Looks that come faster than every ten seconds on average are counted; slower ones are judged by
+    such a wait, or twenty seconds without a call, between. Looks that come faster than every ten seconds on average are counted; slower ones are judged by
     time alone, and only the person is told. A line that only waits is no look.
 
     Ends with another result, or a new successful action.
@@ -123,4 +122,4 @@ def _waited_between(done: Finished, ctx: Context) -> bool:
     if done.call.tool_class is ToolClass.ACTION:
         return False
     first = next(one for one in done.same if one.result == done.verdict.result)
-    return any(one.marks & WAITED and one.step > first.step for one in ctx.state.steps.window)
+    return ctx.state.steps.waited_since(first.step)

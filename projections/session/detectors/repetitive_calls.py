@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import Context, Sighting
-from ..steps import MAY_HAVE_CHANGED, NEWS, WAITED, FinishedStep
+from ..steps import MAY_HAVE_CHANGED, NEWS, PAUSED, WAITED, FinishedStep
 from .detector import Detector, Finished
 
 
@@ -16,7 +16,8 @@ class RepetitiveCalls(Detector, array_like=True):
     without. Two unknown results are never the same. Where calls between brought news, the pattern holds a step later;
     where calls of unknown effect lie between, which may have changed what is asked about, it stays a hint.
 
-    Ends with another result of the call, or progress. A repetition with a wait between is a poll.
+    Ends with another result of the call, or progress. A repetition with a wait between is a poll, and what was asked
+    before a pause without calls does not count.
 
     Known false alarms: a status that is asked for again because somebody else works on it, without a wait between;
     a switch that is turned to and fro between other readings.
@@ -44,10 +45,11 @@ class RepetitiveCalls(Detector, array_like=True):
         last = steps.window[-1]
         # An action is progress when it is new; what is repeated of it begins with that one.
         progress = steps.progress - (call.tool_class is ToolClass.ACTION)
+        resumed = max((one.step for one in steps.window if one.marks & PAUSED), default=0)
         repeats: list[FinishedStep] = []
         step = -1
         for one in (last, *reversed(done.same)):
-            if one.result != last.result or one.step <= progress:
+            if one.result != last.result or one.step <= progress or one.step < resumed:
                 break
             if one.step != step:
                 repeats.append(one)

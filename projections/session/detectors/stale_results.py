@@ -39,7 +39,8 @@ class Reread(Detector, array_like=True):
     """Detector of reads whose lines were all seen before: second passes, overlapping windows.
 
     Holds when reads in a row bring no line that the session has not seen, by a sketch of the lines. Results below
-    twelve bytes are known only if the call before gave the same; searches that find nothing are neutral.
+    twelve bytes are known only if the call before gave the same; searches that find nothing, and the same look after a
+    wait, are neutral.
 
     Ends with a read that brings news, or a new successful action. After the context was compacted everything is new.
 
@@ -81,6 +82,8 @@ class Reread(Detector, array_like=True):
             self.count = 0
             return
         if call.tool_class is not ToolClass.READ or not done.known or verdict.failed or call.waits:
+            return
+        if done.equal and ctx.state.steps.waited_since(done.same[-1].step):
             return
         if is_nothing(b"\n".join(done.lines)) if verdict.size < MAX_NOTHING_BYTES else False:
             return
@@ -169,7 +172,7 @@ class Stagnation(Detector, array_like=True):
         lines = [] if verdict.failed else done.lines
         whole = b"\n".join(lines) if verdict.size <= MAX_ECHO_BYTES else b""
         empty = not lines
-        if call.may_change and (call.runs or empty or _is_acknowledgement(whole, verdict.size)):
+        if call.may_change and (call.runs or empty or _is_acknowledgement(whole)):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
@@ -220,9 +223,9 @@ class Stagnation(Detector, array_like=True):
 _EXEMPT_CLASSES = frozenset({ToolClass.ACTION, ToolClass.PLANNING, ToolClass.INTROSPECTION})
 
 
-def _is_acknowledgement(text: bytes, size: int) -> bool:
+def _is_acknowledgement(text: bytes) -> bool:
     """Whether a result is a status of one word that says nothing but that it worked."""
-    return size <= _ACKNOWLEDGEMENT_BYTES + 2 and not is_nothing(text) and len(text.split()) <= 1
+    return 0 < len(text) <= _ACKNOWLEDGEMENT_BYTES and not is_nothing(text) and len(text.split()) == 1
 
 
 _SHORTEST_COMMAND = 8

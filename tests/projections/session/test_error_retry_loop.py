@@ -27,6 +27,10 @@ def retried(between: str, *, times: int = 8) -> Story:
             story.works("bash", {"command": "python fix.py"}, result="nothing to fix")
         elif between == "a failing edit":
             story.fails("edit_file", {"path": "/x.py", "text": number}, message="no match")
+        elif between == "a cancelled edit":
+            story.finished(story.started("apply_patch", {"input": f"+{number}"}), "apply_patch", status="cancelled")
+        elif between == "a cancelled look":
+            story.finished(story.started("read_file", {"path": f"/{number}"}), "read_file", status="cancelled")
         elif between == "a user":
             story.user_says()
     return story
@@ -38,13 +42,13 @@ def test_same_call_failing_the_same_way() -> None:
     assert story.found("error_retry_loop") == [("minor", 3), ("moderate", 4), ("severe", 6)]
 
 
-@pytest.mark.parametrize("between", ["an edit", "a program", "an unknown tool", "a user"])
+@pytest.mark.parametrize("between", ["an edit", "a program", "an unknown tool", "a cancelled edit", "a user"])
 def test_what_may_have_changed_something_starts_the_count_afresh(between: str) -> None:
     """Edit and test again is work, also where a program makes the edit."""
     assert retried(between).found("error_retry_loop") == []
 
 
-@pytest.mark.parametrize("between", ["a look", "a failing edit"])
+@pytest.mark.parametrize("between", ["a look", "a failing edit", "a cancelled look"])
 def test_what_changes_nothing_does_not(between: str) -> None:
     """Reads, and what failed itself."""
     assert retried(between, times=4).found("error_retry_loop") == [("minor", 3), ("moderate", 4)]

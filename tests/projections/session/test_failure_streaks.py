@@ -174,3 +174,14 @@ def test_a_user_message_ends_a_streak_of_failures() -> None:
     story = fumbles(Story(), 5)
     story.user_says()
     assert fumbles(story, 5, start=20).found("failure_streak") == []
+
+
+def test_a_changed_workspace_ends_it() -> None:
+    """The user edits while the agent runs the type check: its failures show another state each time."""
+    story = Story()
+    for number in range(8):
+        story.fails(
+            "bash", {"command": f"tsc -p {number}"}, message=f"error {number}", workspace_digest=f"state {number}"
+        )
+    assert story.found("failure_streak") == []
+    assert Story().fails("bash", {"command": "tsc"}, times=8, workspace_digest="one state").found("failure_streak")

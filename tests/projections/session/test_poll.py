@@ -99,3 +99,22 @@ def test_the_pace_is_the_rules() -> None:
     story = looks(Story(rules=rules), 30, every=4)
     assert len(story.found("poll")) == 1
     assert story.nudges() == []
+
+
+def test_patient_looks_of_any_kind_are_polls() -> None:
+    """Who lets twenty seconds pass before the same look waits, whatever the look is."""
+    look = ("bash", {"command": "docker ps"})
+    assert looks(Story(), 29, every=30, look=look).patterns() == []
+    assert looks(Story(), 3, every=16, look=look).patterns() == [("repetitive_calls", "minor", 3)]
+    story = looks(Story(), 2, every=30, look=look)
+    assert looks(story, 2, every=4, look=look).patterns() == [("repetitive_calls", "minor", 3)]
+
+
+def test_looks_in_turn_with_a_wait_in_each_round_are_no_second_reading() -> None:
+    """A slow deployment is looked at from three sides."""
+    story = Story()
+    for _ in range(12):
+        story.after(40).works("bash", {"command": "sleep 40; kubectl get pods"}, result="web-0 0/1 Pending")
+        story.works("bash", {"command": "kubectl get events"}, result="Warning FailedScheduling: no node fits")
+        story.works("bash", {"command": "kubectl get nodes"}, result="n1 Ready\nn2 NotReady")
+    assert story.patterns() == []

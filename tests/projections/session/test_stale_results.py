@@ -168,11 +168,12 @@ def test_an_action_ends_it_and_so_does_a_shorter_context() -> None:
         ("edit_file", "path", "The file has been updated and looks as it should look now."),
         ("bash", "command", "Everything is in order, nothing to be done for you here."),
         ("compute", "n", "done"),
+        ("compute", "n", {"content": [{"type": "text", "text": "valid"}], "isError": False}),
         ("fetch_row", "n", ""),
     ],
-    ids=["actions", "lines of unknown effect", "acknowledgements", "empty results"],
+    ids=["actions", "lines of unknown effect", "acknowledgements", "content blocks", "empty results"],
 )
-def test_what_may_answer_the_same_all_day(tool: str, args: str, answer: str) -> None:
+def test_what_may_answer_the_same_all_day(tool: str, args: str, answer: Any) -> None:
     """Actions, programs, words that say that it worked, and results that some clients leave out."""
     story = Story()
     for number in range(30):

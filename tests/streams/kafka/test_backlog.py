@@ -112,7 +112,7 @@ async def values_of(settings: KafkaSettings, topics: tuple[str, ...]) -> list[by
     return found
 
 
-@pytest.mark.parametrize("partitions", [1, 6, 12])
+@pytest.mark.parametrize("partitions", [1, 12])
 def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix: str, partitions: int) -> None:
     """Forty days of recorded work, folded by one worker as fast as it can, give the same at the same times."""
     events = recorded("entire_claude_code")

@@ -18,6 +18,7 @@ from lane_harness import LaneHarness, events, run
 from local_kafka import LocalKafka
 from local_kafka_cluster import LocalCluster
 from local_kafka_jars import Installation
+from local_kafka_node import SHORT_LIVED
 from local_kafka_node import LocalKafka as Node
 from local_kafka_probe import free_port
 from mounts import fill, small_disk
@@ -143,7 +144,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_under_the_broker(kafka_jars: Installation, disk: Path, tmp_path: Path) -> None:
     """A broker without room ends; the worker waits for it, and goes on when there is room and a broker again."""
-    kafka = LocalKafka(data=disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
+    kafka = LocalKafka(java_options=SHORT_LIVED, data=disk / "kafka", settings={"log.segment.bytes": str(1 << 20)})
     with contextlib.closing(kafka.start()), lane_on(kafka.bootstrap, "full.", tmp_path) as lane:
         lane.publish(events(6_000))
         worker = lane.start().ready()
@@ -171,7 +172,8 @@ def test_a_slow_network_and_one_that_is_gone(kafka_jars: Installation, tmp_path:
     """A tenth of a second for each packet and connections that break cost time only; silence is waited for."""
     direct, through = free_port(), free_port()
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{through}"}
-    with SlowNetwork(through, direct) as network, LocalKafka(port=direct, settings=advertised) as kafka:
+    broker = LocalKafka(java_options=SHORT_LIVED, port=direct, settings=advertised)
+    with SlowNetwork(through, direct) as network, broker as kafka:
         assert kafka.bootstrap.endswith(str(direct))
         with lane_on(f"127.0.0.1:{through}", "slow.", tmp_path) as lane:
             lane.publish(events(5_000))

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from kafka_run import environment, settings_for
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
+from local_kafka_node import SHORT_LIVED
 from trustfold.cli.main import main
 from trustfold.streams.kafka.broker_queries import OPERATIONS, clock_of, group_of, rights_on
 from trustfold.streams.kafka.topics import create_topics
@@ -32,7 +33,10 @@ EVERYTHING = frozenset(OPERATIONS)
 def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
     """A broker that knows rights; everything is allowed until a test denies it."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    with LocalKafka(settings={"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}) as kafka:
+    with LocalKafka(
+        java_options=SHORT_LIVED,
+        settings={"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"},
+    ) as kafka:
         yield kafka
 
 

@@ -12,6 +12,7 @@ from broker_kit import Broker
 from lane_harness import LaneHarness, events, session_timeout
 from local_kafka import LocalKafka
 from local_kafka_jars import Installation
+from local_kafka_node import SHORT_LIVED
 from outage_kit import administer, deny, last_line
 from paused_broker import paused
 from probing import free_port, status
@@ -40,7 +41,7 @@ def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
     """A broker of these tests alone, that knows rights; everything is allowed until a test denies it."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     settings = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    with LocalKafka(settings=settings) as kafka:
+    with LocalKafka(java_options=SHORT_LIVED, settings=settings) as kafka:
         yield kafka
 
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from local_kafka import LocalKafka
+from local_kafka_node import SHORT_LIVED
 from local_kafka_probe import free_port
 
 PATIENCE_S = 20
@@ -174,5 +175,5 @@ def secured_kafka(folder: Path, **settings: str) -> Iterator[SecuredKafka]:
         "ssl.keystore.location": str(certificates.broker),
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
-    with LocalKafka(settings=secure, listeners={"SASL_SSL": port}) as kafka:
+    with LocalKafka(java_options=SHORT_LIVED, settings=secure, listeners={"SASL_SSL": port}) as kafka:
         yield SecuredKafka(kafka, f"127.0.0.1:{port}", certificates)

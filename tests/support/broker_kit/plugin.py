@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from local_kafka import KafkaUnavailable, LocalKafka, prepare
 from local_kafka_jars import Installation
+from local_kafka_node import SHORT_LIVED
 
 from .ways import GIVEN_VARIABLE, Broker, NoBroker, delete_topics, open_broker, required
 
@@ -112,7 +113,7 @@ def kafka_jars(request: pytest.FixtureRequest) -> Installation:
 @pytest.fixture
 def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
     """A real Kafka for this test alone, to be stopped, killed and restarted; about three seconds to start."""
-    with LocalKafka() as kafka:
+    with LocalKafka(java_options=SHORT_LIVED) as kafka:
         yield kafka
 
 

@@ -229,6 +229,7 @@ async def test_an_answer_is_kept_and_then_found_anew_in_the_background(tmp_path:
         archive.close()
 
 
+@pytest.mark.slow
 async def test_filters_that_change_between_questions_are_those_of_each_question(tmp_path: Path) -> None:
     """A question replaces filters only in the views that it reads: each answer is that of a new catalogue."""
     record(tmp_path, [*two_days()], live=True)
