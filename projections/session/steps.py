@@ -18,7 +18,7 @@ _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
 """Bits of `FinishedStep.marks`."""
 
-PAUSE_MS = 20_000
+PAUSE_MS = 60_000
 """Time without a call after which the next look is taken for one that somebody waited for."""
 
 

@@ -36,8 +36,8 @@ class Poll(Detector, array_like=True):
 
     Holds when a call of a waiting kind gives the same result, or fails the same way, again and again: a command line
     with `sleep`, `wait`, `watch` or `--follow`, a tool that polls, an empty write to a terminal; or any equal call with
-    such a wait, or twenty seconds without a call, between. Looks that come faster than every ten seconds on average are counted; slower ones are judged by
-    time alone, and only the person is told. A line that only waits is no look.
+    such a wait, or a minute without a call, between. Looks that come faster than every ten seconds on average are
+    counted; slower ones are judged by time alone, and only the person is told. A line that only waits is no look.
 
     Ends with another result, or a new successful action.
 
