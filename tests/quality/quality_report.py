@@ -20,9 +20,19 @@ KEYS_SHOWN = 5
 
 SOURCES = (
     "source", "sessions", "calls", "detections", "patterns", "gentle", "direct", "pauses", "told to a person",
-    "asked", "refused", "per 1,000: nudges", "pauses ", "asks",
+    "asked", "refused", "nudges per 1,000", "pauses per 1,000", "asks per 1,000",
 )  # fmt: skip
-LABELLED = ("source", "succeeded", "alarmed", "share", "failed", "caught", "share ", "of at least 5 calls", "at call")
+LABELLED = (
+    "source",
+    "succeeded",
+    "alarmed",
+    "alarmed share",
+    "failed",
+    "caught",
+    "caught share",
+    "of at least 5 calls",
+    "at call",
+)
 PRECISION = ("pattern", RIGHT, USELESS, FALSE, "right of all")
 LOOPS = ("planted loop", "planted", "told", "at call", "at latest", "paused", "said by")
 
