@@ -43,7 +43,7 @@ from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAITED, FinishedStep
+from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAIT_MS, WAITED, FinishedStep
 from .verdicts import Verdict
 
 
@@ -70,7 +70,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
     cycle_runs = steps.call_finished(call.step, call.fingerprint, result)
-    paused = 0 < state.finished_ms <= call.started_ms - PAUSE_MS
+    paused_ms = call.started_ms - state.finished_ms if state.finished_ms else 0
     state.finished_ms = ctx.emit.at
     if not rules.behaviour.enabled:
         return
@@ -79,7 +79,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        done = _finished(event, call, verdict, ctx, paused=paused)
+        done = _finished(event, call, verdict, ctx, paused_ms)
         progress = _take_evidence(done, ctx)
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
@@ -98,7 +98,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
 
 
 def _finished(
-    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, *, paused: bool
+    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, paused_ms: int
 ) -> Finished:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
@@ -120,10 +120,10 @@ def _finished(
         marks |= ACTED
     elif call.tool_class is ToolClass.UNKNOWN and not failed:
         marks |= MAY_HAVE_CHANGED
-    if call.waits or steps.woken:
+    if call.waits or steps.woken or paused_ms >= WAIT_MS:
         marks |= WAITED
         steps.woken = False
-    if paused:
+    elif paused_ms >= PAUSE_MS:
         marks |= PAUSED
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)

@@ -171,10 +171,9 @@ class CallRequest(PackedValue):
         only = next(iter(args.values())) if len(args) == 1 else None
         return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
 
-    def summary(self, tool_name: str) -> str:
-        """The request in one short line, for people and models; arguments of which none tells most follow the tool."""
-        text = self.text()[: 4 * MAX_SUMMARY_CHARS]
-        line = " ".join((f"{tool_name} {text}" if text.startswith("{") else text).split())
+    def summary(self) -> str:
+        """The request in one short line, for people and models."""
+        line = " ".join(self.text()[: 4 * MAX_SUMMARY_CHARS].split())
         return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 

@@ -44,7 +44,8 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     if sighting.required_tool:
         active.required_tool = sighting.required_tool
     if ctx.call is not None and sighting.agent_id is None:
-        active.request = ctx.call.request.summary(ctx.call.tool_name)
+        active.request = ctx.call.request.summary()
+        active.asked = "" if ctx.call.runs else ctx.call.tool_name
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:
@@ -72,13 +73,14 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
 
 def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:
     """Text about a streak from a template with placeholders."""
+    request = f"`{active.request}`" if active.request else ""
     return filled(
         template,
         tool_name=active.tool_name or "the tool",
         count=active.count,
         pattern=active.pattern.replace("_", " "),
         seconds=(ctx.emit.at - active.first_ms) // 1000,
-        request=f"`{active.request}`" if active.request else active.tool_name or "the call",
+        request=" ".join(filter(None, (active.asked, request))) or active.tool_name or "the call",
         required_tool=active.required_tool or "the tool",
     )
 

@@ -71,6 +71,7 @@ class OpenCall(msgspec.Struct, array_like=True):
         waits: whether it waits for something, so that an unchanged result is no repetition by itself.
         only_waits: whether it does nothing else.
         request: what it asks for.
+        edits: whether its command line edits a file before what may fail.
     """
 
     call_id: str
@@ -104,6 +105,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     only_waits: bool = False
     request: CallRequest = NO_REQUEST
     asked: Asked = NOTHING_ASKED
+    edits: bool = False
 
     @property
     def may_change(self) -> bool:
@@ -133,6 +135,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
         request: the call that shows it, in one line without secrets; empty without one.
         for_model: whether the model gets nudges about it.
         hint_only: whether something may have changed, so that its nudges stay gentle.
+        asked: tool of that call, where the request is no command or program that speaks for itself.
         nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
@@ -156,6 +159,7 @@ class ActivePattern(msgspec.Struct, array_like=True):
     request: str = ""
     for_model: bool = True
     hint_only: bool = False
+    asked: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):

@@ -18,8 +18,11 @@ _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
 """Bits of `FinishedStep.marks`."""
 
-PAUSE_MS = 60_000
-"""Time without a call after which the next look is taken for one that somebody waited for."""
+PAUSE_MS = 20_000
+"""Time without a call after which somebody may have waited for the next look; a model may have thought as long."""
+
+WAIT_MS = 60_000
+"""Time without a call after which somebody has surely waited for the next look."""
 
 
 class FinishedStep(msgspec.Struct, array_like=True):
@@ -146,9 +149,9 @@ class Steps(msgspec.Struct, array_like=True):
             window = self.window = [one for one in window if one.step > oldest][1 - 4 * window_steps :]
         return [one for one in window if one.call == call]
 
-    def waited_since(self, step: int) -> bool:
-        """Whether the agent waited between a step and now: by a call, because something woke it, or by a pause."""
-        return any(one.step > step and one.marks & (WAITED | PAUSED) for one in self.window)
+    def waited_since(self, step: int, marks: int = WAITED) -> bool:
+        """Whether the agent waited between a step and now; with PAUSED in `marks`, whether it may have waited."""
+        return any(one.step > step and one.marks & marks for one in self.window)
 
     def compacted(self) -> None:
         """Forget results that the model has seen, and cycles of them; failures count on."""

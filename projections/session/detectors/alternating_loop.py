@@ -65,7 +65,10 @@ class AlternatingLoop(Detector, array_like=True):
             if any(period % shorter == 0 and runs[shorter - 1] >= run for shorter in range(1, period)):
                 continue  # the repetition has a shorter period; one repeated call is not a cycle
             done = [one for one in steps.window if one.step > steps.number - period]
-            if any(one.marks & (WAITED | PAUSED) for one in done):
+            marks = 0
+            for one in done:
+                marks |= one.marks
+            if marks & WAITED:
                 return
             self.laps = laps
             if run % period:
@@ -75,7 +78,7 @@ class AlternatingLoop(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, ladder.step(laps), digest(b"".join(part.to_bytes(8, "big") for part in cycle)), laps,
                 [one.tool_name for one in evidence], [one.event_id for one in evidence], "leave the circle",
-                since_ms=evidence[0].at_ms if evidence else 0, proven=True,
+                since_ms=evidence[0].at_ms if evidence else 0, proven=not marks & PAUSED,
             )  # fmt: skip
             ctx.sightings.append(seen)
             return

@@ -11,17 +11,22 @@ from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
 MAX_STREAKS = 16
+TELLING_CHARS = 20
+"""A shorter message is not taken for the same failure of another tool."""
+
 MAX_STREAK_CALLS = 32
 """Maximum number of distinct calls remembered per streak; a forgotten call counts again."""
 
 
 class ErrorStreak(msgspec.Struct, array_like=True):
-    """A streak of calls of one tool, with different arguments, that fail the same way.
+    """A streak of calls of one tool, with different arguments, that fail the same way; other tools may join it.
 
     Attributes:
+        tool_name: the first tool.
         error: fingerprint of the failure, its text included.
         calls: fingerprints of the latest of these calls, so that a repeated call is not counted twice.
         since_ms: start of the first of these calls, milliseconds.
+        others: the other tools that fail with the same message.
     """
 
     tool_name: str
@@ -31,6 +36,11 @@ class ErrorStreak(msgspec.Struct, array_like=True):
     step: int
     count: int = 1
     since_ms: int = 0
+    others: list[str] = []
+
+    def is_of(self, tool_name: str) -> bool:
+        """Whether the latest calls of a tool belong to the streak."""
+        return tool_name == self.tool_name or tool_name in self.others
 
     @property
     def fingerprint(self) -> int:
@@ -43,9 +53,11 @@ class SameErrorLoop(Detector, array_like=True):
 
     Holds when distinct calls of a tool fail in the same way and with the same text, without what moves in it and
     without what it repeats of the arguments. A repeated call counts once, and so do the calls of one step. Expected
-    failures and searches that find nothing are no failures here.
+    failures and searches that find nothing are no failures here. Other tools that fail with the same message of twenty
+    characters and more count with it: what is wrong lies behind all of them.
 
-    Ends with a success of the tool, or another failure.
+    Ends with a success of the tool or of one that has joined, another failure, or a command line that edits a file
+    before what fails.
 
     Known false alarms: attempts that a checker rejects in the same words ("Test case did not pass").
 
@@ -61,6 +73,14 @@ class SameErrorLoop(Detector, array_like=True):
         "{count} different calls of {tool_name} have failed the same way, the last one {request}. Varying the arguments "
         "does not help: find the cause, use another way, or end your turn and say what you need.",
     )
+    variants = {
+        "tools": (
+            "{count} calls of different tools have failed the same way, the last one {request}. The cause lies behind "
+            "all of them: read the message, and find out whether you can remove it.",
+            "{count} calls of different tools have failed the same way, the last one {request}. Another tool of this "
+            "kind will not help: find the cause, go on without it, or end your turn and say what you need.",
+        )
+    }
     reported = 6
 
     streaks: list[ErrorStreak] = []
@@ -76,17 +96,22 @@ class SameErrorLoop(Detector, array_like=True):
         if not streaks and not verdict.failed:
             return
         call = done.call
-        known = next((streak for streak in streaks if streak.tool_name == call.tool_name), None)
-        if not verdict.failed:
+        known = next((streak for streak in streaks if streak.is_of(call.tool_name)), None)
+        if not verdict.failed or call.edits:
             if known is not None:
                 streaks.remove(known)
             return
         if verdict.expected or verdict.answer or call.waits:
             return
         event_id, error = done.event.id, verdict.kind ^ verdict.text
-        if known is None or known.error != error:
+        if known is not None and known.error != error:
+            streaks.remove(known)
+            known = None
+        if known is None and len(verdict.message) >= TELLING_CHARS:
+            known = next((streak for streak in streaks if streak.error == error), None)
             if known is not None:
-                streaks.remove(known)
+                known.others = [*known.others[1 - MAX_STREAKS :], call.tool_name]
+        if known is None:
             known = ErrorStreak(call.tool_name, error, [call.fingerprint], [event_id], call.step)
             known.since_ms = call.started_ms
             streaks.append(known)
@@ -103,7 +128,7 @@ class SameErrorLoop(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, known.fingerprint, known.count,
                 [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "find out why the tool fails",
-                since_ms=known.since_ms,
+                since_ms=known.since_ms, variant="tools" if known.others else "",
             )  # fmt: skip
             ctx.sightings.append(seen)
 
@@ -123,8 +148,9 @@ class FailureStreak(Detector, array_like=True):
 
     Holds when a tool has failed in several steps in a row, without progress of another tool between.
 
-    Ends with a success of the tool, a new successful action of another tool, or a new success of another tool whose
-    effect is unknown. Calls that wait, and programs that answer by their exit code, do not count.
+    Ends with a success of the tool, a command line that edits a file before what fails, a new successful action of
+    another tool, or a new success of another tool whose effect is unknown. Calls that wait, and programs that answer by
+    their exit code, do not count.
 
     Known false alarms: trial and error that is about to succeed, and attempts that a checker rejects; none in coding
     sessions at six.
@@ -136,7 +162,7 @@ class FailureStreak(Detector, array_like=True):
     pattern = Pattern.FAILURE_STREAK
     ends_with = "a success of the tool, or progress of another one"
     texts = (
-        "The last {count} calls of {tool_name} have failed; the last one was {request}. Step back: "
+        "The last {count} calls of {tool_name} have failed, the last one was {request}. Step back: "
         "check what you assume about its arguments or its environment before the next try.",
         "The last {count} calls of {tool_name} have failed; the last one was {request}. More tries of this kind will "
         "likely fail as well: look up how it is used, take another way, or end your turn and say what you need.",
@@ -157,7 +183,7 @@ class FailureStreak(Detector, array_like=True):
             return
         call = done.call
         known = next((streak for streak in streaks if streak.tool_name == call.tool_name), None)
-        if not verdict.failed:
+        if not verdict.failed or call.edits:
             if known is not None:
                 streaks.remove(known)
             return

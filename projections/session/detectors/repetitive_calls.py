@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....rules.behaviour import BehaviourRules
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import Context, Sighting
@@ -16,8 +17,9 @@ class RepetitiveCalls(Detector, array_like=True):
     without. Two unknown results are never the same. Where calls between brought news, the pattern holds a step later;
     where calls of unknown effect lie between, which may have changed what is asked about, it stays a hint.
 
-    Ends with another result of the call, or progress. A repetition with a wait between is a poll, and what was asked
-    before a pause without calls does not count.
+    Ends with another result of the call, or progress. A repetition with a wait between, or a minute without a call, is a
+    poll. With pauses of twenty seconds, in which the model may have thought or waited, it is a hint where a fast
+    poll is guidance.
 
     Known false alarms: a status that is asked for again because somebody else works on it, without a wait between;
     a switch that is turned to and fro between other readings.
@@ -45,11 +47,10 @@ class RepetitiveCalls(Detector, array_like=True):
         last = steps.window[-1]
         # An action is progress when it is new; what is repeated of it begins with that one.
         progress = steps.progress - (call.tool_class is ToolClass.ACTION)
-        resumed = max((one.step for one in steps.window if one.marks & PAUSED), default=0)
         repeats: list[FinishedStep] = []
         step = -1
         for one in (last, *reversed(done.same)):
-            if one.result != last.result or one.step <= progress or one.step < resumed:
+            if one.result != last.result or one.step <= progress:
                 break
             if one.step != step:
                 repeats.append(one)
@@ -59,20 +60,24 @@ class RepetitiveCalls(Detector, array_like=True):
         between = 0
         for one in steps.window:
             if one.step > step:
-                between |= one.marks if one.call != call.fingerprint else one.marks & WAITED
-        if between & WAITED:
-            return
-        ladder = rules.repetitive_calls
-        if between & MAY_HAVE_CHANGED:
-            ladder = rules.repetitive_calls_with_effects
-        elif between & NEWS:
-            ladder = rules.repetitive_calls_with_news
-        severity = ladder.step(len(repeats))
+                between |= one.marks if one.call != call.fingerprint else one.marks & (WAITED | PAUSED)
+        severity = _severity(len(repeats), between, rules)
         if severity:
             repeats.reverse()
             seen = Sighting(
                 self.pattern, severity, last.call, len(repeats), [one.tool_name for one in repeats[-MAX_CAUSES:]],
                 [one.event_id for one in repeats], "use the result, or take another step", since_ms=repeats[0].at_ms,
-                proven=not between & MAY_HAVE_CHANGED, hint_only=bool(between & MAY_HAVE_CHANGED),
+                proven=not between & (MAY_HAVE_CHANGED | PAUSED), hint_only=bool(between & MAY_HAVE_CHANGED),
             )  # fmt: skip
             ctx.sightings.append(seen)
+
+
+def _severity(count: int, between: int, rules: BehaviourRules) -> int:
+    """Severity of this many equal calls with steps between that have these marks."""
+    if between & WAITED:
+        return 0
+    if between & PAUSED:
+        return max(0, rules.poll.step(count) - 1)
+    if between & MAY_HAVE_CHANGED:
+        return rules.repetitive_calls_with_effects.step(count)
+    return (rules.repetitive_calls_with_news if between & NEWS else rules.repetitive_calls).step(count)

@@ -13,6 +13,7 @@ from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..novelty import MAX_ECHO_BYTES
 from ..records import ActivePattern, Context, Sighting
+from ..steps import PAUSED, WAITED
 from .detector import Detector, Finished
 
 TELLING_BYTES = 12
@@ -84,7 +85,7 @@ class Reread(Detector, array_like=True):
             return
         if call.tool_class is not ToolClass.READ or not done.known or verdict.failed or call.waits:
             return
-        if done.equal and ctx.state.steps.waited_since(done.same[-1].step):
+        if done.equal and ctx.state.steps.waited_since(done.same[-1].step, WAITED | PAUSED):
             return
         if is_nothing(b"\n".join(done.lines)) if verdict.size < MAX_NOTHING_BYTES else False:
             return

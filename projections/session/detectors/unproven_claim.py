@@ -89,7 +89,7 @@ class UnprovenClaim(Detector, array_like=True):
         if call.runs != "shell" or _RUNNERS.isdisjoint(call.programs) or not _CHECK.search(call.request.raw):
             return
         failed = done.verdict.failed
-        self.failed_check = call.request.summary(call.tool_name) if failed else ""
+        self.failed_check = call.request.summary() if failed else ""
         self.reported_claim = self.reported_claim and failed
 
     def on_message(self, message: Message, ctx: Context) -> None:

@@ -18,8 +18,8 @@ def test_nudges_follow_severity() -> None:
     story = Story().works(*READ, result="same", times=6)
     assert story.nudges() == [("repetitive_calls", kind) for kind in ("gentle", "direct", "interrupt")]
     assert [one["lane"] for one in story.all("nudge.issued")] == ["context_hint", "system_guidance", "pause"]
-    assert story.all("nudge.issued")[0]["message"].startswith("`/src/a.py` was called 3 times")
-    assert story.all("nudge.issued")[2]["message"].startswith("Stopped after 6 equal calls of `/src/a.py`")
+    assert story.all("nudge.issued")[0]["message"].startswith("read_file `/src/a.py` was called 3 times")
+    assert story.all("nudge.issued")[2]["message"].startswith("Stopped after 6 equal calls of read_file `/src/a.py`")
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,19 @@ def test_a_nudge_names_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "args", "request_"),
+    ("tool", "args", "shown"),
     [
-        ("bash", {"command": "find . -name \"temp\" | sed 's/\\.//'"}, "find . -name \"temp\" | sed 's/\\.//'"),
-        ("bash", {"command": ""}, None),
-        ("think", {"thought": "the sum is wrong"}, "the sum is wrong"),
-        ("book", {"cabin": "economy", "seats": 2}, 'book {"cabin":"economy","seats":2}'),
+        ("bash", {"command": 'grep "a\\.b" x | tr -d "\\n"'}, '`grep "a\\.b" x | tr -d "\\n"` has failed'),
+        ("read_file", {"path": "/x.py"}, "read_file `/x.py` has failed"),
+        ("list_jobs", {"page": 7}, 'list_jobs `{"page":7}` has failed'),
+        ("list_jobs", {}, "list_jobs has failed"),
+        ("run_sql", {"sql": "select 1"}, "run_sql `select 1` has failed"),
     ],
 )
-def test_a_request_reads_as_it_was_made(tool: str, args: dict[str, object], request_: str | None) -> None:
-    """A command line without escapes; of arguments none of which tells most, the tool and all of them."""
-    story = Story().fails(tool, args, with_="", message="no", times=3)
-    assert story.all("pattern.detected")[0].get("request") == request_
+def test_a_request_is_named_as_the_model_wrote_it(tool: str, args: dict[str, object], shown: str) -> None:
+    """A command without the escapes of JSON; an argument that does not speak for itself with its tool."""
+    story = Story().fails(tool, args, message="it broke", times=3)
+    assert story.decided("nudge.issued")["message"].startswith(shown)
 
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -106,8 +106,8 @@ def test_patient_looks_of_any_kind_are_polls() -> None:
     look = ("bash", {"command": "docker ps"})
     assert looks(Story(), 25, every=65, look=look).patterns() == []
     assert looks(Story(), 3, every=16, look=look).patterns() == [("repetitive_calls", "minor", 3)]
-    story = looks(Story(), 2, every=30, look=look)
-    assert looks(story, 2, every=4, look=look).patterns() == [("repetitive_calls", "minor", 3)]
+    assert looks(Story(), 19, every=30, look=look).patterns() == []
+    assert looks(Story(), 29, every=30, look=look).patterns() == [("repetitive_calls", "minor", 20)]
 
 
 def test_looks_in_turn_with_a_wait_in_each_round_are_no_second_reading() -> None:
