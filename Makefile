@@ -104,7 +104,7 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 .PHONY: typecheck
 typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka docs/state_diagrams.py docs/programs_page.py
+	@$(BIN)/mypy ops/kafka docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py
 
 .PHONY: imports
 imports: $(VENV)/dev ## Direction of dependencies: import-linter
@@ -115,13 +115,15 @@ generated: $(VENV)/dev ## Compare the generated files with the code
 	@$(BIN)/python -m trustfold.schemas.generate --check
 	@$(BIN)/python docs/state_diagrams.py --check
 	@$(BIN)/python docs/programs_page.py --check
+	@$(BIN)/python docs/patterns_page.py --check
 	@$(BIN)/python tests/support/demo_script.py --check
 
 .PHONY: schemas
-schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagrams of the state machines, the page of programs, the demo's day
+schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagrams of the state machines, the pages of programs and patterns, the demo's day
 	@$(BIN)/python -m trustfold.schemas.generate
 	@$(BIN)/python docs/state_diagrams.py
 	@$(BIN)/python docs/programs_page.py
+	@$(BIN)/python docs/patterns_page.py
 	@$(BIN)/python tests/support/demo_script.py
 
 .PHONY: docs

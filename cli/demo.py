@@ -110,7 +110,7 @@ CHAPTERS = (
         "restore",
         "Announcements without actions",
         "Turn after turn the model announces work; it lists its tools once, and announces again.",
-        "Turns without an action are counted across the session: a hint, guidance, then a pause.",
+        "Turns without an action are counted across the session: a hint, guidance, a pause that the next call ends.",
     ),
 )
 
@@ -306,12 +306,14 @@ def _block(decision: Decision, together: Sequence[Decision]) -> Block | None:
 
 
 def _reasons(together: Sequence[Decision]) -> Iterable[tuple[str, str]]:
-    """Label and text of each pattern detected at the same time."""
+    """Label and text of each pattern detected at the same time, and of what a person is told about it."""
     ignored = any(isinstance(one, NudgeJudged) and not one.effective for one in together)
     for one in together:
         if isinstance(one, PatternDetected):
             after = ", and the last nudge was ignored" if ignored else ""
             yield "why", f"{plain(one.pattern)}, {times(one.repetitions)}: {one.severity}{after}"
+            if one.notify_user and one.message:
+                yield "person", one.message
 
 
 def _subjects(block: Block, printed: set[tuple[str, ...]]) -> tuple[str, ...]:

@@ -113,7 +113,8 @@ def _head(found: SessionTimeline) -> Iterable[RenderableType]:
         of = f" of {', '.join(map(str, one.thresholds))}" if one.thresholds else ""
         nudges = ", ".join(f"{nudge.kind} nudge {nudge.effect}" for nudge in one.nudges) or "no nudge"
         ended = "over" if one.cleared else "not over"
-        yield Text.assemble(("pattern  ", WARN), f"{plain(one.pattern)} {grown}{of}: {nudges}; {ended}")
+        calls = f" `{one.request}`" if one.request else ""
+        yield Text.assemble(("pattern  ", WARN), f"{plain(one.pattern)} {grown}{of}{calls}: {nudges}; {ended}")
 
 
 def _row(item: TimelineItem) -> RenderableType:

@@ -343,6 +343,8 @@ class ToolGuard(Checking, Reporting):
         session = self.sessions.get(session_id) if isinstance(session_id, str) else CURRENT.get()
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION
+        if session is not None:
+            session.inbox.before_call()  # ends a pause that the call ends; whoever runs the model keeps the others
         try:
             call, function = self._call_of(tool_name, function, args, session_id, session, options)
         except EnvelopeRejected as rejected:

@@ -1,7 +1,8 @@
 """Delivery of nudges into a model's conversation (docs/design/semantics.md#nudges).
 
 A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each id is
-delivered once: to the callbacks at once, and to the reader of the iterator or of `messages`.
+delivered once: to the callbacks at once, and to the reader of the iterator or of `messages`. What a person should be
+told about a pattern never reaches the model: it goes to the callback `notify_user` and to the reader of `notices`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from ..schemas.decisions import NudgeIssued
-from ..schemas.vocabulary import Lane
+from ..schemas.decisions import NudgeIssued, PatternDetected
+from ..schemas.vocabulary import Lane, Pattern
 from .log import log_event
 
 MAX_WAITING = 100
@@ -21,7 +22,13 @@ MAX_WAITING = 100
 
 GUIDANCE = "[RELIABILITY GUIDANCE]: "
 
+BY_USER = "user.message"
+BY_CALL = "tool_call.started"
+ENDS_BY = {Pattern.ANNOUNCE_NO_ACTION: BY_CALL}
+"""Event that ends the pause of a pattern, where it is not the user's message: the call is what was missing."""
+
 Inject = Callable[[str], Any]
+Waiting = TypeVar("Waiting")
 
 
 class NudgeInbox:
@@ -30,6 +37,8 @@ class NudgeInbox:
     Attributes:
         paused: a nudge requested a pause that has not been ended.
         pause_reason: message of that nudge.
+        pause_ends_by: type of the event that ends the pause: `user.message` or, where the model is to make a call at
+            last, `tool_call.started`; empty without a pause.
         history: delivered nudges, oldest first; bounded.
     """
 
@@ -39,16 +48,20 @@ class NudgeInbox:
         inject_context_hint: Inject | None = None,
         inject_system_guidance: Inject | None = None,
         request_pause: Inject | None = None,
+        notify_user: Inject | None = None,
     ) -> None:
-        """Call the callback of a nudge's lane with its message; a callback must not block."""
+        """Call the callback of a nudge's lane, or that for the person, with the text; a callback must not block."""
         self.paused = False
         self.pause_reason = ""
+        self.pause_ends_by = ""
         self.history: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._callbacks: dict[Lane, Inject | None] = {
             Lane.CONTEXT_HINT: inject_context_hint,
             Lane.SYSTEM_GUIDANCE: inject_system_guidance,
             Lane.PAUSE: request_pause,
         }
+        self._notify_user = notify_user
+        self._for_user: deque[str] = deque(maxlen=MAX_WAITING)
         self._for_messages: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._for_readers: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._ids: deque[str] = deque(maxlen=10 * MAX_WAITING)
@@ -57,25 +70,39 @@ class NudgeInbox:
 
     def deliver(self, nudge: NudgeIssued) -> None:
         """Deliver a nudge once; thread-safe."""
-        if nudge.id in self._ids:
+        if not self._is_new(nudge):
             return
-        self._ids.append(nudge.id)
         self.history.append(nudge)
         self._for_messages.append(nudge)
         self._for_readers.append(nudge)
-        if nudge.lane is Lane.PAUSE:
+        if nudge.lane is Lane.PAUSE and self.pause_ends_by != BY_USER:
             self.paused, self.pause_reason = True, nudge.message
-        callback = self._callbacks.get(nudge.lane)
-        if callback is not None:
-            try:
-                callback(nudge.message)
-            except Exception as error:  # noqa: BLE001 - a callback's fault must not stop the follower
-                log_event(logging.ERROR, "nudge_callback_failed", lane=str(nudge.lane), errorCode=type(error).__name__)
+            self.pause_ends_by = ENDS_BY.get(nudge.pattern, BY_USER)
+        _call(self._callbacks.get(nudge.lane), nudge.message, str(nudge.lane))
         self._wake_readers()
 
+    def notify(self, detected: PatternDetected) -> None:
+        """Deliver once what a person should be told about a pattern; nothing if nobody should. Thread-safe."""
+        if detected.notify_user and detected.message and self._is_new(detected):
+            self._for_user.append(detected.message)
+            _call(self._notify_user, detected.message, "notify_user")
+
+    def notices(self) -> list[str]:
+        """Return the texts for the person; each is returned once."""
+        return _taken(self._for_user)
+
     def resume(self) -> None:
-        """End the pause, after the user took over or said to continue."""
-        self.paused, self.pause_reason = False, ""
+        """End the pause, after the user took over or said to continue; texts that asked for it are withdrawn.
+
+        The text of a pause that a call would have ended is still due, as the call is.
+        """
+        self._end_pause(BY_USER)
+
+    def before_call(self) -> str:
+        """Return why the model must not make a call now; empty if it may. Ends a pause that a call ends."""
+        if self.pause_ends_by == BY_CALL:
+            self._end_pause(BY_CALL)
+        return self.pause_reason if self.paused else ""
 
     def messages(self) -> list[dict[str, str]]:
         """Return chat messages for the next request to the model; each nudge is returned once.
@@ -84,8 +111,7 @@ class NudgeInbox:
         pause.
         """
         made = []
-        while self._for_messages:
-            nudge = self._for_messages.popleft()
+        for nudge in _taken(self._for_messages):
             if nudge.lane is Lane.CONTEXT_HINT:
                 made.append({"role": "user", "content": f"(hint) {nudge.message}"})
             else:
@@ -114,7 +140,36 @@ class NudgeInbox:
         self._closed = True
         self._wake_readers()
 
+    def _is_new(self, decision: NudgeIssued | PatternDetected) -> bool:
+        new = decision.id not in self._ids
+        if new:
+            self._ids.append(decision.id)
+        return new
+
+    def _end_pause(self, event: str) -> None:
+        """End the pause, and withdraw the unread texts of pauses that this event ends."""
+        self.paused, self.pause_reason, self.pause_ends_by = False, "", ""
+        for nudge in _taken(self._for_messages):
+            if nudge.lane is not Lane.PAUSE or ENDS_BY.get(nudge.pattern, BY_USER) != event:
+                self._for_messages.append(nudge)
+
     def _wake_readers(self) -> None:
         for loop, arrived in list(self._readers):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(arrived.set)
+
+
+def _taken(waiting: deque[Waiting]) -> list[Waiting]:
+    """Remove and return all that waits, oldest first."""
+    taken = []
+    while waiting:
+        taken.append(waiting.popleft())
+    return taken
+
+
+def _call(callback: Inject | None, text: str, lane: str) -> None:
+    if callback is not None:
+        try:
+            callback(text)
+        except Exception as error:  # noqa: BLE001 - a callback's fault must not stop the follower
+            log_event(logging.ERROR, "nudge_callback_failed", lane=lane, errorCode=type(error).__name__)

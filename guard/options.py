@@ -61,6 +61,7 @@ class SessionOptions(TypedDict, total=False):
         inject_context_hint: called with the text of a gentle nudge. No callback may block.
         inject_system_guidance: called with the text of a direct nudge.
         request_pause: called with the text of a nudge that interrupts.
+        notify_user: called with what a person should be told about a pattern; the model is not to see it.
         on_suggestion: called with each other decision for the session: a model, an exceeded limit.
     """
 
@@ -75,6 +76,7 @@ class SessionOptions(TypedDict, total=False):
     inject_context_hint: Inject | None
     inject_system_guidance: Inject | None
     request_pause: Inject | None
+    notify_user: Inject | None
     on_suggestion: Callable[[Any], Any] | None
 
 

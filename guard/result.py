@@ -25,6 +25,13 @@ REFUSALS = frozenset(
 )
 """Error codes of calls that the guard did not make."""
 
+RETRIABLE = frozenset({"circuit_open", "in_flight"})
+"""Those of calls that may be made a little later, with nobody's help."""
+
+
+NO_DETOUR = "Do not try to reach the same goal another way; tell the user what you wanted to do."
+"""Last sentence of a refusal for the model: what may not be done by one call may not be done by another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class FallbackResult:
@@ -127,7 +134,15 @@ class ToolResult:
 
 def refusal(code: str, message: str) -> ResultError:
     """Create an error of the guard: the tool was not called."""
-    return ResultError(code=code, message=message, retriable=code in {"circuit_open", "in_flight"}, terminal=False)
+    return ResultError(code=code, message=message, retriable=code in RETRIABLE, terminal=False)
+
+
+def told_to_model(code: str, message: str) -> str:
+    """Return the text for the model about a call that the guard refused, by the code and message of the refusal.
+
+    It forbids the detour, unless the call failed fast for now: another tool may well do it while a service is down.
+    """
+    return f"trustfold: {message}." if code in RETRIABLE else f"trustfold: {message}. {NO_DETOUR}"
 
 
 def rejected_call(rejected: EnvelopeRejected, tool_name: str) -> ToolResult:

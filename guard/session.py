@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..projections.session.announcing import announces
 from ..schemas import events as ev
-from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued
+from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued, PatternDetected
 from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import InputSource, TrustState
 from ..schemas.words import words_in
@@ -65,6 +65,7 @@ class GuardSession:
             inject_context_hint=options.get("inject_context_hint"),
             inject_system_guidance=options.get("inject_system_guidance"),
             request_pause=options.get("request_pause"),
+            notify_user=options.get("notify_user"),
         )
         self.suggestions: list[Any] = []
         self._guard = guard
@@ -221,6 +222,9 @@ class GuardSession:
     def _on_decision(self, decision: Any) -> None:
         if isinstance(decision, NudgeIssued):
             self.inbox.deliver(decision)
+            return
+        if isinstance(decision, PatternDetected):
+            self.inbox.notify(decision)
             return
         if isinstance(decision, ModelSwitchSuggested | GuaranteeViolated) or hasattr(decision, "guarantee"):
             self.suggestions.append(decision)

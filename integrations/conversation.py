@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..guard.blocking import call_on
 from ..guard.clock import new_id
 from ..guard.errors import EnvelopeRejected
+from ..guard.result import told_to_model
 from ..guard.session import CURRENT, GuardSession
 from ..guard.sync import SyncToolGuard
 from ..schemas.settings import SettingsOverrides
@@ -34,8 +35,6 @@ MAX_TOLD = 1000
 SETTINGS = SettingsOverrides(rules={"behaviour": {"stalled_turn": {"enabled": False}}})
 """A run that is interrupted, or raises, ends without a word to its middleware; its silence says nothing."""
 
-NOT_AGAIN = "Do not try it again; do something else or ask the user."
-PAUSED = "{}. Stop calling tools now; say what you were trying to do, and ask the user."
 DECLINED = "'{}' was not permitted: {}"
 
 
@@ -160,11 +159,9 @@ class Conversation:
         return "\n\n".join(message["content"] for message in self.session.messages())
 
     def pause(self) -> str:
-        """Return why no tool is called until the next user message; empty if calls may continue."""
-        inbox = self.session.inbox
-        if not inbox.paused or self._guard.settings.shadow:
-            return ""
-        return "trustfold: " + PAUSED.format(inbox.pause_reason.rstrip("."))
+        """Return why a call is not made before the next user message; empty if it is. Asked before each call."""
+        reason = self.session.inbox.before_call()
+        return f"trustfold: {reason}" if reason and not self._guard.settings.shadow else ""
 
     def question(self, tool_name: str, args: Any) -> str:
         """Return why a call needs a person's approval; empty if it does not."""
@@ -175,8 +172,7 @@ class Conversation:
 
     def decline(self, call_id: str, tool_name: str, reason: str = "") -> None:
         """Record that a person declined a call: it stays declined if the framework repeats it."""
-        declined = DECLINED.format(tool_name, reason or "the user said no")
-        self._declined[call_id] = f"trustfold: {declined}. {NOT_AGAIN}"
+        self._declined[call_id] = told_to_model("denied", DECLINED.format(tool_name, reason or "the user said no"))
 
     def declined(self, call_id: str) -> str:
         """Return the answer to a call that a person declined; empty for other calls."""
@@ -187,7 +183,7 @@ class Conversation:
         """Return the answer to a call that the guard refused or stopped waiting for; empty if it was made."""
         if result.error is None or result.exception is not None or not (result.refused or result.output is None):
             return ""
-        return f"trustfold: {result.error.message}. {NOT_AGAIN}" if result.refused else result.error.message
+        return told_to_model(result.error.code, result.error.message) if result.refused else result.error.message
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ import orjson
 
 from ..guard import ToolGuard
 from ..guard.permission import CONTEXT_KEY, PermissionWrapper
+from ..guard.result import ToolResult, told_to_model
 from ..guard.session import GuardSession
 from ..guard.settings import RetryPolicy
 from ..schemas.settings import SettingsOverrides
@@ -53,7 +54,7 @@ The protocol has no message for user input; within a turn, models hardly ever pa
 """
 
 SETTINGS = SettingsOverrides(
-    rules={"behaviour": {name: {"enabled": False} for name in ("read_only_cap", "call_budget", "stalled_turn")}}
+    rules={"behaviour": {name: {"enabled": False} for name in ("call_budget", "stalled_turn")}}
 )
 """A proxy sees neither turns nor user messages, so counts that only these reset would never be reset."""
 
@@ -259,8 +260,9 @@ class McpProxy:
             return body.get("result")
 
         self._notice_quiet()
-        if self._session.paused and not self._guard.settings.shadow:
-            await self._pause(number)
+        reason = self._session.inbox.before_call()
+        if reason and not self._guard.settings.shadow:
+            await self._pause(number, reason)
             return
         name = f"mcp__{self.name or 'server'}__{params['name']}"[:256]
         if name not in self._known:
@@ -272,8 +274,7 @@ class McpProxy:
         if received:
             await self._to_client(self._with_nudges(*received[0]))
         else:
-            error = result.error
-            await self._reply(number, error.message if error is not None else "the call was not made")
+            await self._reply(number, _refusal(result))
 
     def _notice_quiet(self) -> None:
         """End every streak and pause if nothing was called for a while."""
@@ -281,17 +282,13 @@ class McpProxy:
             self._session.user_message()
             self._session.inbox.resume()
 
-    async def _pause(self, number: str | int) -> None:
+    async def _pause(self, number: str | int, reason: str) -> None:
         """Answer one call in place of the server because a nudge asks for a pause; the next call is made again.
 
         No message tells a proxy that the user has spoken, so a pause cannot last until then.
         """
-        inbox = self._session.inbox
-        reason = inbox.pause_reason
-        inbox.resume()
-        said = [one["content"] for one in self._session.messages()]
-        texts = said if any(reason in one for one in said) else [reason, *said]
-        await self._reply(number, *texts, "This call was not made. Stop here and ask the user how to go on.")
+        self._session.inbox.resume()
+        await self._reply(number, f"trustfold: {reason}", "This call was not made.")
 
     def _with_nudges(self, line: bytes, message: Message) -> bytes:
         """Response with the pending nudges added as text blocks; unchanged if there are none."""
@@ -392,6 +389,14 @@ class McpProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _refusal(result: ToolResult) -> str:
+    """Text for the model about a call that did not reach the server's answer."""
+    error = result.error
+    if error is None:
+        return "the call was not made"
+    return told_to_model(error.code, error.message) if result.refused else error.message
 
 
 def _parsed(line: bytes) -> Any:

@@ -16,7 +16,9 @@ export const Trustfold = async ({ client, directory }) => {
         body: JSON.stringify({ hook_event_name, input, output, directory }),
         signal: AbortSignal.timeout(3000),
       });
-      return answer.ok ? await answer.json() : {};
+      const said = answer.ok ? await answer.json() : {};
+      if (said.notice) client.tui.showToast({ body: { message: said.notice, variant: "warning" } }).catch(() => {});
+      return said;
     } catch {
       return {};
     }

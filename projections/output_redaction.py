@@ -46,7 +46,7 @@ def holds_secret(record: msgspec.Struct) -> bool:
     for text in filterfalse(_known.__contains__, texts(record)):
         if not _is_clean(text):
             return True
-    return any(not _is_nested_clean(getattr(record, name)) for name in nested)
+    return bool(nested) and any(not _is_nested_clean(getattr(record, name)) for name in nested)
 
 
 def without_secrets(record: msgspec.Struct) -> tuple[bytes, str]:
@@ -86,7 +86,7 @@ def _is_clean(text: str | tuple[str, ...] | None) -> bool:
     if isinstance(text, str):
         clean = is_plain_id(text) or (redact_text(text) == text and _are_parts_clean(text))
     else:
-        clean = all(map(_is_clean, text or ()))
+        clean = all(part in _known or _is_clean(part) for part in text or ())
     if clean:
         if len(_known) >= MAX_KNOWN:
             _known.clear()

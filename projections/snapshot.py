@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -16,6 +16,35 @@ from ..errors import StateIncompatible
 from .stage import KeyState, Stage
 
 StateT = TypeVar("StateT", bound=KeyState)
+
+
+class PackedValue:
+    """Base class of values that a snapshot holds in another form than memory: `pack` and `unpack` translate."""
+
+    __slots__ = ()
+
+    def pack(self) -> bytes:
+        """Return the form for a snapshot; equal values give equal bytes."""
+        raise NotImplementedError
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the value of a packed form."""
+        raise NotImplementedError
+
+
+def _pack(value: Any) -> bytes:
+    if isinstance(value, PackedValue):
+        return value.pack()
+    msg = f"no form for {type(value)}"
+    raise NotImplementedError(msg)
+
+
+def _unpack(kind: type[PackedValue], packed: Any) -> PackedValue:
+    if not isinstance(packed, bytes):
+        raise msgspec.ValidationError(f"bytes of a {kind.__name__} expected")
+    return kind.unpack(packed)
+
 
 _HEADER = Struct(">BQQ")
 _NEVER = 0
@@ -36,8 +65,8 @@ class SnapshotCodec(Generic[StateT]):
         """Create a codec for one state type; `version` is 1 to 255, and `older` decodes states of earlier versions."""
         self.version = version
         self._older = older or {}
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: Any = msgspec.msgpack.Decoder(state_type)
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
+        self._decoder: Any = msgspec.msgpack.Decoder(state_type, dec_hook=_unpack)
 
     def encode(self, state: StateT, due: int | None) -> bytes:
         """Encode a state whose next deadline is `due`, milliseconds."""

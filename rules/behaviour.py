@@ -8,55 +8,72 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..schemas.vocabulary import NudgeLevel, Pattern, PatternSeverity
-from .base import Count, RulesBase, Seconds
+from .base import Count, Ratio, RulesBase, Seconds
 
 
 class Ladder(RulesBase, kw_only=True, frozen=True):
-    """Repetitions at which a pattern is minor, moderate and severe.
+    """Repetitions at which a pattern is minor, moderate and severe; None: it never gets that severe.
 
     Raises:
         ValueError: the steps do not rise.
     """
 
     minor: Annotated[int, Meta(ge=1, le=100_000)]
-    moderate: Annotated[int, Meta(ge=1, le=100_000)]
-    severe: Annotated[int, Meta(ge=1, le=100_000)]
+    moderate: Annotated[int, Meta(ge=1, le=100_000)] | None
+    severe: Annotated[int, Meta(ge=1, le=100_000)] | None
     enabled: bool = True
 
     def __post_init__(self) -> None:
         """Validate that the steps rise."""
-        if not self.minor <= self.moderate <= self.severe:
+        steps = [step for step in (self.minor, self.moderate, self.severe) if step is not None]
+        if steps != sorted(steps):
             msg = f"steps must rise: minor {self.minor} <= moderate {self.moderate} <= severe {self.severe}"
             raise ValueError(msg)
 
-    def step(self, count: int) -> int:
+    @property
+    def highest(self) -> int:
+        """Number of repetitions of the highest step."""
+        return self.severe or self.moderate or self.minor
+
+    def step(self, count: float) -> int:
         """Return the severity of this many repetitions: 0 none, 1 minor, 2 moderate, 3 severe."""
         if count < self.minor or not self.enabled:
             return 0
-        return 3 if count >= self.severe else 2 if count >= self.moderate else 1
+        if self.severe is not None and count >= self.severe:
+            return 3
+        return 2 if self.moderate is not None and count >= self.moderate else 1
 
     def rung_after(self, count: int) -> int:
         """Return the next step after this many repetitions; 0 if there is none."""
-        if not self.enabled or count >= self.severe:
+        if not self.enabled:
             return 0
-        return self.minor if count < self.minor else self.moderate if count < self.moderate else self.severe
+        return next((step for step in (self.minor, self.moderate, self.severe) if step is not None and step > count), 0)
 
 
 class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     """Thresholds of the behaviour detectors (docs/design/semantics.md#behaviour).
 
+    A ladder is named as its pattern; a further ladder of a pattern begins with the pattern's name.
+
     Attributes:
         enabled: False detects no patterns; outcomes are still written.
         window_steps: number of latest steps in which repetitions are searched; other steps may lie between repeats.
-        poll_no_progress: replaces `repetitive_calls` for polling tools, whose results may legitimately be equal.
-        read_only_cap: number of consecutive reads that is flagged even if each result is new.
+        repetitive_calls_with_news: replaces `repetitive_calls` where calls between the repeats brought new results.
+        repetitive_calls_with_effects: replaces it where calls of unknown effect, which may have changed something, lie
+            between the repeats.
+        error_retry_by_tool: replaces `error_retry_loop` for the named tools.
+        poll: looks that are made faster than every `fast_poll_seconds` on average.
+        slow_poll_seconds: time for which a slower look may stay unchanged.
+        announce_no_action: consecutive turns that ended with an announcement.
+        announce_no_action_in_turn: announcements by a known phrase within a turn.
+        announce_no_action_by_structure: messages within a turn that were followed by another message.
+        announce_phrases: own phrases that announce work.
+        restated_share: share of a message's word sequences that were said before, from which it is a restatement.
+        call_budget: number of calls in one turn, in all and per tool.
         stalled_turn: thresholds as multiples of `max_silence_seconds` (and of `max_turn_duration_seconds`).
         stalled_call: thresholds as multiples of the call's own deadline.
         max_silence_seconds: seconds without any event in a model's turn.
         max_turn_duration_seconds: seconds that a turn may take in all; None: unlimited.
-        call_budget: number of calls in one turn, in all and per tool.
-        cold_start_exempt: reads after a user message and before the first other call are exploration, and not capped.
-        error_retry_by_tool: replaces `error_retry_loop` for the named tools.
 
     Raises:
         ValueError: a cycle of a single lap, or a threshold above the window, which could never be reached.
@@ -65,39 +82,50 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
     enabled: bool = True
     window_steps: Annotated[int, Meta(ge=6, le=100)] = 30
     repetitive_calls: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    poll_no_progress: Ladder = Ladder(minor=10, moderate=15, severe=20)
+    repetitive_calls_with_news: Ladder = Ladder(minor=4, moderate=5, severe=7)
+    repetitive_calls_with_effects: Ladder = Ladder(minor=6, moderate=None, severe=None)
     error_retry_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    alternating_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
-    introspection_loop: Ladder = Ladder(minor=2, moderate=4, severe=6)
-    read_only_loop: Ladder = Ladder(minor=6, moderate=10, severe=15)
-    read_only_cap: Ladder = Ladder(minor=40, moderate=60, severe=90)
-    announce_no_action: Ladder = Ladder(minor=2, moderate=3, severe=4)
-    announce_phrases: tuple[str, ...] = ()
+    error_retry_by_tool: dict[str, Ladder] = {}
     same_error_loop: Ladder = Ladder(minor=5, moderate=8, severe=12)
-    paging_loop: Ladder = Ladder(minor=12, moderate=20, severe=30)
+    failure_streak: Ladder = Ladder(minor=6, moderate=9, severe=None)
+    missing_environment: Ladder = Ladder(minor=3, moderate=5, severe=None)
+    alternating_loop: Ladder = Ladder(minor=3, moderate=4, severe=6)
+    stagnation: Ladder = Ladder(minor=6, moderate=10, severe=15)
+    reread: Ladder = Ladder(minor=6, moderate=10, severe=None)
+    self_appending: Ladder = Ladder(minor=5, moderate=8, severe=None)
+    introspection_loop: Ladder = Ladder(minor=3, moderate=5, severe=8)
     planning_loop: Ladder = Ladder(minor=3, moderate=5, severe=8)
-    unknown_tool: Ladder = Ladder(minor=3, moderate=5, severe=10)
-    monologue: Ladder = Ladder(minor=4, moderate=6, severe=8)
-    text_loop: Ladder = Ladder(minor=5, moderate=8, severe=10)
+    poll: Ladder = Ladder(minor=10, moderate=20, severe=None)
+    fast_poll_seconds: Seconds = 10
+    slow_poll_seconds: Seconds = 1800
+    announce_no_action: Ladder = Ladder(minor=2, moderate=3, severe=4)
+    announce_no_action_in_turn: Ladder = Ladder(minor=3, moderate=4, severe=6)
+    announce_no_action_by_structure: Ladder = Ladder(minor=4, moderate=6, severe=8)
+    announce_phrases: tuple[str, ...] = ()
+    restated: Ladder = Ladder(minor=4, moderate=6, severe=10)
+    restated_share: Ratio = 0.3
     tool_avoidance: Ladder = Ladder(minor=2, moderate=3, severe=4)
     prerequisite_violated: Ladder = Ladder(minor=1, moderate=2, severe=3)
-    call_budget: Ladder = Ladder(minor=200, moderate=400, severe=800)
+    unknown_tool: Ladder = Ladder(minor=3, moderate=5, severe=10)
+    monologue: Ladder = Ladder(minor=6, moderate=8, severe=10)
+    text_loop: Ladder = Ladder(minor=5, moderate=8, severe=10)
+    unproven_claim: Ladder = Ladder(minor=1, moderate=None, severe=None)
+    call_budget: Ladder = Ladder(minor=400, moderate=800, severe=1600)
     stalled_turn: Ladder = Ladder(minor=1, moderate=2, severe=4)
     stalled_call: Ladder = Ladder(minor=1, moderate=2, severe=4)
     max_silence_seconds: Seconds = 120
     max_turn_duration_seconds: Seconds | None = None
-    cold_start_exempt: bool = False
-    error_retry_by_tool: dict[str, Ladder] = {}
 
     def __post_init__(self) -> None:
         """Validate the thresholds."""
         if self.alternating_loop.enabled and self.alternating_loop.minor < 2:
             msg = f"alternating_loop needs at least 2 laps to be a cycle, not {self.alternating_loop.minor}"
             raise ValueError(msg)
-        for name, ladder in (("repetitive_calls", self.repetitive_calls), ("poll_no_progress", self.poll_no_progress)):
-            if ladder.enabled and ladder.severe > self.window_steps:
+        for name in ("repetitive_calls", "repetitive_calls_with_news", "repetitive_calls_with_effects"):
+            ladder: Ladder = getattr(self, name)
+            if ladder.enabled and ladder.highest > self.window_steps:
                 msg = (
-                    f"{name} is severe at {ladder.severe} repetitions, but only the last {self.window_steps} steps "
+                    f"{name} has a step at {ladder.highest} repetitions, but only the last {self.window_steps} steps "
                     f"(window_steps) are looked at: raise window_steps (up to 100), lower {name}, or switch it off"
                 )
                 raise ValueError(msg)
@@ -111,7 +139,8 @@ class NudgeRules(RulesBase, kw_only=True, frozen=True):
         cooldown_calls: calls before the same pattern and fingerprint may be nudged again at the same severity.
         effective_within_calls: calls in which the pattern must not repeat for a nudge to count as effective.
         texts: own texts, `pattern.severity` → template with {tool_name}, {count}, {pattern}, {seconds} (how long it
-            has gone on) and {required_tool} (the tool to call, for `prerequisite_violated` and `tool_avoidance`).
+            has gone on), {request} (the call, as `pytest -x`) and {required_tool} (the tool to call, for
+            `prerequisite_violated` and `tool_avoidance`; what is missing, for `missing_environment`).
 
     Raises:
         ValueError: a text's key is no pattern and severity, or a text names an unknown placeholder.
@@ -151,6 +180,7 @@ class Policy(RulesBase, kw_only=True, frozen=True):
         message: own text for its nudges, with the placeholders of `nudges.texts`; empty: the shipped texts.
         texts: own texts by severity; they take precedence over `message`.
         expected_action: own text of what the model should do, with the same placeholders.
+        interrupts: whether a severe violation may pause the run; otherwise it is guidance.
         severity_thresholds: severity → number of earlier violations from which it applies (0: at the first). Missing
             ones are those of `behaviour.prerequisite_violated`; the highest that applies is used.
 
@@ -165,6 +195,7 @@ class Policy(RulesBase, kw_only=True, frozen=True):
     message: str = ""
     texts: dict[PatternSeverity, str] = {}
     expected_action: str = ""
+    interrupts: bool = False
     severity_thresholds: dict[PatternSeverity, Annotated[int, Meta(ge=0, le=100_000)]] = {}
 
     def __post_init__(self) -> None:
@@ -180,17 +211,16 @@ class Policy(RulesBase, kw_only=True, frozen=True):
         if not (self.severity_thresholds and ladder.enabled):
             return ladder.step(count)
         own = self.severity_thresholds
-        for rank, (word, usual) in enumerate(
-            ((PatternSeverity.SEVERE, ladder.severe), (PatternSeverity.MODERATE, ladder.moderate),
-             (PatternSeverity.MINOR, ladder.minor))
-        ):  # fmt: skip
-            if count > own.get(word, usual - 1):
+        usual = (ladder.severe, ladder.moderate, ladder.minor)
+        for rank, word in enumerate((PatternSeverity.SEVERE, PatternSeverity.MODERATE, PatternSeverity.MINOR)):
+            start = own.get(word, None if (step := usual[rank]) is None else step - 1)
+            if start is not None and count > start:
                 return 3 - rank
         return 0
 
 
-PLACEHOLDERS = ("tool_name", "count", "pattern", "seconds", "required_tool")
-"""Placeholders of texts: tool, number, pattern in words, duration in seconds, tool to call."""
+PLACEHOLDERS = ("tool_name", "count", "pattern", "seconds", "request", "required_tool")
+"""Placeholders of texts: tool, number, pattern in words, duration in seconds, the call, tool to call."""
 
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _BRACED = re.compile(r"\{(\w*)\}")

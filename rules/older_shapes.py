@@ -42,7 +42,7 @@ _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
     "error_retry_threshold": "error_retry_loop",
     "introspection_loop_threshold": "introspection_loop",
-    "max_reads_before_action": "read_only_loop",
+    "max_reads_before_action": "reread",
 }
 _AS_THEY_ARE = ("enabled", "announce_phrases", "max_turn_duration_seconds")
 _CLASSES = {"introspection_tool_names": "introspection", "read_only_tools": "read", "action_tools": "action"}
@@ -203,12 +203,9 @@ def _detection(value: Any) -> dict[tuple[str, ...], Any]:
 
 
 def _scaled(ladder: Ladder, minor: int) -> dict[str, int]:
-    """Return a ladder that begins at another count with the same ratios."""
-    return {
-        "minor": minor,
-        "moderate": max(minor, round(ladder.moderate * minor / ladder.minor)),
-        "severe": max(minor, round(ladder.severe * minor / ladder.minor)),
-    }
+    """Return the steps of a ladder that begins at another count with the same ratios."""
+    steps = {"minor": ladder.minor, "moderate": ladder.moderate, "severe": ladder.severe}
+    return {name: max(minor, round(step * minor / ladder.minor)) for name, step in steps.items() if step is not None}
 
 
 def _calls(value: Any) -> dict[tuple[str, ...], Any]:

@@ -164,9 +164,16 @@ def _probe(decision: ProbeAnswer) -> Line:
 
 
 def _detected(decision: PatternDetected) -> Line:
-    tools = list(dict.fromkeys(decision.tool_sequence))
-    seen = f"{times(decision.repetitions)}{': ' if tools else ''}{', '.join(tools)}"
+    calls = repeated_calls(decision)
+    seen = f"{times(decision.repetitions)}{': ' if calls else ''}{calls}"
     return Line("∞", f"{plain(decision.pattern)} ({decision.severity})", seen, Tone.WARN)
+
+
+def repeated_calls(decision: PatternDetected) -> str:
+    """Name what a pattern repeats: its tools and the latest request; empty for a pattern of texts."""
+    tools = ", ".join(dict.fromkeys(decision.tool_sequence))
+    request = f"`{decision.request}`" if decision.request else ""
+    return f"{tools} {request}".strip()
 
 
 def _cleared(decision: PatternCleared) -> Line:

@@ -198,6 +198,7 @@ class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=Tr
         duration_ms: milliseconds from the first to the latest repetition.
         model: name of the model.
         expected_action: what the model should do instead, if the pattern defines it.
+        request: the call that shows it, in one line without secrets.
     """
 
     pattern: Pattern
@@ -208,10 +209,19 @@ class PatternFields(BehaviourFields, kw_only=True, frozen=True, omit_defaults=Tr
     duration_ms: int | None = None
     model: str | None = None
     expected_action: str | None = None
+    request: str | None = None
 
 
 class PatternDetected(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.detected"):
-    """A model repeats itself without progress, or more severely than before; reported once per severity."""
+    """A model repeats itself without progress, or more severely than before; reported once per severity.
+
+    Attributes:
+        notify_user: a person should be told: the pattern is severe, or a person can help where the model cannot.
+        message: text for that person.
+    """
+
+    notify_user: bool = False
+    message: str | None = None
 
 
 class PatternCleared(PatternFields, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.cleared"):
@@ -225,11 +235,12 @@ class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True
         nudge_type: strength of the nudge.
         message: text for the model.
         pattern: pattern that caused it.
-        severity: severity of the pattern.
+        severity: severity of the pattern, a step higher if the nudge before was ignored.
         pattern_id: id of the `pattern.detected` that caused it.
         lane: where the platform should put the message.
         duration_ms: milliseconds since the first repetition of the pattern.
         model: name of the model.
+        request: the call that shows the pattern, in one line without secrets.
     """
 
     nudge_type: NudgeType
@@ -240,6 +251,7 @@ class NudgeIssued(BehaviourFields, kw_only=True, frozen=True, omit_defaults=True
     lane: Lane
     duration_ms: int | None = None
     model: str | None = None
+    request: str | None = None
 
 
 class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.judged"):

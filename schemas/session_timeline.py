@@ -61,6 +61,8 @@ class TimelinePattern(msgspec.Struct, frozen=True):
     Attributes:
         pattern: kind of pattern.
         steps: severities it reached, oldest first.
+        request: latest call that shows it; None for a pattern of texts.
+        message: what a person should be told about it; None if nobody should.
         thresholds: repetitions of each severity; None if unknown.
         cleared: time of its end; None while it is open.
         nudges: nudges about it.
@@ -68,6 +70,8 @@ class TimelinePattern(msgspec.Struct, frozen=True):
 
     pattern: str
     steps: tuple[TimelineStep, ...]
+    request: str | None = None
+    message: str | None = None
     thresholds: tuple[int | float, ...] | None = None
     cleared: str | None = None
     nudges: tuple[TimelineNudge, ...] = ()

@@ -58,6 +58,7 @@ _MIXED = re.compile(rb"[0-9A-Z]")
 _START = re.compile(rb"(?<![A-Za-z0-9])(?=([A-Za-z0-9][\w.~+/-]{2}))")
 _STARTS = frozenset(STARTS)
 _LONG_RUN = b"a" * RUN
+_INNER = tuple((shape.needles[0], shape) for shape in INNER)
 _CARD_DIGITS = b"0" * 13
 _MAX_RECORD_DEPTH = 64
 _SHORTEST, _SHORT = 6, 64
@@ -147,7 +148,9 @@ def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
             for needle, shape in STARTS[start]:
                 if needle in candidates and shape not in found:
                     found.append(shape)
-        found += [shape for shape in INNER if shape.needles[0] in candidates]
+        for needle, shape in _INNER:
+            if needle in candidates:
+                found.append(shape)
     return found
 
 
@@ -155,6 +158,8 @@ def _has_label(lower: bytes) -> bool:
     """Whether a separator follows something that ends like a label."""
     if b" is " in lower or b" was " in lower:
         return True
+    if b":" not in lower and b"=" not in lower and b"\t" not in lower:
+        return False
     pieces = lower.translate(SEPARATED, QUOTES).split(b":")
     return not LABEL_ENDS.isdisjoint([piece.rstrip(b"0123456789")[-3:] for piece in pieces])
 

@@ -27,6 +27,7 @@ from starlette.routing import BaseRoute, Route
 
 from ..errors import EventRejected
 from ..guard.request import Call
+from ..guard.result import told_to_model
 from ..guard.tools import Tool
 from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
 from ..integrations.hooks.dialect import CallBegan
@@ -34,7 +35,7 @@ from ..integrations.hooks.session import Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339
-from ..schemas.decisions import NudgeIssued
+from ..schemas.decisions import NudgeIssued, PatternDetected
 from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..streams.embedded.engine import Receipt, Request
@@ -58,6 +59,8 @@ TAIL_BYTES = 256 * 1024
 """Bytes at the end of an agent's own log that are read."""
 
 NOTHING = b"{}"
+
+_SAID = frozenset({"nudge.issued", "pattern.detected"})
 
 
 class Hooks:
@@ -133,7 +136,7 @@ class Hooks:
             call.user_id = self._user or None
             judged = self._policy.judge(call, now_ms, use=not shadow)
             if not judged.decision.allowed:
-                return Verdict(refusal=judged.decision.message)
+                return Verdict(refusal=told_to_model(judged.decision.code, judged.decision.message))
             if not judged.decision.ask:
                 return Verdict(approvals=judged.approvals)
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
@@ -180,16 +183,18 @@ class Hooks:
                 )
 
     def _listen(self, outputs: Sequence[Output]) -> None:
-        """Deliver nudges to their sessions; called in commit order."""
+        """Deliver nudges, and what persons should be told, to their sessions; called in commit order."""
         for output in outputs:
-            if output.topic == "nudges" and output.type == "nudge.issued" and output.value is not None:
+            if output.topic == "nudges" and output.type in _SAID and output.value is not None:
                 try:
-                    nudge = decode_decision(output.value)
+                    decision = decode_decision(output.value)
                 except EventRejected:
                     continue
-                session = self._by_id.get(nudge.session_id or "") if isinstance(nudge, NudgeIssued) else None
-                if session is not None and isinstance(nudge, NudgeIssued):
-                    session.deliver(nudge)
+                if not isinstance(decision, NudgeIssued | PatternDetected):
+                    continue
+                session = self._by_id.get(decision.session_id or "")
+                if session is not None:
+                    session.deliver(decision)
 
 
 async def _payload(request: HttpRequest) -> dict[str, Any] | None:

@@ -254,7 +254,8 @@ def _of_pattern(decision: Record, rules: Rules) -> Iterable[Measure]:
         yield Measure("repetitions", number(decision["repetitions"]))
         return
     name, ladder = found
-    steps = f"minor {ladder.minor}, moderate {ladder.moderate}, severe {ladder.severe}"
+    words = (("minor", ladder.minor), ("moderate", ladder.moderate), ("severe", ladder.severe))
+    steps = ", ".join(f"{word} {step}" for word, step in words if step is not None)
     yield Measure("repetitions", number(decision["repetitions"]), steps, met=True, rule=f"behaviour.{name}")
 
 
@@ -388,7 +389,10 @@ def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
 RANKS = {word: rank for rank, word in enumerate(PatternSeverity, 1)}
 """1 minor, 2 moderate, 3 severe."""
 
-_OTHERS = {Pattern.REPETITIVE_CALLS: ("poll_no_progress",), Pattern.READ_ONLY_LOOP: ("read_only_cap",)}
+_OTHERS = {
+    Pattern.REPETITIVE_CALLS: ("repetitive_calls_with_news", "repetitive_calls_with_effects"),
+    Pattern.ANNOUNCE_NO_ACTION: ("announce_no_action_in_turn", "announce_no_action_by_structure"),
+}
 """Ladders used instead of a pattern's own: for polling tools, for reads with new results."""
 
 

@@ -91,6 +91,8 @@ def _streak(streak: Streak) -> dict[str, Any]:
             {"severity": step.severity, "repetitions": step.times, "time": rfc3339(step.at_ms), "decision": step.id}
             for step in streak.steps
         ],
+        "request": streak.request or None,
+        "message": streak.message or None,
         "thresholds": streak.ladder,
         "cleared": _time(streak.cleared_ms),
         "nudges": [one._asdict() for one in streak.nudges],

@@ -136,21 +136,26 @@ class Streak(NamedTuple):
         pattern: as in the contract.
         agent: agent of the session; empty for the main agent.
         steps: severities it reached, oldest first.
-        ladder: thresholds of minor, moderate and severe; None if they do not follow from these rules.
+        ladder: thresholds of minor, moderate and severe, None for a step that it has not; None if they do not follow
+            from these rules.
         rule: name of that ladder below `behaviour`.
         cleared_ms: time of its end; None while open.
         nudges: nudges issued because of it.
         tools: repeated tools, each once.
+        request: latest call that shows it; empty for a pattern of texts.
+        message: what a person should be told about it; empty if nobody should.
     """
 
     pattern: str
     agent: str
     steps: tuple[Step, ...]
-    ladder: tuple[int, int, int] | None
+    ladder: tuple[int, int | None, int | None] | None
     rule: str
     cleared_ms: int | None
     nudges: tuple[Nudge, ...]
     tools: tuple[str, ...]
+    request: str = ""
+    message: str = ""
 
 
 class Decision(NamedTuple):
@@ -432,7 +437,14 @@ class Telling:
         found = ladder_of(record, self._rules)
         tools = tuple(dict.fromkeys((*streak.tools, *(record.get("tool_sequence") or ()))))
         ladder = (found[1].minor, found[1].moderate, found[1].severe) if found is not None else None
-        return streak._replace(steps=(*streak.steps, step), ladder=ladder, rule=found[0] if found else "", tools=tools)
+        return streak._replace(
+            steps=(*streak.steps, step),
+            ladder=ladder,
+            rule=found[0] if found else "",
+            tools=tools,
+            request=record.get("request") or "",
+            message=(record.get("message") or "") if record.get("notify_user") else streak.message,
+        )
 
     def _nudge(self, record: Record, arrived_ms: int, judged: dict[str, bool]) -> Nudge:
         effective = judged.get(record["id"])

@@ -87,7 +87,8 @@ def _with(rules: Rules, values: dict[str, Any]) -> Rules:
         if isinstance(ladder, Ladder) and name == "minor" and type(value) is int:
             # The steps must increase, so the other steps are moved by the same amount.
             moved = value - ladder.minor
-            patch |= {"moderate": ladder.moderate + moved, "severe": ladder.severe + moved}
+            higher = {"moderate": ladder.moderate, "severe": ladder.severe}
+            patch |= {step: count + moved for step, count in higher.items() if count is not None}
         for step in reversed(above):
             patch = {step: patch}
         try:
@@ -105,8 +106,10 @@ def held_at(rules: Any, steps: Sequence[str]) -> Any:
 
 
 _SEEN_BY = {
-    "poll_no_progress": "repetitive_calls",
-    "read_only_cap": "read_only_loop",
+    "repetitive_calls_with_news": "repetitive_calls",
+    "repetitive_calls_with_effects": "repetitive_calls",
+    "announce_no_action_in_turn": "announce_no_action",
+    "announce_no_action_by_structure": "announce_no_action",
     "error_retry_by_tool": "error_retry_loop",
 }
 """Thresholds of alternative detections of a pattern."""

@@ -43,6 +43,7 @@ class ClaudeDialect(Dialect):
         {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
     )
     takes_pause = _ENDS_OF_CALLS
+    takes_notice = frozenset({BEFORE, *_ENDS_OF_CALLS, "PostToolBatch", "UserPromptSubmit", "Stop"})
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
@@ -103,8 +104,10 @@ class ClaudeDialect(Dialect):
     def write(self, event: str, answer: Answer) -> Payload:
         """Format an answer for Claude Code."""
         written: Payload = {}
-        if answer.pause:
-            written |= {"continue": False, "stopReason": answer.pause}
+        if answer.pause:  # the person reads the reason
+            written |= {"continue": False, "stopReason": answer.notice or answer.pause}
+        elif answer.notice:
+            written["systemMessage"] = answer.notice
         own: Payload = {}
         if answer.refusal or answer.question:
             own["permissionDecision"] = "deny" if answer.refusal else "ask"
@@ -120,6 +123,7 @@ class QwenDialect(ClaudeDialect):
     agent = "qwen"
     takes_context = frozenset({"PostToolUse", "PostToolUseFailure", "SessionStart", "UserPromptSubmit"})
     takes_pause = frozenset()
+    takes_notice = frozenset({*_ENDS_OF_CALLS, "UserPromptSubmit", "Stop"})
     ids = ("tool_call_id", "tool_use_id")
 
     def prompted(self, payload: Payload) -> tuple[Happening, ...]:

@@ -39,6 +39,7 @@ class CodexDialect(ClaudeDialect):
     can_ask = False
     takes_context = frozenset({BEFORE, "PostToolUse", "SessionStart", "UserPromptSubmit"})
     takes_pause = frozenset()
+    takes_notice = frozenset({BEFORE, "PostToolUse", "UserPromptSubmit", "Stop"})
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports, with the end of the call from the rollout."""

@@ -147,12 +147,14 @@ class Answer(NamedTuple):
         refusal: the call is refused, for this reason.
         question: a person must approve the call, for this reason.
         pause: the agent should stop and wait for the user, for this reason.
+        notice: text for the person, which the model is not to see.
     """
 
     context: str = ""
     refusal: str = ""
     question: str = ""
     pause: str = ""
+    notice: str = ""
 
 
 class Dialect(ABC):
@@ -165,6 +167,7 @@ class Dialect(ABC):
         can_ask: it can ask a person before a call; otherwise a question is answered by a refusal.
         takes_context: events whose answers can carry text for the model.
         takes_pause: events whose answers can end the agent's loop; elsewhere only further calls can be refused.
+        takes_notice: events whose answers can show the person a text.
         sessions: fields with the id of the conversation; the first present one is used.
         tool: field with the tool's name of a call.
         args: field with a call's arguments.
@@ -175,6 +178,7 @@ class Dialect(ABC):
     can_ask: ClassVar[bool] = False
     takes_context: ClassVar[frozenset[str]]
     takes_pause: ClassVar[frozenset[str]] = frozenset()
+    takes_notice: ClassVar[frozenset[str]] = frozenset()
     sessions: ClassVar[tuple[str, ...]] = ("session_id",)
     tool: ClassVar[str] = "tool_name"
     args: ClassVar[str] = "tool_input"

@@ -31,6 +31,7 @@ class GeminiDialect(Dialect):
     agent = "gemini"
     takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
     takes_pause = frozenset({"AfterTool"})
+    takes_notice = frozenset({"AfterTool", "AfterAgent"})
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""
@@ -43,7 +44,7 @@ class GeminiDialect(Dialect):
             case "AfterTool":
                 response = payload.get("tool_response")
                 return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
-            case "PreCompress":
+            case "PreCompress" if name_of(payload.get("trigger")) == "manual":  # `auto` comes before every request
                 return (Compacted(),)
             case "AfterAgent":
                 return (TurnOver(text_of(payload.get("prompt_response"))),)
@@ -55,7 +56,11 @@ class GeminiDialect(Dialect):
         """Format an answer for Gemini CLI."""
         if reason := answer.refusal or answer.question:
             return {"decision": "deny", "reason": reason}
-        written: Payload = {"continue": False, "stopReason": answer.pause} if answer.pause else {}
+        written: Payload = {}
+        if answer.pause:  # the person reads the reason
+            written |= {"continue": False, "stopReason": answer.notice or answer.pause}
+        elif answer.notice:
+            written["systemMessage"] = answer.notice
         if answer.context:
             written["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": answer.context}
         return written

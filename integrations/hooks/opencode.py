@@ -33,6 +33,7 @@ class OpenCodeDialect(Dialect):
     agent = "opencode"
     takes_context = frozenset({"tool.execute.after"})
     takes_pause = frozenset({"tool.execute.after"})
+    takes_notice = frozenset({"tool.execute.after", "event:message.part.updated", "event:session.idle"})
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
         """Parse the plugin's payload: the hook's name, its `input` and its `output`."""
@@ -72,8 +73,8 @@ class OpenCodeDialect(Dialect):
     def write(self, event: str, answer: Answer) -> Payload:
         """Format an answer for the plugin."""
         del event
-        named = {"refusal": answer.refusal or answer.question, "context": answer.context, "pause": answer.pause}
-        return {name: text for name, text in named.items() if text}
+        named = answer._asdict() | {"refusal": answer.refusal or answer.question}
+        return {name: text for name, text in named.items() if text and name != "question"}
 
 
 def _failed_part(part: Payload) -> tuple[Happening, ...]:

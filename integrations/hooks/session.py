@@ -15,12 +15,13 @@ import orjson
 
 from ...guard.clock import new_id
 from ...guard.nudges import NudgeInbox
+from ...guard.result import NO_DETOUR
 from ...history.importers.results import INTERRUPTED
 from ...history.importers.speakers import WAKING
 from ...history.importers.values import bounded, bounded_arguments, name_of, shortened
 from ...projections.calls.fingerprints import canonical
 from ...schemas.codec import rfc3339
-from ...schemas.decisions import NudgeIssued
+from ...schemas.decisions import NudgeIssued, PatternDetected
 from .dialect import (
     Answer,
     CallBegan,
@@ -52,14 +53,12 @@ MAX_SPOKEN = 100_000
 SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
 """Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
 
-PAUSED = "trustfold: {}. Stop calling tools now; say what you were trying to do, and ask the user."
-
 
 class Verdict(NamedTuple):
     """Verdict on a call that the model requests.
 
     Attributes:
-        refusal: reason why it is refused; empty: it is not.
+        refusal: why it is refused, a text for the model; empty: it is not.
         question: reason why a person must approve it; empty: no approval is needed.
         way_out: how the call can be approved if nobody can be asked; appended to the question.
         may_try: it may pass if nobody can be asked, as only successful calls restore trust.
@@ -91,7 +90,6 @@ class HookSession:
         session_id: id in the events.
         workspace: workspace of its tools; empty if unknown yet.
         inbox: inbox of its nudges.
-        paused: reason why it waits for its user; empty if it does not.
     """
 
     def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
@@ -115,11 +113,6 @@ class HookSession:
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
         self._events: list[bytes] = []
-
-    @property
-    def paused(self) -> str:
-        """Return why it waits for its user; empty if it does not."""
-        return self.inbox.pause_reason if self.inbox.paused else ""
 
     def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
         """Process a hook; return the resulting events, in order.
@@ -152,30 +145,32 @@ class HookSession:
                     self._ignore_end(_place(happening))
                 if found != Answer():
                     return found
-        pause = self.paused if hook.event in self._dialect.takes_pause else ""
+        pause = self.inbox.pause_reason if hook.event in self._dialect.takes_pause else ""
         context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
-        return Answer(context=context, pause=pause and f"trustfold: {pause}")
+        notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
+        return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
-    def deliver(self, nudge: NudgeIssued) -> None:
-        """Queue a nudge for the next answer that can carry it."""
-        self.inbox.deliver(nudge)
+    def deliver(self, decision: NudgeIssued | PatternDetected) -> None:
+        """Queue a nudge, or what a person should be told, for the next answer that can carry it."""
+        if isinstance(decision, NudgeIssued):
+            self.inbox.deliver(decision)
+        else:
+            self.inbox.notify(decision)
 
     # --- before a call --------------------------------------------------------------------------------------------
 
     def _judge(self, call: CallBegan, check: Check) -> Answer:
-        if self.paused:
-            return Answer(refusal=PAUSED.format(self.paused.rstrip(".")))
+        if pause := self.inbox.before_call():
+            return Answer(refusal=f"trustfold: {pause}")
         verdict = check(call)
         if verdict.refusal:
-            return Answer(
-                refusal=f"trustfold: {verdict.refusal}. Do not try it again; do something else or ask the user."
-            )
+            return Answer(refusal=verdict.refusal)
         if verdict.question and self._dialect.can_ask:
             return Answer(question=f"trustfold: {verdict.question}")
         if verdict.question and not verdict.may_try:
             return Answer(
-                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here: leave it, and tell "
-                "the user, who can give that order in a terminal."
+                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here; the user can give "
+                f"that order in a terminal. {NO_DETOUR}"
             )
         if verdict.approvals and (twins := self._open.get(_place(call))):
             twins[-1] = twins[-1]._replace(approvals=verdict.approvals)

@@ -10,10 +10,16 @@ from ...schemas.vocabulary import ToolClass
 from .danger import danger_of, is_suspect
 from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
-from .tool_class import class_of_commands
+from .tool_class import class_of_commands, edits_first, waiting
 from .unfold import MAX_SCRIPT_CHARS
 
+MAX_PROGRAMS = 8
+"""Largest number of different programs of a line that are kept."""
+
 _SETTERS = frozenset({"cd", "pushd", "popd", "set", "export", "source", "."})
+_CODE_SLEEPS = re.compile(r"\b(?:time|asyncio)\.sleep\(\s{0,4}\d{2}")
+"""A program on the command line that sleeps for ten seconds and more."""
+
 _PLAIN_WORD = re.compile(r"[\w.+@%/-]{1,64}$")
 
 
@@ -24,10 +30,14 @@ class CommandLine(NamedTuple):
         word: the command word that names what it does: the first that is not `cd`, an assignment or a wrapper, or the
             one that makes the line dangerous or risky; empty where it does not look like one, for what is misread may
             be an argument, and so a secret.
-        tool_class: action if any command acts, read only if every command reads.
+        tool_class: class of the line (`class_of_commands`).
         danger: what is dangerous about it, in a few words; empty if nothing is.
         suspect: it is dangerous if its failure says so too.
         risk: what is risky about it, in a few words; empty if nothing is.
+        programs: the command words of all its commands, in order.
+        waits: it waits for something: `sleep`, `watch`, `--follow`.
+        only_waits: it does nothing else.
+        edits: it edits a file before it runs something else.
         asked: what its failure is judged by, by the shipped table of programs.
     """
 
@@ -36,6 +46,10 @@ class CommandLine(NamedTuple):
     danger: str
     suspect: bool
     risk: str = ""
+    programs: tuple[str, ...] = ()
+    waits: bool = False
+    only_waits: bool = False
+    edits: bool = False
     asked: Asked = NOTHING_ASKED
 
 
@@ -57,9 +71,13 @@ def _read(line: str) -> CommandLine:
     word = _word(commands)
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
-    return CommandLine(
-        word, class_of_commands(commands), danger, is_suspect(line, commands), risk, asked_by(commands, {})
-    )
+    waits, only_waits = waiting(commands)
+    called = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
+    found = class_of_commands(commands, waits=waits)
+    waits = waits or (found is ToolClass.UNKNOWN and _CODE_SLEEPS.search(line) is not None)
+    suspect = is_suspect(line, commands)
+    edits = found is ToolClass.ACTION and edits_first(commands)
+    return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, edits, asked_by(commands, {}))
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -113,7 +113,8 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
         return _HARMLESS
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
-    if "{" in line and ("(" in line or "function" in line) and _FORK_BOMB.search(line):
+    forks = "{" in line and "|" in line and "&" in line and ("(" in line or "function" in line)
+    if forks and _FORK_BOMB.search(line):
         return Danger("is a fork bomb")
     fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
     risk, risky = "runs a download at once" if fetches else "", ""

@@ -50,7 +50,7 @@ _PROGRAMS = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
     for hint, pattern in (
         ("command not found: ", rf"command not found: {_P}"),
-        (": command not found", rf"(?:^|[\s:]){_P}: command not found(?!: \S)"),
+        (": command not found", rf"(?:^|: ?){_P}: command not found(?!: \S)"),
         ("Unknown command: ", rf"^(?:fish: )?Unknown command: {_P}"),
         ("' is not recognized as", rf"'{_P}' is not recognized as"),
         ("The term '", rf"The term '{_P}' is not recognized"),
@@ -123,7 +123,7 @@ _AWAY = (
     "couldn't connect", "no such host", "name resolution", "failure resolving", "failed to resolve", "could not translate host name",
     "name or service not known", "nodename nor servname", "network is unreachable", "network unreachable", "no route to host",
     "cannot connect to the docker daemon", "dial tcp", "connection reset", "err_connection_refused", "err_name_not_resolved",
-    "err_internet_disconnected", "could not connect to redis", "mongonetworkerror", "can't connect to", "did you specify the right host or port",
+    "err_internet_disconnected", "docker daemon is not running", "connection failed for url", "could not connect to redis", "mongonetworkerror", "can't connect to", "did you specify the right host or port",
 )  # fmt: skip
 _DOCKER = "docker daemon"
 _TIMED_OUT = ("timed out", "etimedout", "socket timeout", "read timeout", "connect timeout")
@@ -148,6 +148,13 @@ _INSTALLERS = PACKAGE_MANAGERS.keys() | {
     "mise",
 }
 _PIP_MODULE = re.compile(r"-m\s{1,4}(?:uv\s{1,4})?pip\b")
+_INTERPRETERS = frozenset(
+    """python python3 node deno bun npx tsx ts-node ruby perl php java rscript bash sh make npm pnpm yarn uv poetry go cargo
+    dotnet mvn gradle gradlew""".split()
+)
+_SOME_API = "an API"
+"""Who refuses a script, where its message names nobody: other scripts very likely call the same."""
+
 _OFFLINE = re.compile(r"\s(?:--?version|-[vV]|version|--?help|-h|help|config|completion)(?:\s|\Z)")
 """Calls of network programs that talk to nobody."""
 
@@ -168,7 +175,14 @@ _DEFAULTS = {program: row.default for row in SERVICES if row.login and row.defau
 
 
 def missing_in(
-    message: str, *, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
+    message: str,
+    *,
+    tool_name: str,
+    command_word: str,
+    request: str,
+    service: str,
+    severity: Severity | None,
+    http_status: int | None = None,
 ) -> Missing | None:
     """Return what a failure says is missing around the tool; None if it says nothing of the kind.
 
@@ -182,7 +196,10 @@ def missing_in(
         request: command line, or text of the arguments.
         service: service of the call; empty without one.
         severity: of the failure.
+        http_status: of the failure, where it is told beside the message.
     """
+    if http_status == 401:
+        message = f"401 unauthorized\n{message}"
     found = _missing_in(message, tool_name, command_word, request[:MAX_REQUEST_CHARS], service, severity)
     return found if found is not None and redact_text(found.name) == found.name else None
 
@@ -191,8 +208,8 @@ def _missing_in(
     message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
 ) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
-    if program := _program_in(text):
-        return Missing("program", program)
+    if (program := _program_in(text)) and (program in request or not request.lstrip().startswith(("`", "$("))):
+        return Missing("program", program)  # else output of a substitution was run as a command
     if severity is None:
         return None
     if module := _module_in(text):
@@ -200,7 +217,8 @@ def _missing_in(
     low = text.lower()
     manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
-        return Missing("credential", _refused_by(low, request, command_word) or service or command_word or tool_name)
+        caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name
+        return Missing("credential", _refused_by(low, request, command_word) or service or caller)
     if any(phrase in low for phrase in _AWAY):
         host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
         if manager and not (host and host in request):
@@ -254,7 +272,12 @@ def _program_in(text: str) -> str:
 
 def _is_prose(name: str) -> bool:
     """Whether a word is none of a program's: prose, or a number or a digest that a substitution put there."""
-    return name[:1].isupper() or name in _PROSE or not name.strip("0123456789.") or len(name) >= _DIGEST_CHARS
+    return (
+        name[:1].isupper()
+        or name in _PROSE
+        or not name.rstrip("KMGT").strip("0123456789.")
+        or len(name) >= _DIGEST_CHARS
+    )
 
 
 def _module_in(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from .masks import failure_text, mask
+from .masks import mask
 
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
@@ -69,20 +69,3 @@ def result_fingerprint(raw: bytes, parsed: Any) -> int:
     if parsed is not None:
         raw = canonical(without_volatile_fields(parsed))
     return digest(mask(raw))
-
-
-def error_fingerprint(
-    status: str, error_type: str, http_status: int | None, code: str, message: str, request: str = ""
-) -> int:
-    """Return the fingerprint of a failure: equal if status, type, codes and text are equal.
-
-    Args:
-        status: how the call ended.
-        error_type: name of the error's class, if known.
-        http_status: status of an HTTP answer, if there was one.
-        code: the error's code, if known.
-        message: what the failure says.
-        request: what the call asked for, whose echo in the message does not count.
-    """
-    head = f"{status}\x00{error_type}\x00{http_status or ''}\x00{code}\x00".encode()
-    return digest(head + failure_text(message, request))

@@ -56,6 +56,9 @@ _AT = "|".join(
         + r"(?::(?P<hp>\d{1,5}))?",
         r"\blookup " + _NAME.format("i") + r"(?: on |: )",
         r"resolving '" + _NAME.format("j") + r"'",
+        r"connection refused: (?:no further information: )?"
+        + _NAME.format("l")
+        + r"/[0-9a-f.:\[\]]{2,47}:(?P<lp>\d{1,5})",
         r"\bdial tcp " + _NAME.format("k") + r":(?P<kp>\d{1,5})",
     )
 )

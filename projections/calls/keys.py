@@ -150,6 +150,7 @@ def service_of_key(key: str) -> str:
     return found.group(1) if found else ""
 
 
+_BELOW_HOME = re.compile(r"\|path_prefix=(?:[A-Za-z]:)?/(?:home|Users|root|workspaces?)/")
 _TOP_FOLDER = re.compile(r"\|path_prefix=(?:[\w+.-]+:(?=/))?/*(?:\\.|[^|\\/])*")
 
 
@@ -158,10 +159,13 @@ def family_of_key(key: str) -> str:
     """Return the family of a fine key: its service, else the tool and its path's top folder, else the key itself.
 
     Targets of one family tend to fail for one reason: `Read|path_prefix=/etc/ssl` is of the family
-    `Read|path_prefix=/etc`. The top folder of a path on a drive or in a store is `C:/src` or `s3:/bucket`.
+    `Read|path_prefix=/etc`. The top folder of a path on a drive or in a store is `C:/src` or `s3:/bucket`. Below a home
+    each directory is its own: such a path does not say where a project begins, whose folders would be the top ones.
     """
     if service := service_of_key(key):
         return service
+    if _BELOW_HOME.search(key) is not None:
+        return key
     found = _TOP_FOLDER.search(key)
     return key[: found.end()] if found else key
 
@@ -259,6 +263,11 @@ def shell_command(args: Mapping[str, Any]) -> str:
                 return words[2]
             return words[0] if len(words) == 1 else shlex.join(words)
     return ""
+
+
+def shown_command(args: Mapping[str, Any]) -> str:
+    """Return the command line of a shell tool's arguments without secrets."""
+    return _shown(shell_command(args))
 
 
 class Family(NamedTuple):

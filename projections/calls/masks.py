@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from zlib import crc32
 
 MAX_RESULT_BYTES = 1024
 """Longer results are represented by their beginning and end, together this long, and their length."""
@@ -29,6 +31,9 @@ MARK = b"*"
 
 ECHO = "<arg>"
 """Stands for what a failure repeats of its call's request."""
+
+_LETTERS = bytes.maketrans(b"0123456789", b"ghijklmnop")
+"""Letters for the digits of a checksum, which are no number that moves."""
 
 _UPPER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PLAIN = bytes.maketrans(b"123456789\"'=" + _UPPER, b"000000000  :" + _UPPER.lower())
@@ -72,7 +77,7 @@ def _labelled(values: Mapping[tuple[str, ...], str]) -> str:
         return f"(?<=(?:{tails}){between}0)(?:{alternatives})"
 
     return (
-        rf"(?<=[a-z][\ :\#\t]0){after('[ :#' + chr(92) + 't]')}"
+        rf"(?<=[a-z][\ :\#\t>]0){after('[ :#>' + chr(92) + 't]')}"
         rf"|(?<=(?:[:.]\ |[\ \\]:|\ \#|\\\ )0)(?:{'|'.join(map(after, _SEPARATORS))})"
     )
 
@@ -82,7 +87,7 @@ _UNITS = "ms _ms -ms _s _sec sec _secs secs _seconds -seconds seconds".split()
 _MEASURES = (
     *"age idle elapsed duration latency took uptime eta walltime wall.time last.seen lastseen timestamp".split(),
     *(clock + unit for clock in _CLOCKS for unit in _UNITS),
-    *"idle_for for_seconds for-seconds forseconds for_ms ppid pid nonce try.after tryafter token.count".split(),
+    *"idle_for for_seconds for-seconds forseconds for_ms ppid pgid pid nonce try.after tryafter token.count".split(),
     *"attempt attempts retry retries try.count try.number empt.number retries.left".split(),
 )
 _PORTS = tuple("source.port local.port from.port ephemeral.port client.port peer.port".split())
@@ -113,7 +118,8 @@ _NUMBER = re.compile(
         | m(?:sec|illiseconds?|ins?|inutes?)(?![a-z0_])
         | [kmgt]?i?b(?:ytes|its)?/s                                                         # rate of a download
         | (?:attempts?|retries|tries)\ (?:left|remaining))
-    | (?<=(?:[a-z:.\\][\ :\#\t]|\ [:\#(])0)(?:
+    | 0*+(?=x\ |\ ti|\xc3)(?:x|\ times|\xc3\x97)\ (?:in\ )?this\ (?:session|turn|conversation)\b      # counted calls
+    | (?<=(?:[a-z:.\\][\ :\#\t>]|\ [:\#(])0)(?:
         {_labelled(_VALUES)}
       | (?<=(?:rying|retry|tempt)\ \(0)0*+(?:\ of\ |/)0++)
     )""".encode(),
@@ -172,10 +178,14 @@ _PROSE = frozenset(
 
 
 def mask(text: bytes) -> bytes:
-    """Replace what moves in a result by marks; of a long one only the beginning, the end and the length are kept."""
+    """Replace what moves in a result by marks.
+
+    Of a long one the beginning, the end and a checksum of the rest are kept, in which anything that moves counts.
+    """
     if len(text) > MAX_RESULT_BYTES:
         half = MAX_RESULT_BYTES // 2
-        text = text[:half] + b"\x00%d\x00" % len(text) + text[-half:]
+        rest = (b"%x" % crc32(text[half:-half])).translate(_LETTERS)
+        text = text[:half] + b"\x00%b\x00" % rest + text[-half:]
     return _masked(text)
 
 
@@ -248,8 +258,14 @@ def failure_text(message: str, request: str) -> bytes:
         half = MAX_FAILURE_CHARS // 2
         between = message.count("\n", half, len(message) - half)
         message = f"{message[:half]}\n... {between} lines ...\n{message[-half:]}"
+    return _failure_text(message, request[:MAX_REQUEST_CHARS])
+
+
+@lru_cache(maxsize=512)
+def _failure_text(message: str, request: str) -> bytes:
+    """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
     if request:
-        message = _without_echo(message, request[:MAX_REQUEST_CHARS])
+        message = _without_echo(message, request)
     text = _BEFORE + _masked(message.encode(errors="replace"))
     plain = text.translate(_PLAIN)
     if b"0" in plain:

@@ -1,13 +1,13 @@
-"""Classifies tools: does a call read, act, list tools, plan, or poll? (docs/classification.md).
+"""Classifies calls: does a call read, act, list tools, plan, or wait? (docs/classification.md).
 
-Configuration first, then MCP annotations on the event, then the name; shell tools by their command words.
-What is not known stays unknown, and unknown never counts as an action.
+Configuration first, then MCP annotations on the event, then the name and the arguments; shell tools by the commands of
+their line. What is not known stays unknown: it may have changed something, and it is never known to have acted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,19 +26,21 @@ _ACTION = frozenset(
     transfer restart start stop kill mkdir touch click type fill exchange return str""".split()
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
-_POLL = frozenset("poll wait sleep status progress".split())
+_POLL = frozenset("poll wait await sleep wakeup status progress".split())
+_RUNNING = frozenset("bash shell terminal command process task agent job build background session".split())
+"""What runs on, so that its output is looked at to wait for it: `get_terminal_output`."""
+
+_PAUSES = frozenset("sleep wakeup".split())
 _TOOL_WORDS = frozenset("tool tools toolset schema schemas capability capabilities skills".split())
 _EXACT = {
     "askpermission": ToolClass.INTROSPECTION,
     "toolsearch": ToolClass.INTROSPECTION,
-    "bashoutput": ToolClass.POLL,
-    "taskoutput": ToolClass.POLL,
-    "write_stdin": ToolClass.POLL,
+    "read_bash": ToolClass.POLL,
+    "read_powershell": ToolClass.POLL,
     "exitplanmode": ToolClass.PLANNING,
     "enterplanmode": ToolClass.PLANNING,
     "task": ToolClass.UNKNOWN,
     "agent": ToolClass.UNKNOWN,
-    "str_replace_editor": ToolClass.UNKNOWN,
 }
 
 _READ_COMMANDS = frozenset(
@@ -49,7 +51,7 @@ _READ_COMMANDS = frozenset(
 )
 _ACTION_COMMANDS = frozenset(
     """rm mv cp mkdir rmdir touch tee ln chmod chown truncate dd patch install unzip tar rsync kill pkill
-    docker-compose systemctl service apt apt-get brew make-install sponge""".split()
+    docker-compose systemctl service apt apt-get brew make-install sponge apply_patch applypatch""".split()
 )
 _READ_SUBCOMMANDS = {
     "git": frozenset(
@@ -76,6 +78,26 @@ _ACTION_SUBCOMMANDS = {
     "go": frozenset("get install mod".split()),
 }
 
+_WRITING_WORDS = {
+    "yq": frozenset({"-i", "--inplace"}),
+    "awk": frozenset({"inplace"}),
+    "gawk": frozenset({"inplace"}),
+    "sort": frozenset({"-o", "--output"}),
+    "xxd": frozenset({"-r"}),
+    "history": frozenset({"-c"}),
+}
+"""Words by which a program that reads writes a file."""
+
+_CHANGING_WORDS = {
+    ("git", "branch"): frozenset("-d -D -m -M -c -C -f -u --delete --move --copy --force --set-upstream-to".split()),
+    ("git", "remote"): frozenset("add remove rm rename set-url set-head prune update".split()),
+    ("git", "config"): frozenset("set unset --add --unset --unset-all --replace-all --edit".split()),
+    ("git", "worktree"): frozenset("add remove move prune lock unlock repair".split()),
+    ("git", "reflog"): frozenset("expire delete".split()),
+    ("go", "env"): frozenset({"-w", "-u"}),
+}
+"""Words by which a subcommand that reads changes something."""
+
 _READ_CMDLETS = "Get Test Select Measure Find Show Compare Resolve Where Sort Group Format ConvertTo ConvertFrom Read"
 _ACTION_CMDLETS = """Remove Set New Add Clear Copy Move Rename Start Stop Restart Install Uninstall Update Enable
     Disable Export Import Publish Save Expand Compress Push"""
@@ -94,9 +116,38 @@ _WINDOWS_COMMANDS = {
     ),
 }
 
+_WAITING = frozenset("sleep usleep wait watch inotifywait wait-for-it wait-for-it.sh Start-Sleep".split())
+_FOLLOWING = frozenset({"--watch", "--follow", "--wait"})
+_FOLLOWING_OF = {
+    "tail": frozenset({"-f", "-F"}),
+    "journalctl": frozenset({"-f"}),
+    "gh": frozenset({"watch"}),
+    "kubectl": frozenset({"-w", "wait"}),
+    "docker": frozenset({"wait"}),
+    "aws": frozenset({"wait"}),
+    "az": frozenset({"wait"}),
+}
+"""Words by which a program waits for more, beside those that every program shares."""
+
+_SILENT = _WAITING | {"echo", "printf", "true", "date", ":", ""}
+"""Commands beside which a wait is no look at anything."""
+
+_DOWNLOAD_WRITES = frozenset(
+    """-d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -o -O --output
+    --remote-name --post-data --post-file""".split()
+)
+_HTTP_CHANGES = frozenset("POST PUT DELETE PATCH".split())
+_NONE: frozenset[str] = frozenset()
+_FIND_RUNS = frozenset("-exec -execdir -ok -okdir".split())
+_SQL_WORDS = frozenset("sql database db".split())
+_SQL_READS = re.compile(r"\s{0,20}\(*\s{0,20}(?:select|show|describe|desc|explain|pragma|with)\b", re.IGNORECASE)
+_LOOKS = frozenset("scroll goto page screenshot snapshot hover observe".split())
+QUERY_ARGS = ("query", "sql", "statement", "code", "script", "input")
+"""Arguments that hold what a tool is asked for, where it is no command line."""
+
 _BY_COMMAND = {
     **_WINDOWS_COMMANDS,
-    "sleep": ToolClass.POLL,
+    **dict.fromkeys(_WAITING, ToolClass.POLL),
     **dict.fromkeys(_READ_COMMANDS - {"find"}, ToolClass.READ),
     **dict.fromkeys(_ACTION_COMMANDS, ToolClass.ACTION),
 }
@@ -117,14 +168,24 @@ def class_by_name(tool_name: str) -> ToolClass:
         return ToolClass.INTROSPECTION
     if _PLANNING.intersection(words):
         return ToolClass.PLANNING
-    for word in words:
+    for place, word in enumerate(words):
         if word in _ACTION:
             return ToolClass.ACTION
-        if word in _POLL:
+        if word in _POLL or (word in _RUNNING and words[place + 1 : place + 2] == ["output"]):
             return ToolClass.POLL
         if word in _READ:
-            return ToolClass.READ
+            return _class_of_read(words[place + 1 :])
     return ToolClass.UNKNOWN
+
+
+def _class_of_read(rest: list[str]) -> ToolClass:
+    """Class of a name that begins with reading, by the words that follow: `find_and_replace`, `get_or_create`."""
+    if rest[:1] == ["replace"]:
+        return ToolClass.ACTION
+    if rest[:1] in (["and"], ["or"]) and rest[1:]:
+        return ToolClass.ACTION if rest[1] in _ACTION else ToolClass.READ if rest[1] in _READ else ToolClass.UNKNOWN
+    running = len(rest) > 1 and rest[-1] == "output" and rest[-2] in _RUNNING
+    return ToolClass.POLL if running else ToolClass.READ
 
 
 def _class_of(command: SimpleCommand) -> ToolClass:
@@ -132,7 +193,7 @@ def _class_of(command: SimpleCommand) -> ToolClass:
         return ToolClass.ACTION
     name = command.name
     if (plain := _BY_COMMAND.get(name)) is not None:
-        return plain
+        return ToolClass.ACTION if not _WRITING_WORDS.get(name, _NONE).isdisjoint(command.words) else plain
     if "-" in name and name[:1].isupper() and (cmdlet := _CMDLET.match(name)) is not None:
         if name in {"Out-File", "Tee-Object"}:
             return ToolClass.ACTION
@@ -144,23 +205,76 @@ def _class_of(command: SimpleCommand) -> ToolClass:
     if name in {"sed", "perl"}:
         in_place = any(word.startswith("-i") or word == "--in-place" for word in command.words[1:])
         return ToolClass.ACTION if in_place else ToolClass.READ if name == "sed" else ToolClass.UNKNOWN
-    if name == "find" and {"-delete", "-exec", "-execdir"}.intersection(command.words):
-        return ToolClass.UNKNOWN
-    if name in _READ_COMMANDS or subcommand in _READ_SUBCOMMANDS.get(name, ()):
-        return ToolClass.READ
+    if name == "find":
+        return _class_of_find(command)
+    if name in {"curl", "wget", "http", "httpie"}:
+        return _class_of_download(command)
+    if subcommand == "status" or subcommand in _READ_SUBCOMMANDS.get(name, ()):
+        changes = _CHANGING_WORDS.get((name, subcommand), _NONE)
+        return ToolClass.READ if changes.isdisjoint(command.words) else ToolClass.ACTION
     if subcommand in _ACTION_SUBCOMMANDS.get(name, ()):
         return ToolClass.ACTION
     return ToolClass.UNKNOWN
 
 
-def class_of_commands(commands: Iterable[SimpleCommand]) -> ToolClass:
-    """Return the class of a shell command line: action if any command acts, read only if every command reads."""
+def _class_of_find(command: SimpleCommand) -> ToolClass:
+    """Class of a `find`: that of the command which it runs for each file, if any."""
+    words = command.words
+    if "-delete" in words:
+        return ToolClass.ACTION
+    for position, word in enumerate(words):
+        if word in _FIND_RUNS and position + 1 < len(words):
+            inner = words[position + 1 :]
+            return _class_of(SimpleCommand(inner, (), "", inner[0].rpartition("/")[2]))
+    return ToolClass.READ
+
+
+def _class_of_download(command: SimpleCommand) -> ToolClass:
+    """Class of a request by HTTP: it reads if it sends no data and its output goes to the terminal."""
+    words = command.words
+    if command.name == "wget":
+        shown = any(word in {"-qO-", "-O-", "--spider", "-"} for word in words)
+        return ToolClass.READ if shown else ToolClass.UNKNOWN
+    changes = _DOWNLOAD_WRITES.intersection(words) or any(word.upper() in _HTTP_CHANGES for word in words)
+    return ToolClass.UNKNOWN if changes else ToolClass.READ
+
+
+def class_of_commands(commands: Sequence[SimpleCommand], *, waits: bool = False) -> ToolClass:
+    """Return the class of a command line.
+
+    Action if any command acts, read only if every command reads; a line that waits and otherwise reads is a poll.
+    """
     found = {_class_of(command) for command in commands}
     if ToolClass.ACTION in found:
         return ToolClass.ACTION
     if not found or ToolClass.UNKNOWN in found:
         return ToolClass.UNKNOWN
-    return ToolClass.READ if ToolClass.READ in found else ToolClass.POLL
+    return ToolClass.POLL if waits or ToolClass.READ not in found else ToolClass.READ
+
+
+def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
+    """Whether a line waits for something, and whether it does nothing else."""
+    waits = any(command.name in _WAITING or _follows(command) for command in commands)
+    return waits, waits and all(command.name in _SILENT for command in commands)
+
+
+_EDITORS = frozenset({"sed", "perl", "patch", "apply_patch", "applypatch", "tee", "ed"})
+
+
+def edits_first(commands: Sequence[SimpleCommand]) -> bool:
+    """Whether a line edits a file and then runs something: `sed -i … && pytest`, `cat > a.py <<… ; python a.py`."""
+    return any(
+        (command.writes or command.name in _EDITORS) and _class_of(command) is ToolClass.ACTION
+        for command in commands[:-1]
+    )
+
+
+def _follows(command: SimpleCommand) -> bool:
+    """Whether a program waits for more: `tail -f`, `logs -f`, `rollout status`."""
+    words = command.words
+    if not _FOLLOWING.isdisjoint(words) or not _FOLLOWING_OF.get(command.name, _FOLLOWING).isdisjoint(words):
+        return True
+    return ("logs" in words and "-f" in words) or words[1:3] == ("rollout", "status")
 
 
 def class_by_annotations(annotations: Mapping[str, Any]) -> ToolClass | None:
@@ -185,3 +299,49 @@ def class_by_args(args: Mapping[str, Any]) -> ToolClass:
             lower = word.lower()
             return _HTTP_METHODS.get(lower) or class_by_name(lower)
     return ToolClass.UNKNOWN
+
+
+def class_of_tool(tool_name: str, args: Mapping[str, Any]) -> ToolClass:
+    """Return the class of a call of a tool that runs no command line, by its name, then by its arguments."""
+    plain = tool_name.rsplit("__", 1)[-1].lower()
+    if plain == "write_stdin":
+        return ToolClass.UNKNOWN if args.get("chars") else ToolClass.POLL
+    if plain == "str_replace_editor":
+        return ToolClass.READ if args.get("command") == "view" else ToolClass.ACTION
+    named = class_by_name(tool_name)
+    if named is not ToolClass.UNKNOWN or not args:
+        return named
+    named = class_by_args(args)
+    if named is not ToolClass.UNKNOWN:
+        return named
+    words = _words_of(tool_name)
+    if not _SQL_WORDS.isdisjoint(words):
+        query = next((text for name in QUERY_ARGS if isinstance(text := args.get(name), str)), "")
+        return ToolClass.READ if _SQL_READS.match(query) else ToolClass.UNKNOWN
+    return ToolClass.UNKNOWN if _LOOKS.isdisjoint(words) else ToolClass.READ
+
+
+def reads_by_sql(query: str) -> bool:
+    """Whether a query begins as one of SQL that reads."""
+    return _SQL_READS.match(query) is not None
+
+
+@lru_cache(maxsize=4096)
+def _words_of(tool_name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(tool_name))
+
+
+_ASKING = re.compile(
+    r"ask_?(?:user|human|followup|question)|exit_?plan_?mode|(?:request_)?(?:user|human)_?input|\Aquestion\Z"
+)
+
+
+@lru_cache(maxsize=4096)
+def asks_person(tool_name: str) -> bool:
+    """Whether a tool asks a person and waits for the answer."""
+    return _ASKING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
+
+
+def only_waits(tool_name: str) -> bool:
+    """Whether a tool only lets time pass, so that its result tells nothing."""
+    return not _PAUSES.isdisjoint(_words_of(tool_name))

@@ -20,6 +20,7 @@ from ..calls import danger, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
+from .novelty import NO_REQUEST, CallRequest
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
@@ -49,17 +50,16 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     runs = keys.runs(name, args, families)
     line = keys.read_command(name, args) if runs == "shell" else None
     key = keys.call_key(name, args, event.service or "", line, families)
-    if args or event.args is not UNSET:
-        own_args = distinguishing_args(name, args, rules) if rules.tools.volatile_args else args
-        canonical = fingerprints.canonical(own_args)
-    else:
-        # Without arguments or a digest two calls cannot be recognised as the same.
-        canonical = (event.args_digest or event.id).encode()
+    canonical = _canonical(event, args, rules)
     if event.failure_key:
         key = keys.given_key(name, event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
+    if line is not None:
+        request = CallRequest.of_command(keys.shown_command(args))
+    else:
+        request = CallRequest(canonical) if args else NO_REQUEST
     call = OpenCall(
         event.call_id,
         event.id,
@@ -73,10 +73,10 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         kind=key.kind,
         tool_class=found,
         class_declared=declared,
+        request=request,
     )
     # Rare fields are set separately, because each keyword argument of a struct costs time.
-    if event.deadline_ms:
-        call.deadline_stated = True
+    call.deadline_stated = bool(event.deadline_ms)
     if event.plugin_name:
         call.plugin_name = event.plugin_name
     if event.recursion_depth and event.model_tier:
@@ -90,10 +90,30 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     if runs:
         call.runs = runs
     if line is not None:
-        call.command = line.word or key.fine.partition("|command=")[2]
-        own = rules.tools.programs
-        call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
+        _describe_command(call, args, line, rules)
+    if found is ToolClass.POLL:
+        call.waits = True
+        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
     return call
+
+
+def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
+    """Canonical arguments of a call, by which two calls are recognised as the same, or their digest.
+
+    Without arguments or a digest they cannot be, and it is the event's id.
+    """
+    if not args and event.args is UNSET:
+        return (event.args_digest or event.id).encode()
+    return fingerprints.canonical(distinguishing_args(event.tool_name, args, rules))
+
+
+def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rules) -> None:
+    """Fill in what a command line says of its call."""
+    call.command = line.word or call.fine_key.partition("|command=")[2]
+    call.programs = line.programs
+    call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
+    own = rules.tools.programs
+    call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
@@ -144,10 +164,7 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
         return event.tool_class, False
     if line is not None:
         return line.tool_class, False
-    named = tool_class.class_by_name(event.tool_name)
-    if named is ToolClass.UNKNOWN and args:
-        named = tool_class.class_by_args(args)
-    return named, False
+    return tool_class.class_of_tool(event.tool_name, args), False
 
 
 _HARMLESS = (False, False, False)
@@ -187,7 +204,7 @@ def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | No
             return None
     if call.agent_id != state.agent:
         state.act_as(call.agent_id)
-    call.step = state.steps.call_started()
+    call.step = state.steps.call_started(fingerprints.digest(event.message_id.encode()) if event.message_id else 0)
     if state.asked and _forget_asked(state, call.call_id):
         call.waiting_since = at
     state.open_calls.append(call)

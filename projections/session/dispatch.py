@@ -6,22 +6,27 @@ patterns cleared, patterns seen, nudges judged, one nudge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from ...schemas import events as ev
-from ...schemas.vocabulary import Status, ToolClass
+from ...schemas.vocabulary import InputSource, Pattern, Status, ToolClass
 from ..calls.fingerprints import digest
 from . import nudges, patterns
 from .announcing import announcing
 from .calls import Args
+from .detectors.announce_no_action import AnnounceNoAction
 from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
     ON_ACT,
     ON_CALL,
+    ON_COMPACTED,
     ON_CYCLE,
     ON_DUE,
+    ON_EFFECT,
     ON_FAILURE,
     ON_FINISH,
+    ON_INPUT,
     ON_MESSAGE,
     ON_NEWS,
     ON_OVERDUE,
@@ -32,11 +37,13 @@ from .detectors.registry import (
     ON_TURN_OVER,
     ON_TURN_START,
     ON_USER,
+    OUTLIVES_USER,
 )
+from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
-from .steps import FinishedStep
+from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAIT_MS, WAITED, FinishedStep
 from .verdicts import Verdict
 
 
@@ -44,6 +51,7 @@ def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
     """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
+    ctx.call = call
     for detector in ON_ACT(detectors):
         detector.on_act(call)
     if detectors.stalled_call.overdue:
@@ -61,34 +69,92 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     steps, detectors = state.steps, state.detectors
     # Two unknown results are never the same.
     result = 0 if neutral else verdict.result or digest(call.event_id.encode())
-    cycles = steps.call_finished(call.step, call.fingerprint, result)
+    cycle_runs = steps.call_finished(call.step, call.fingerprint, result)
+    paused_ms = call.started_ms - state.finished_ms if state.finished_ms else 0
+    state.finished_ms = ctx.emit.at
     if not rules.behaviour.enabled:
         return
+    ctx.call = call
     if rules.policies and event.status is Status.SUCCESS and not verdict.failed:  # from a cache will do
         succeeded(call.tool_name, ctx)
     progress = False
     if not neutral:
-        finished = FinishedStep(call.step, call.fingerprint, verdict.result, call.tool_name, event.id, call.started_ms)
-        same, news = steps.remember(finished, rules.behaviour.window_steps)
-        done = Finished(event, call, verdict, same, news)
-        progress = news and not verdict.failed and call.tool_class is ToolClass.ACTION
-        if progress:
-            steps.progress = call.step
-            for detector in ON_PROGRESS(detectors):
-                detector.on_progress()
-        for detector in ON_NEWS(detectors) if news else ():
-            detector.on_news()
+        done = _finished(event, call, verdict, ctx, paused_ms)
+        progress = _take_evidence(done, ctx)
         for detector in ON_FINISH(detectors):
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
-    for detector in ON_CYCLE(detectors) if cycles else ():
-        detector.on_cycle(ctx)
+    elif event.status is Status.CANCELLED and call.tool_class in _EFFECTIVE and not verdict.denied:
+        for detector in ON_EFFECT(detectors):  # nobody knows how far it came
+            detector.on_effect("")
+    for detector in ON_CYCLE(detectors) if cycle_runs else ():
+        detector.on_cycle(cycle_runs, ctx)
     ended = _ended(ctx, call, progress=progress) if state.active and not neutral else []
     if ended or ctx.sightings or (state.pending_nudges and not neutral):
-        raised = conclude(ended, ctx)
+        raised = conclude(ended, ctx, failed=verdict.failed)
         if raised:
             emit_patterns(event, call, verdict, raised, ctx)
+
+
+def _finished(
+    event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: SessionContext, paused_ms: int
+) -> Finished:
+    """Compare a result with what the agent has seen, and remember it."""
+    steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
+    lines: Sequence[bytes] = ()
+    judged = new = 0
+    if verdict.lines:
+        lines = telling_lines(verdict.lines, verdict.size, call.request)
+        if lines:
+            judged, new = steps.seen.look(lines)
+        elif any(verdict.lines):
+            judged = 1  # nothing but an echo of the request
+    same = steps.earlier(call.fingerprint, ctx.rules.behaviour.window_steps)
+    equal = False
+    if same and result:
+        equal = any(one.result == result for one in same)
+    news = new > 0 if judged else not equal and not failed
+    marks = FAILED if failed else NEWS if news else 0
+    if call.tool_class is ToolClass.ACTION:
+        marks |= ACTED
+    elif call.tool_class is ToolClass.UNKNOWN and not failed:
+        marks |= MAY_HAVE_CHANGED
+    if call.waits or steps.woken or paused_ms >= WAIT_MS:
+        marks |= WAITED
+        steps.woken = False
+    elif paused_ms >= PAUSE_MS:
+        marks |= PAUSED
+    steps.window.append(
+        FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
+    )
+    return Finished(event, call, verdict, same, equal, news, judged > 0 and not new, lines)
+
+
+_WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
+_EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
+
+
+def _take_evidence(done: Finished, ctx: SessionContext) -> bool:
+    """Dispatch what a call may have changed, and news; returns whether it is progress: something has surely changed."""
+    call, steps, detectors = done.call, ctx.state.steps, ctx.state.detectors
+    moved = not done.verdict.failed and not done.equal
+    progress = moved and call.tool_class is ToolClass.ACTION
+    by = call.tool_name
+    if state := done.event.workspace_digest:
+        before, steps.workspace = steps.workspace, digest(state.encode())
+        if not progress and before not in {0, steps.workspace}:
+            progress, by = True, ""  # somebody else may have changed it
+    if progress:
+        steps.progress = call.step if moved else call.step - 1
+        for detector in ON_PROGRESS(detectors):
+            detector.on_progress(by)
+    elif moved and call.may_change:
+        for detector in ON_EFFECT(detectors):
+            detector.on_effect(call.tool_name)
+    for detector in ON_NEWS(detectors) if done.news and not done.verdict.failed else ():
+        detector.on_news()
+    return progress
 
 
 def succeeded(tool_name: str, ctx: SessionContext) -> None:
@@ -103,7 +169,7 @@ def text(event: ev.ModelText, ctx: SessionContext) -> None:
     detectors = state.detectors
     if detectors.stalled_call.overdue:
         detectors.stalled_call.stop_tracking_agent(state.agent)
-    if rules.enabled:
+    if rules.enabled and (event.text is None or event.text.strip()):
         message = _message(event, rules.announce_phrases)
         if not event.thought:
             for detector in ON_MESSAGE(detectors):
@@ -130,20 +196,60 @@ def turn_over(ctx: SessionContext, *, ended: bool) -> None:
     close_ended(ctx)
 
 
-def user_message(ctx: SessionContext) -> None:
-    """End every streak of every agent at a user message; pending nudges stay unjudged."""
+def user_message(ctx: SessionContext, words: int | None = None) -> None:
+    """End the streaks of every agent at a user message of this many words; pending nudges stay unjudged.
+
+    A turn that ends with an announcement counts on if the user says no more than "continue".
+    """
     state = ctx.state
+    detectors = state.detectors
+    enabled = ctx.rules.behaviour.enabled
+    if enabled:
+        detectors.unproven_claim.on_turn(ctx)
+    announcing = detectors.announce_no_action.before_user(words, ctx) if enabled else AnnounceNoAction()
+    if ctx.sightings:
+        conclude([], ctx)
     if state.active or state.agents:
         for _ in state.each_agent():
-            patterns.clear(list(state.active), ctx)
+            goes_on = announcing.turns and state.detectors is detectors
+            patterns.clear(
+                [
+                    one
+                    for one in state.active
+                    if one.pattern not in OUTLIVES_USER
+                    and not (goes_on and one.pattern == Pattern.ANNOUNCE_NO_ACTION and not one.variant)
+                ],
+                ctx,
+            )
         state.agents = {}
     state.pending_nudges = []
     state.nudged = []
     state.asked = []
     state.steps.forget()
-    state.detectors.forget()
-    for detector in ON_USER(state.detectors):
+    detectors.forget()
+    detectors.announce_no_action = announcing
+    for detector in ON_USER(detectors):
         detector.on_user(ctx)
+
+
+def input_received(source: InputSource, ctx: SessionContext) -> None:
+    """Dispatch that something other than the user spoke to the model; what woke it is a wait between two calls."""
+    state = ctx.state
+    for _ in state.each_agent(everyone=True):
+        state.steps.woken = state.steps.woken or source in _WAKING
+        for detector in ON_INPUT(state.detectors):
+            detector.on_input()
+        close_ended(ctx)
+
+
+def context_compacted(ctx: SessionContext) -> None:
+    """Dispatch the shortening of the context: everything may be read again, failures count on."""
+    state = ctx.state
+    for _ in state.each_agent(everyone=True):
+        state.steps.compacted()
+        for detector in ON_COMPACTED(state.detectors):
+            detector.on_compacted()
+        close_ended(ctx)
 
 
 def session_ended(ctx: SessionContext) -> None:
@@ -193,8 +299,13 @@ def close_ended(ctx: SessionContext) -> None:
         conclude(ended, ctx)
 
 
-def conclude(ended: list[ActivePattern], ctx: SessionContext) -> list[Sighting]:
+def conclude(ended: list[ActivePattern], ctx: SessionContext, *, failed: bool = False) -> list[Sighting]:
     """Emit the results of an event: patterns cleared, patterns seen, nudges judged, one nudge.
+
+    Args:
+        ended: patterns that have ended.
+        ctx: context of the event.
+        failed: whether it is the finish of a failed call.
 
     Returns:
         The sightings of patterns that are new or more severe.
@@ -209,9 +320,9 @@ def conclude(ended: list[ActivePattern], ctx: SessionContext) -> list[Sighting]:
         if is_raised:
             raised.append(sighting)
     if ctx.state.pending_nudges:
-        nudges.judge(ended, sighted, ctx)
+        nudges.judge(ended, sighted, ctx, failed=failed)
     if sighted:
-        nudges.nudge_one(sighted, ctx)
+        nudges.nudge_one([one for one in sighted if one.for_model], ctx)
     return raised
 
 

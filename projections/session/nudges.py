@@ -1,21 +1,21 @@
 """Nudges: when a pattern causes one, how strong it is, and whether it was effective (docs/design/semantics.md#nudges).
 
-minor → gentle, moderate → direct, severe → interrupt; limited to the allowed level, never dropped. The same streak is
-not nudged twice within the cooldown unless it has become more severe; an ignored nudge raises the next one by a step.
+minor → gentle, moderate → direct, severe → interrupt where the waste is proven, else direct; limited to the allowed
+level, never dropped. The same streak is not nudged twice within the cooldown unless it has become more severe; an
+ignored nudge raises the next one by a step, beyond direct only where the waste is proven.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...rules.behaviour import filled
 from ...schemas.decisions import NudgeIssued, NudgeJudged
 from ...schemas.events import FeedbackFalseAlarm
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..calls.fingerprints import digest
 from .detectors.registry import KINDS, PRECEDENCE
 from .outcomes import emit_behaviour
-from .patterns import decide
+from .patterns import decide, filled_text
 from .records import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, Context, FalseAlarm, IssuedNudge, PendingNudge
 from .state import AgentState, SessionContext, SessionState
 
@@ -43,33 +43,27 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
     if active is None or not allowed:
         return
-    severity = active.severity
+    severity, strongest = active.severity, 3 if active.proven else 1 if active.hint_only else 2
     if active.nudged_at >= 0 and severity <= active.nudged_severity:
         if state.calls - active.nudged_at < rules.nudges.cooldown_calls:
             return
-        severity = min(3, active.nudged_severity + active.raised)
-    strength = min(severity, allowed)
+        severity = max(severity, min(strongest, active.nudged_severity + active.raised))
+    strength = min(severity, allowed, strongest)
     nudge_type = _TYPES[strength - 1]
     active.nudged_at = state.calls
     active.nudged_severity = severity
     active.raised = 0
-    message = filled(
-        KINDS[active.pattern].template(active, strength, rules),
-        tool_name=active.tool_name or "the tool",
-        count=active.count,
-        pattern=active.pattern.replace("_", " "),
-        seconds=(emit.at - active.first_ms) // 1000,
-        required_tool=active.required_tool or "the tool",
-    )
     nudge_id = decide(
         NudgeIssued,
         active,
+        severity,
         ctx,
         caused_by=(emit.cause,),
         nudge_type=nudge_type,
-        message=message,
+        message=filled_text(KINDS[active.pattern].template(active, severity, strength, rules), active, ctx),
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
+        request=active.request or None,
     )
     emit_behaviour(ctx, nudges_sent=1)
     pattern, fingerprint = active.pattern, active.fingerprint
@@ -80,13 +74,23 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     feedback.issued = [*feedback.issued[1 - MAX_ISSUED :], issued]
 
 
-def judge(ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: Context) -> None:
+def judge(
+    ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: Context, *, failed: bool = False
+) -> None:
     """Judge pending nudges by the streaks that the current event ended or repeated, and by the calls made since.
 
-    A nudge about a repeated pattern was ignored, and the next one is a step stronger; one about an ended pattern was
-    effective, and so is one without a repeat in `effective_within_calls` calls, unless an action was expected.
+    A nudge about a repeated pattern was ignored, and the next one is a step stronger; so was one about a request that
+    has failed again, whatever the text of its error. A nudge about an ended pattern was effective, and so is one
+    without a repeat in `effective_within_calls` calls, unless an action was expected.
     """
     state = ctx.state
+    if failed and ctx.call is not None:
+        for pending in state.pending_nudges[:]:
+            if pending.fingerprint == ctx.call.fingerprint:  # of the patterns that are about one request
+                _judge(pending, ctx, effective=False)
+                for active in state.active:
+                    if (active.pattern, active.fingerprint) == (pending.pattern, pending.fingerprint):
+                        active.raised = 1
     for streaks, effective in ((repeated, False), (ended, True)):
         for active in streaks:
             for pending in state.pending_nudges[:]:

@@ -21,7 +21,7 @@ from ...schemas.events import (
 )
 from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, PatternSeen, ProbeRequest
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import Severity
+from ...schemas.vocabulary import Pattern, Severity
 from ..calls.classify import classify
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from .records import Context, OpenCall, Sighting
@@ -54,7 +54,8 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     if approvals := call.approvals or event.approvals:
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
-    _emit_call(event, call, "failure" if verdict.severity is Severity.SECURITY else verdict.word, duration, rare, ctx)
+    word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
+    _emit_call(event, call, word, duration, rare, ctx)
     if verdict.behind and verdict.severity is not Severity.SECURITY:
         _emit_behind(event, call, verdict, ctx)
 
@@ -155,8 +156,8 @@ def emit_patterns(
 ) -> None:
     """Emit each new or more severe pattern for the tool and key of the call that completed it.
 
-    Nothing is emitted if the model is unknown, or if the call failed for a cause outside the model, such as an outage:
-    another model would have failed too.
+    Nothing is emitted if the model is unknown, or if the cause lies outside the model, such as an outage or a program
+    that is missing: another model would have failed too.
     """
     state, emit = ctx.state, ctx.emit
     model = event.model or state.model
@@ -164,6 +165,8 @@ def emit_patterns(
         return
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     for number, sighting in enumerate(raised):
+        if sighting.pattern in _NOT_OF_MODEL:
+            continue
         seen = PatternSeen(
             f"{event.id}/pattern/{number}", emit.at, workspace, f"tool:{call.tool_name}",
             event.session_id, event.id, emit.origin_partition, emit.next_origin(),
@@ -176,6 +179,9 @@ def emit_patterns(
             models=state.models,
         )  # fmt: skip
         emit.record("outcomes", seen.key, seen, seen.id)
+
+
+_NOT_OF_MODEL = frozenset({Pattern.MISSING_ENVIRONMENT, Pattern.CALL_BUDGET})
 
 
 def emit_probe_request(event: BreakerProbeRequested, ctx: Context) -> None:

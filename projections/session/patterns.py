@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...rules.behaviour import filled
 from ...schemas.decisions import NudgeIssued, PatternCleared, PatternDetected
 from ...schemas.vocabulary import Pattern
 from ..emitter import MAX_CAUSES
+from .detectors.registry import KINDS
 from .outcomes import emit_behaviour
 from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, SEVERITIES, ActivePattern, Context, NudgeMark, Sighting
 
@@ -37,6 +39,13 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     if sighting.tools:
         active.tool_name = sighting.tools[-1]
     active.variant = sighting.variant
+    active.proven = sighting.proven
+    active.for_model, active.hint_only = sighting.for_model, sighting.hint_only
+    if sighting.required_tool:
+        active.required_tool = sighting.required_tool
+    if ctx.call is not None and sighting.agent_id is None:
+        active.request = ctx.call.request.summary()
+        active.asked = "" if ctx.call.runs else ctx.call.tool_name
     active.last_step = state.steps.number
     state.turn.stalled = True
     if not active.severity:
@@ -44,17 +53,36 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
     raised = sighting.severity > active.severity
     if raised:
         active.severity = sighting.severity
+        notify_user = sighting.for_user or sighting.severity == len(SEVERITIES)
         active.pattern_id = decide(
             PatternDetected,
             active,
+            active.severity,
             ctx,
             caused_by=tuple(sighting.event_ids[-MAX_CAUSES:]),
             repetitions=sighting.repetitions,
             tool_sequence=tuple(sighting.tools[-MAX_CAUSES:]),
             fingerprint=f"{fingerprint:016x}",
             expected_action=sighting.expected_action or None,
+            request=active.request or None,
+            notify_user=notify_user,
+            message=filled_text(KINDS[active.pattern].notice, active, ctx) if notify_user else None,
         )
     return active, raised
+
+
+def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:
+    """Text about a streak from a template with placeholders."""
+    request = f"`{active.request}`" if active.request else ""
+    return filled(
+        template,
+        tool_name=active.tool_name or "the tool",
+        count=active.count,
+        pattern=active.pattern.replace("_", " "),
+        seconds=(ctx.emit.at - active.first_ms) // 1000,
+        request=" ".join(filter(None, (active.asked, request))) or active.tool_name or "the call",
+        required_tool=active.required_tool or "the tool",
+    )
 
 
 def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
@@ -68,6 +96,7 @@ def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
         decide(
             PatternCleared,
             active,
+            active.severity,
             ctx,
             caused_by=(ctx.emit.cause,),
             repetitions=active.count,
@@ -76,7 +105,12 @@ def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
 
 
 def decide(
-    kind: type[PatternDetected | PatternCleared | NudgeIssued], active: ActivePattern, ctx: Context, /, **fields: Any
+    kind: type[PatternDetected | PatternCleared | NudgeIssued],
+    active: ActivePattern,
+    severity: int,
+    ctx: Context,
+    /,
+    **fields: Any,
 ) -> str:
     """Emit a decision about a streak; agent, turn and model are filled in where they are known. Returns its id."""
     state, emit = ctx.state, ctx.emit
@@ -91,7 +125,7 @@ def decide(
         model=state.model or None,
         correlation_id=emit.correlation_id,
         pattern=Pattern(active.pattern),
-        severity=SEVERITIES[active.severity - 1],
+        severity=SEVERITIES[severity - 1],
         duration_ms=emit.at - active.first_ms,
         **fields,
     )

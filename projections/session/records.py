@@ -15,6 +15,7 @@ from ...schemas.vocabulary import Pattern, PatternSeverity, ToolClass
 from ..calls.programs import NOTHING_ASKED, Asked
 from ..emitter import Emitter
 from ..stage import KeyState
+from .novelty import NO_REQUEST, CallRequest
 from .steps import Steps
 
 MAX_OPEN_CALLS = 256
@@ -66,7 +67,11 @@ class OpenCall(msgspec.Struct, array_like=True):
         runs: `shell` or `code` if the tool runs these for its caller; else empty.
         command: command word of a shell call.
         approvals: ids of approvals by which it may pass without asking.
-        asked: of a shell call, what its failure is judged by.
+        programs: command words of a shell call.
+        waits: whether it waits for something, so that an unchanged result is no repetition by itself.
+        only_waits: whether it does nothing else.
+        request: what it asks for.
+        edits: whether its command line edits a file before what may fail.
     """
 
     call_id: str
@@ -95,7 +100,17 @@ class OpenCall(msgspec.Struct, array_like=True):
     runs: str = ""
     command: str = ""
     approvals: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    waits: bool = False
+    only_waits: bool = False
+    request: CallRequest = NO_REQUEST
     asked: Asked = NOTHING_ASKED
+    edits: bool = False
+
+    @property
+    def may_change(self) -> bool:
+        """Whether its effect is unknown: it may change something."""
+        return self.tool_class is ToolClass.UNKNOWN
 
     @property
     def due_ms(self) -> int:
@@ -116,6 +131,11 @@ class ActivePattern(msgspec.Struct, array_like=True):
     Attributes:
         severity: highest reported severity, 1 minor to 3 severe.
         raised: 1 if the last nudge was ignored, so that the next one at the same severity is a step stronger.
+        proven: whether the repetition is a proven waste, so that it may stop the run.
+        request: the call that shows it, in one line without secrets; empty without one.
+        for_model: whether the model gets nudges about it.
+        hint_only: whether something may have changed, so that its nudges stay gentle.
+        asked: tool of that call, where the request is no command or program that speaks for itself.
         nudged_at: number of calls at the last nudge; -1 never.
         nudged_severity: severity of that nudge.
         required_tool: tool that the model should call, where the pattern knows.
@@ -135,6 +155,11 @@ class ActivePattern(msgspec.Struct, array_like=True):
     nudged_severity: int = 0
     required_tool: str = ""
     variant: str = ""
+    proven: bool = False
+    request: str = ""
+    for_model: bool = True
+    hint_only: bool = False
+    asked: str = ""
 
 
 class NudgeMark(msgspec.Struct, array_like=True):
@@ -256,6 +281,7 @@ class SessionRecord(KeyState):
         active: its open patterns.
         pending_nudges: its nudges whose effect is still open.
         nudged: when its closed patterns were last nudged.
+        finished_ms: time of the latest finish of a call, milliseconds; 0 none.
     """
 
     workspace_id: str = ""
@@ -283,6 +309,7 @@ class SessionRecord(KeyState):
     active: list[ActivePattern] = []
     pending_nudges: list[PendingNudge] = []
     nudged: list[NudgeMark] = []
+    finished_ms: int = 0
 
     def schedule(self) -> None:
         """Recompute the due time of the next open call."""
@@ -311,6 +338,11 @@ class Sighting(NamedTuple):
         since_ms: start of the first repetition, milliseconds; 0: time of the current event.
         variant: key of the nudge texts in the detector's `variants`; empty: its own `texts`.
         agent_id: agent that shows the pattern; None: the current agent.
+        proven: whether the repetition is a proven waste: equal requests with equal results or the same failure, no
+            evidence of change and no wait between; only then a severe one may stop the run.
+        for_model: whether the model gets a nudge about it.
+        for_user: whether a person is told, whatever the severity.
+        hint_only: whether something may have changed between the repetitions, so that its nudges stay gentle.
     """
 
     pattern: Pattern
@@ -324,6 +356,10 @@ class Sighting(NamedTuple):
     since_ms: int = 0
     variant: str = ""
     agent_id: str | None = None
+    proven: bool = False
+    for_model: bool = True
+    for_user: bool = False
+    hint_only: bool = False
 
 
 class Context(msgspec.Struct, gc=False):
@@ -331,6 +367,7 @@ class Context(msgspec.Struct, gc=False):
 
     Attributes:
         sightings: sightings that detectors have appended and that have not been emitted yet.
+        call: the call that the event starts or finishes; None for other events.
     """
 
     state: SessionRecord
@@ -338,3 +375,4 @@ class Context(msgspec.Struct, gc=False):
     rules: Rules
     emit: Emitter
     sightings: list[Sighting] = []
+    call: OpenCall | None = None

@@ -19,7 +19,7 @@ from ...schemas.vocabulary import Status
 from ..emitter import Emitter
 from ..rule_source import session_overrides
 from ..stage import HOUR_MS, IdleRule, Retention
-from . import dispatch, executions, nudges, older_states, outcomes
+from . import dispatch, executions, nudges, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
 from .executions import synthesis_completed
@@ -49,8 +49,8 @@ class SessionStage:
     name = "session"
     sources: ClassVar[Mapping[str, Callable[[bytes], ev.Event]]] = {"events": decode_event}
     state_type = SessionState
-    state_version = 3
-    older_states = {2: older_states.of_version_2}
+    state_version = 4
+    older_states: ClassVar[Mapping[int, Callable[[memoryview], SessionState]]] = {}
     idle_rule: IdleRule = "session_idle_hours"
     by_arrival = True
     late_ms = HOUR_MS
@@ -179,6 +179,7 @@ def _fold_appended(finishes: list[ev.ToolCallFinished], ctx: SessionContext) -> 
         _remember(state, finish)
         ctx.emit.begin(finish.id, ev.epoch_ms(finish.time))
         _finished(finish, ctx)
+        ctx.call = None  # what follows is not about this call
         if state.turn.open or state.detectors.stalled_call.overdue:
             _wait(finish, ctx)
 
@@ -222,8 +223,9 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     outcomes.emit_finished_call(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":
-        state.neutral_calls += verdict.neutral
-        state.failed_calls += verdict.failed
+        ran = not (verdict.neutral or verdict.rejected)
+        state.neutral_calls += not ran
+        state.failed_calls += verdict.failed and ran
     if state.guarantees is not None or call.event_id == event.id:
         executions.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
@@ -299,8 +301,16 @@ def _time_passed(event: ev.TimePassed, ctx: SessionContext) -> None:
 
 
 def _user(event: ev.UserMessage, ctx: SessionContext) -> None:
+    dispatch.user_message(ctx, event.words)
+
+
+def _input(event: ev.InputReceived, ctx: SessionContext) -> None:
+    dispatch.input_received(event.source, ctx)
+
+
+def _compacted(event: ev.ContextCompacted, ctx: SessionContext) -> None:
     del event
-    dispatch.user_message(ctx)
+    dispatch.context_compacted(ctx)
 
 
 def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
@@ -357,6 +367,8 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.ToolCallFinished: _finished,
     ev.ModelText: _text,
     ev.UserMessage: _user,
+    ev.InputReceived: _input,
+    ev.ContextCompacted: _compacted,
     ev.TurnStarted: _turn_started,
     ev.TurnEnded: _turn_ended,
     ev.SessionStarted: _settings,

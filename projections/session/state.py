@@ -70,11 +70,11 @@ class SessionState(SessionRecord):
         self.agent = agent_id
         self._skip_calls(self.calls - found.calls)
 
-    def each_agent(self) -> Iterator[None]:
-        """Act as every agent with an open pattern in turn, the current one first and at the end."""
+    def each_agent(self, *, everyone: bool = False) -> Iterator[None]:
+        """Act as every agent with an open pattern, or as everyone, in turn, the current one first and at the end."""
         current = self.agent
         yield
-        for agent_id in [name for name, agent in self.agents.items() if agent.active]:
+        for agent_id in [name for name, agent in self.agents.items() if everyone or agent.active]:
             self.act_as(agent_id)
             yield
         self.act_as(current)

@@ -1,8 +1,10 @@
-"""Steps of an agent (a call or a parallel batch), the window of the latest finished calls, and cycle counters."""
+"""Steps of an agent (the calls of one message), the window of the latest finished calls, and cycle counters."""
 
 from __future__ import annotations
 
 import msgspec
+
+from .novelty import SeenLines
 
 MAX_CYCLE = 6
 """Longest cycle that is detected, in steps."""
@@ -13,9 +15,24 @@ _MASK = (1 << 64) - 1
 _MULTIPLIER_1, _MULTIPLIER_2 = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Multipliers of the hash: odd, so that multiplication is reversible, with evenly spread bits."""
 
+ACTED, MAY_HAVE_CHANGED, FAILED, WAITED, NEWS, PAUSED = 1, 2, 4, 8, 16, 32
+"""Bits of `FinishedStep.marks`."""
+
+PAUSE_MS = 20_000
+"""Time without a call after which somebody may have waited for the next look; a model may have thought as long."""
+
+WAIT_MS = 60_000
+"""Time without a call after which somebody has surely waited for the next look."""
+
 
 class FinishedStep(msgspec.Struct, array_like=True):
-    """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms)."""
+    """A finished call in the window of steps: fingerprints of call and result (0 unknown), and its start (ms).
+
+    Attributes:
+        marks: what is known of it, as bits: ACTED an action, MAY_HAVE_CHANGED a success of unknown effect, FAILED,
+            WAITED it waits for something, or something woke the model before it, NEWS a success whose result held
+            something new, PAUSED no call ran for `PAUSE_MS` before it.
+    """
 
     step: int
     call: int
@@ -23,20 +40,28 @@ class FinishedStep(msgspec.Struct, array_like=True):
     tool_name: str
     event_id: str
     at_ms: int = 0
+    marks: int = 0
 
 
 class Steps(msgspec.Struct, array_like=True):
-    """Steps of one agent. Calls that start before any call of the batch has finished share a step.
+    """Steps of one agent: the calls of one message of the model, which has seen none of their results in between.
+
+    Calls belong together by the `message_id` of their starts, else if they start before any call of the batch has
+    finished.
 
     Attributes:
         number: number of the current step.
         open_calls: calls of the current step still open.
-        sealed: whether a call of the current step has finished, so that the next start begins a new step.
+        sealed: whether a call of the current step has finished, so that a start of another message begins a new step.
         mix: sum of the fingerprints of its finished calls, independent of their order.
         progress: step of the last progress; repetition before it does not count.
         window: calls finished in the latest steps, oldest first.
-        cycle_tail: fingerprints of the latest steps, newest last.
-        cycle_runs: for periods 1 to MAX_CYCLE, how many steps in a row equalled the step one period earlier.
+        cycle_tail: fingerprints of the latest complete steps, newest last.
+        cycle_runs: for periods 1 to MAX_CYCLE, how many of them in a row equalled the step one period earlier.
+        message: digest of the id of the message that made the current step's calls; 0 unknown.
+        workspace: digest of the latest known state of the workspace; 0 unknown.
+        woken: whether a timer, a report or another agent woke the model since the latest finished call.
+        seen: sketch of the lines that the agent has seen.
     """
 
     number: int = 0
@@ -47,78 +72,92 @@ class Steps(msgspec.Struct, array_like=True):
     window: list[FinishedStep] = []
     cycle_tail: list[int] = []
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
+    message: int = 0
+    workspace: int = 0
+    woken: bool = False
+    seen: SeenLines = msgspec.field(default_factory=SeenLines)
 
-    def call_started(self) -> int:
-        """Add a started call to the current or a new step; returns the step's number."""
-        if self.sealed:
-            self.close()  # calls of the previous step that are still open are ignored
+    def call_started(self, message: int) -> int:
+        """Add a started call, of the message with this digest, to the current or a new step; returns its number."""
+        if self.sealed if not message or not self.message else message != self.message:
+            self._complete()  # calls of the previous step that are still open are ignored
             self.number += 1
             self.open_calls = 0
             self.sealed = False
+        self.message = message
         self.open_calls += 1
         return self.number
 
     def lone_call(self) -> int:
         """Begin a new step for a finished call without a start; returns the step's number."""
-        self.close()
+        self._complete()
         self.number += 1
-        self.open_calls, self.sealed = 1, True
+        self.open_calls, self.sealed, self.message = 1, True, 0
         return self.number
 
-    def call_finished(self, step: int, call: int, result: int) -> bool:
-        """Count a finished call in its step; True if the step is complete and continues a cycle of several steps.
+    def call_finished(self, step: int, call: int, result: int) -> tuple[int, ...]:
+        """Count a finished call in its step.
 
-        `call` and `result` are fingerprints; a call with `result` 0 does not change the step's. A call of an earlier
-        step is ignored, because that step was closed without it.
+        Args:
+            step: number of the call's step; a call of an earlier step is ignored, as that step is complete without it.
+            call: fingerprint of the call.
+            result: fingerprint of its result; 0 does not change the step's.
+
+        Returns:
+            If no call of the step is open and it continues a cycle of several steps: for each period how many steps in
+            a row equal the step one period earlier, this one included; else nothing.
         """
         if step != self.number:
-            return False
+            return ()
         self.sealed = True
         self.open_calls -= 1
         if result:  # the fingerprint of a pair is never 0; sums of several keep which call gave which result
             mixed = (call ^ result * _MULTIPLIER_1) & _MASK
             mixed = (mixed ^ mixed >> 29) * _MULTIPLIER_2 & _MASK or 1
             self.mix = self.mix + mixed & _MASK
-        return self.open_calls <= 0 and self.close()
+        if self.open_calls > 0 or self.mix not in self.cycle_tail:
+            return ()
+        runs = self._runs(self.mix)
+        return tuple(runs) if max(runs) > runs[0] else ()
 
-    def close(self) -> bool:
-        """Add the current step to the cycle counters, if a call of it has a fingerprint.
+    def _runs(self, fingerprint: int) -> list[int]:
+        """Cycle counters after a step with this fingerprint."""
+        tail, runs = self.cycle_tail, self.cycle_runs
+        return [
+            runs[period - 1] + 1 if len(tail) >= period and tail[-period] == fingerprint else 0
+            for period in range(1, MAX_CYCLE + 1)
+        ]
 
-        Returns:
-            Whether the step continues a cycle of several steps; a single step that repeats is none.
-        """
+    def _complete(self) -> None:
+        """Add the current step to the cycle counters, if a call of it has a fingerprint."""
         fingerprint, self.mix = self.mix, 0
         if not fingerprint:
-            return False
-        tail, runs = self.cycle_tail, self.cycle_runs
-        cycles = False
-        if fingerprint not in tail:  # nothing repeats: the usual case
-            if any(runs):
-                self.cycle_runs = [0] * MAX_CYCLE
-        else:
-            for period in range(1, MAX_CYCLE + 1):
-                same = len(tail) >= period and tail[-period] == fingerprint
-                runs[period - 1] = runs[period - 1] + 1 if same else 0
-            cycles = max(runs) > runs[0]
+            return
+        tail = self.cycle_tail
+        if fingerprint in tail:
+            self.cycle_runs = self._runs(fingerprint)
+        elif any(self.cycle_runs):  # nothing repeats: the usual case
+            self.cycle_runs = [0] * MAX_CYCLE
         tail.append(fingerprint)
         del tail[:-MAX_CYCLE]
-        return cycles
 
-    def remember(self, done: FinishedStep, window_steps: int) -> tuple[list[FinishedStep], bool]:
-        """Add a finished call to the window, and drop calls outside it.
-
-        Returns:
-            Its earlier occurrences, oldest first, and whether its result is new to the window, or unknown.
-        """
-        window, call = self.window, done.call
+    def earlier(self, call: int, window_steps: int) -> list[FinishedStep]:
+        """Return the occurrences of a call in the latest steps, oldest first, and drop what lies before them."""
+        window = self.window
         oldest = self.number - window_steps
-        if window and window[0].step <= oldest:
-            window = self.window = [one for one in window if one.step > oldest]
-        same = [one for one in window if one.call == call]
-        window.append(done)
-        if len(window) > 4 * window_steps:
-            del window[0]
-        return same, not same or not done.result or all(one.result != done.result for one in same)
+        if window and (window[0].step <= oldest or len(window) >= 4 * window_steps):
+            window = self.window = [one for one in window if one.step > oldest][1 - 4 * window_steps :]
+        return [one for one in window if one.call == call]
+
+    def waited_since(self, step: int, marks: int = WAITED) -> bool:
+        """Whether the agent waited between a step and now; with PAUSED in `marks`, whether it may have waited."""
+        return any(one.step > step and one.marks & marks for one in self.window)
+
+    def compacted(self) -> None:
+        """Forget results that the model has seen, and cycles of them; failures count on."""
+        self.window = [one for one in self.window if one.marks & FAILED]
+        self.cycle_tail, self.cycle_runs = [], [0] * MAX_CYCLE
+        self.seen.clear()
 
     def forget(self) -> None:
         """Clear window and cycle, so that nothing before this step counts; the next step clears the cycle counters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import UNSET
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
-from ...schemas.vocabulary import Severity, Status
+from ...schemas.vocabulary import Severity, Status, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
     MAX_MESSAGE_CHARS,
@@ -26,14 +27,19 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
+from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask
 from ..calls.programs import NOTHING, Reading, read, service_asked
+from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
 
 _NO_ERROR = ErrorInfo()
-_FAILED_MARK = 1
-"""Mask that makes the result fingerprint of a failed call differ from that of a successful one."""
+_TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
+"""Statuses that tell more about a failure than that it is one."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST, Status.REJECTED})
+_UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
+"""Classes of calls of whose results no line is looked for again."""
+
+_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -49,11 +55,18 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         neutral: the word is neutral.
         risky: a security failure of the lesser level.
         answered: a `validation` failure that names no fault: the tool said no.
-        answer: a failure that is an answer of its program (nothing found, not equal, not yet); expected, too.
         behind: service behind a program that is away or refuses: `curl@localhost:8080`, `gh@github.com`; of a success
             or an answer, the service that has answered.
         refused: the service behind refuses the caller.
         reached: the tool of an MCP server reports the failure, so that the server itself has answered.
+        answer: a failure that is the answer of a search or comparison: nothing found, not equal, not yet. Of a program
+            it is expected, too.
+        rejected: the client refused the call before it ran.
+        kind: fingerprint of how it failed without the text: status, severity, codes and type.
+        text: fingerprint of the text of a failure without what moves and without the echo of the request.
+        message: the text of a failure, at most MAX_MESSAGE_CHARS characters.
+        lines: lines of the result, as they stand in its JSON; empty if it is unknown, or none is looked for again.
+        size: length of the result in bytes.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -68,6 +81,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     answered: bool = False
     reached: bool = False
     answer: bool = False
+    rejected: bool = False
+    kind: int = 0
+    text: int = 0
+    message: str = ""
+    lines: Sequence[bytes] = ()
+    size: int = 0
     behind: str = ""
     refused: bool = False
 
@@ -91,25 +110,43 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
         if failure is not None and call.kind == "mcp":
             failure = reported_by_tool(failure)
     if event.status is Status.SUCCESS and failure is None:
+        lines: Sequence[bytes] = ()
         if raw:
-            result = fingerprints.result_fingerprint(raw, parsed)
+            result, lines = _result(raw, parsed, looked_for=call.tool_class not in _UNREAD)
         else:
             result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
         dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
         if not dangerous and not event.from_cache:
-            return Verdict("success", result=result, behind=_behind(call, service_asked(call.asked)))
+            behind = _behind(call, service_asked(call.asked)) if call.asked.program else ""
+            return Verdict("success", result=result, lines=lines, size=len(raw), behind=behind)
         severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
         if event.from_cache:
             return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
-        return Verdict("success", severity, None, result, risky=risky)
-    result = 0
-    if error is None and raw:
-        result = fingerprints.result_fingerprint(raw, parsed) ^ (_FAILED_MARK if failure is None else 0)
-    return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), result, rules)
+        return Verdict("success", severity, None, result, risky=risky, lines=lines, size=len(raw))
+    return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), rules)
 
 
-def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, result: int, rules: Rules) -> Verdict:
-    """Judge a finish that is no success; `result` is the fingerprint of its result, 0 where an error stands instead."""
+def _result(raw: bytes, parsed: Any, *, looked_for: bool) -> tuple[int, Sequence[bytes]]:
+    """Fingerprint of a result, and its lines if they are looked for again, without what moves where it is short.
+
+    A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
+    its own, each field or item is a line.
+    """
+    content = text_of_result(parsed) if parsed is not None else ""
+    whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
+    masked = mask(whole)
+    if not looked_for:
+        return fingerprints.digest(masked), ()
+    if content:
+        return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
+    shown = masked if len(whole) <= MAX_RESULT_BYTES else whole
+    if parsed is not None:
+        return fingerprints.digest(masked), shown.split(b",")
+    return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
+
+
+def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, rules: Rules) -> Verdict:
+    """Judge a finish that is no success."""
     status = event.status
     reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
@@ -127,28 +164,42 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, re
         runs=runs,
         command=call.command,
     )
-    result = result or fingerprints.error_fingerprint(
-        str(status), failure.type, failure.http_status, failure.code, failure.message
-    )
+    code = exit_code_in(failure, runs)
+    how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
+    kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
+    text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
     reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
     expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
+    message = failure.message[:MAX_MESSAGE_CHARS]
     return Verdict(
         "failure",
         severity,
         failure.http_status,
-        result,
+        kind ^ text or 1,
         expected=expected,
         failed=True,
         risky=risky,
         answered=answered,
         reached=reached,
-        answer=reading.answer,
+        answer=reading.answer or _finds_nothing(call, severity, runs),
+        rejected=status is Status.REJECTED,
+        kind=kind,
+        text=text,
+        message=message,
+        lines=message.encode(errors="replace").split(b"\n") if call.tool_class is ToolClass.READ else (),
+        size=len(message),
         behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
         refused=reading.kind == "refused",
     )
+
+
+def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
+    """Whether a reading tool, not a program, has answered that there is no such thing."""
+    reads = not runs and severity is Severity.NOT_FOUND and call.tool_class is ToolClass.READ
+    return reads and not reads_by_sql(call.request.text())
 
 
 def _read(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> Reading:

@@ -22,6 +22,7 @@ import mcp_servers
 from fake_model import DONE, FakeModel
 from programs import PROGRAMS
 from trial import PACKAGES, ROOT, Failed, Trial, install
+from trustfold.guard.result import NO_DETOUR
 
 FAILING = ("./release one", "./release two", "./release three")
 LOOP = ("./look",) * 4
@@ -78,9 +79,9 @@ def check(trial: Trial) -> list[str]:
         must(
             (f"{program.shell}|command=release", "escalated") in keys, f"status shows {keys}; it said {ended[2][-END:]}"
         )
-        must("Read the error" in told or "same result" in told or "in a loop" in told, "no nudge reached the model")
-        must("in a loop" in told or "same result" in told, "no nudge about the loop reached the model")
+        must("same result" in told, "no nudge about the loop reached the model")
         must("manual reset required" in told, "the refusal's reason did not reach the model")
+        must(NO_DETOUR in told, "the refusal does not forbid the detour")
         must(not (trial.project / "launched").exists(), "the blocked command ran")
         must("is escalated" in told, "the question's reason did not reach the model")
         trial.trustfold("connect", program.name, "--remove")

@@ -297,7 +297,7 @@ def test_status_shows_what_was_not_said(home: dict[str, str], tmp_path: Path) ->
         assert (done.stdout, done.stderr) == (b"", b"")
     shown = trustfold("status", cwd=tmp_path, env=home).stdout.decode()
     assert "in shadow mode, codex would have received (context)" in shown
-    assert f"{equal} times with the same result" in shown
+    assert f"was called {equal} times and gave the same result" in shown
 
 
 def test_orders_need_a_terminal(home: dict[str, str], tmp_path: Path) -> None:

@@ -206,10 +206,10 @@ def test_replay_takes_settings_from_a_file_and_from_its_lines(tmp_path: Path, lo
 
 def test_check_names_a_ladder_that_could_never_hold(tmp_path: Path) -> None:
     """Its file, line and name, and what would make it hold."""
-    (tmp_path / "r.toml").write_text("[behaviour]\nwindow_steps = 8\n[behaviour.same_error_loop]\nsevere = 12\n")
+    (tmp_path / "r.toml").write_text("[behaviour]\nwindow_steps = 8\n[behaviour.repetitive_calls]\nsevere = 12\n")
     fault = said("config", "check", "r.toml", cwd=tmp_path, code=2)
     assert fault.startswith("trustfold: r.toml:1: behaviour: ")
-    assert "is severe at" in fault
+    assert "repetitive_calls has a step at 12 repetitions" in fault
     assert "window_steps" in fault
 
 

@@ -27,7 +27,7 @@ def a_bad_session() -> Story:
     story = Story()
     story.says("I will look")
     story.works("bash", {"command": "git status"}, result="same", times=6)
-    story.fails("deploy", {"to": "\x1b[2Jprod"}, message="no space left")
+    story.fails("deploy", {"to": "\x1b[2Jprod"}, message="no space left", times=3)
     story.event("session.ended", reason="done")
     return story
 
@@ -46,7 +46,8 @@ def test_a_session_is_told_in_a_terminal(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     text = " ".join(ran.output.split())
     assert "git status ×6, same result: 5 calls wasted" in text
-    assert "repetitive calls 3 → 4 → 6 of 3, 4, 6" in text
+    assert "repetitive calls 3 → 4 → 6 of 3, 4, 6 `git status`: " in text
+    assert "repetitive calls (severe) 6 times: bash `git status`" in text
     assert "no space left" in text
     assert "\x1b[2J" not in ran.output
 

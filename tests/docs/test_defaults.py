@@ -61,7 +61,10 @@ STATED = [
     ("FleetRules.window_seconds", SEMANTICS, "within {n} s (`projections/fleet"),
     ("FleetRules.duration_seconds", SEMANTICS, "It ends after {n} s,"),
     ("FleetRules.release_rate", SEMANTICS, "with a margin ({n})"),
-    ("BehaviourRules.window_steps", DETECTION, "results within {n} steps"),
+    ("BehaviourRules.window_steps", DETECTION, "call and result within {n} steps"),
+    ("BehaviourRules.fast_poll_seconds", DETECTION, "faster than every {n} s;"),
+    ("BehaviourRules.slow_poll_seconds", DETECTION, "once unchanged for {n} s"),
+    ("BehaviourRules.restated_share", DETECTION, "({percent} % of their sequences"),
     ("BehaviourRules.max_silence_seconds", DETECTION, "{n} s of silence in an open turn"),
     ("CallRules.overdue_after_ms", DETECTION, "or else {minutes} minutes"),
     ("Policy.within_turns", OPERATING, "0 is the whole session; {n} without it"),
@@ -93,12 +96,14 @@ STATED = [
     ("IdleRules.session_idle_hours", OPERATING, "`idle.session_idle_hours`, {n}, "),
     ("IdleRules.key_idle_hours", OPERATING, "`idle.key_idle_hours`, {n}, "),
     ("IdleRules.fleet_idle_hours", OPERATING, "`idle.fleet_idle_hours`, {n}, "),
-    # Ladders: the row of each pattern, and the two that share the row of another.
-    *[(f"BehaviourRules.{pattern}", DETECTION, f"| `{pattern}` | {{n}}") for pattern in Pattern],
-    ("BehaviourRules.poll_no_progress", DETECTION, "pollers {n} |"),
-    ("BehaviourRules.read_only_cap", DETECTION, "last action; {n} reads in a row"),
+    # Ladders: the row of each pattern, and those that share the row of another.
+    *[(f"BehaviourRules.{pattern}", DETECTION, f"| `{pattern}` | {{n}} ") for pattern in Pattern],
+    ("BehaviourRules.repetitive_calls_with_news", DETECTION, "with news between {n};"),
+    ("BehaviourRules.repetitive_calls_with_effects", DETECTION, "with unknown effects between {n} |"),
+    ("BehaviourRules.announce_no_action_in_turn", DETECTION, "within a turn {n} messages with a known phrase"),
+    ("BehaviourRules.announce_no_action_by_structure", DETECTION, "or {n} that another message follows"),
 ]
-NUMBER = r"(\d+×?, \d+×?, \d+×?|\d+(\.\d+)?)"
+NUMBER = r"((?:\d+×?|–)(?:, (?:\d+×?|–)){2}|\d+(\.\d+)?)"
 
 
 KINDS = [kind for kind in vars(shipped).values() if isinstance(kind, type) and issubclass(kind, RulesBase)]
@@ -121,7 +126,8 @@ def written(words: str, value: float | Ladder) -> str:
     """Words of a page with a number."""
     if isinstance(value, Ladder):
         times = "×" if "stalled" in words else ""
-        return words.format(n=", ".join(f"{step}{times}" for step in (value.minor, value.moderate, value.severe)))
+        steps = (value.minor, value.moderate, value.severe)
+        return words.format(n=", ".join("–" if step is None else f"{step}{times}" for step in steps))
     return words.format(n=f"{value:.12g}", percent=f"{value * 100:.12g}", minutes=f"{value / 60_000:.12g}")
 
 

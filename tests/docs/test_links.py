@@ -54,9 +54,13 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 def tracked_texts() -> dict[str, str]:
-    """Text files of the repository, by their paths."""
+    """Text files of the repository, by their paths; recorded and invented sessions name files of their own."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    paths = [name for name in listed.stdout.split("\0") if name and Path(name).suffix not in {".png", ".gz", ".ico"}]
+    paths = [
+        name
+        for name in listed.stdout.split("\0")
+        if name and Path(name).suffix not in {".png", ".gz", ".ico", ".ndjson"}
+    ]
     return {name: (ROOT / name).read_text("utf-8", "replace") for name in paths if (ROOT / name).is_file()}
 
 

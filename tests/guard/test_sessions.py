@@ -48,11 +48,13 @@ async def test_a_session_says_what_happens_in_it(guard: ToolGuard) -> None:
 async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
     """A hint, guidance, a pause: to the callbacks as they come, and as messages for the next request."""
     heard: list[tuple[str, str]] = []
+    told: list[str] = []
     async with guard.session(
         "s1",
         inject_context_hint=lambda text: heard.append(("hint", text)),
         inject_system_guidance=lambda text: heard.append(("guidance", text)),
         request_pause=lambda text: heard.append(("pause", text)),
+        notify_user=told.append,
     ) as session:
         await repeat(session, 6)
         assert [lane for lane, _ in heard] == ["hint", "guidance", "pause"]
@@ -60,7 +62,10 @@ async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
         assert session.inbox.pause_reason == heard[-1][1]
         messages = session.messages()
         assert [message["role"] for message in messages] == ["user", "system", "system"]
-        assert messages[1]["content"].startswith("[RELIABILITY GUIDANCE]: NOTICE")
+        assert messages[1]["content"].startswith("[RELIABILITY GUIDANCE]: read_file")
+        [notice] = told
+        assert notice.startswith("The agent ")
+        assert all(notice not in message["content"] for message in messages)
         assert session.messages() == []
         session.inbox.resume()
         assert not session.paused
@@ -68,6 +73,33 @@ async def test_nudges_rise_and_each_is_told_once(guard: ToolGuard) -> None:
         guard.backend.decisions.dispatch(again)
         session.inbox.deliver(again)
         assert len(heard) == 3
+
+
+async def test_a_pause_for_announcements_ends_with_the_call(guard: ToolGuard) -> None:
+    """Four turns end with an announcement: the call that was missing ends the pause and withdraws its text."""
+    async with guard.session("s1") as session:
+        for _ in range(4):
+            with session.turn():
+                session.model_text("I'll restore the file from the backup now.")
+        assert (session.paused, session.inbox.pause_ends_by) == (True, "tool_call.started")
+        await session.call("restore", works, {"path": "a"})
+        assert (session.paused, session.inbox.pause_ends_by) == (False, "")
+        assert not [one for one in session.messages() if "Stopped after" in one["content"]]
+
+
+async def test_other_pauses_outlive_calls_and_end_with_the_user(guard: ToolGuard) -> None:
+    """A call does not end them, nor does a pause for announcements weaken them; the user does, and their text goes."""
+    async with guard.session("s1") as session:
+        await repeat(session, 6)
+        for _ in range(4):
+            with session.turn():
+                session.model_text("I'll restore the file from the backup now.")
+        assert [one.lane for one in session.inbox.history][-1] == "pause"
+        assert session.inbox.before_call() == session.inbox.pause_reason != ""
+        assert session.inbox.pause_ends_by == "user.message"
+        session.inbox.resume()
+        stopped = [one["content"] for one in session.messages() if "Stopped after" in one["content"]]
+        assert ["announcement" in text for text in stopped] == [True]  # that call is still to be made
 
 
 async def test_nudges_can_be_awaited(guard: ToolGuard) -> None:

@@ -18,7 +18,7 @@ PREFIXES = {"escalations": "trust_", "state": "state_"}
 
 IN_RECORD_ALONE = {
     "escalations": "recovery_hint notification permission_warning part_of",
-    "nudges": "agent_id turn_index correlation_id",
+    "nudges": "agent_id turn_index correlation_id request notify_user",
     "suggestions": "signals plan",
     "state": """escalated_at cooldown_until recovery_at recovery_pending denials last_failure_at last_success_at
         failure_history part_of approval_id approval_expires_at successes successes_needed window_s

@@ -141,7 +141,7 @@ def test_deadlines_of_other_rules_are_told_by_the_arrival_of_records(tmp_path: P
     rules = msgspec.structs.replace(Rules(), calls=msgspec.structs.replace(Rules().calls, overdue_after_ms=30_000))
     kinds = difference(tmp_path, rules)[0].kinds
     added = {kind for kind, counts in kinds.items() if counts.added}
-    assert added == {"nudge gentle", "nudge judged", "pattern stalled_call", "pattern cleared"}
+    assert added == {"pattern stalled_call", "pattern cleared"}
 
 
 def test_what_waits_for_a_counterpart_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

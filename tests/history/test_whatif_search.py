@@ -232,7 +232,7 @@ def test_a_grid_that_does_not_fit_is_refused() -> None:
 
 def test_only_the_detectors_tried_alarm() -> None:
     """What others say of every session would hide what a threshold does."""
-    assert patterns_of(("behaviour.poll_no_progress.minor=9", "behaviour.text_loop.minor=4")) == {
+    assert patterns_of(("behaviour.repetitive_calls_with_news.minor=9", "behaviour.text_loop.minor=4")) == {
         "repetitive_calls",
         "text_loop",
     }

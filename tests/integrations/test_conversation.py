@@ -200,6 +200,20 @@ def test_a_declined_call_stays_declined_until_the_model_speaks_again():
     assert conversation.declined("c1") == ""
 
 
+async def test_a_refusal_forbids_the_detour_unless_the_service_is_down():
+    """What a person or a rule refused is not to be done by another call; while a service is down, it may be."""
+    guard = guard_for_tests()
+    set_state(guard, "trust", "rm", state="blocked", scope="workspace")
+    set_state(guard, "breaker", "tool:fetch", state="open", open_until="2999-01-01T00:00:00Z")
+    conversation = Conversations(guard).of("s")
+    conversation.decline("c1", "mail")
+    refused = [await conversation.call(name, lambda **_: 1, {}) for name in ("rm", "fetch")]
+    texts = [conversation.declined("c1"), *map(conversation.refusal, refused)]
+    assert all(text.startswith("trustfold: ") for text in texts)
+    assert [text.count("Do not try to reach the same goal another way") for text in texts] == [1, 1, 0]
+    assert "use another tool or try again later." in texts[2]
+
+
 def test_shadow_asks_and_says_nothing():
     """What would have been said is in the events."""
     guard = guard_for_tests(shadow=True)

@@ -12,7 +12,7 @@ from trustfold.integrations.hooks.session import Verdict
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_decision
-from trustfold.schemas.decisions import NudgeIssued
+from trustfold.schemas.decisions import NudgeIssued, PatternDetected
 from trustfold.schemas.event_base import epoch_ms
 
 
@@ -31,24 +31,32 @@ def gemini(event: str, command: str = "make", **fields: Any) -> dict[str, Any]:
     return base(event, tool_name="run_shell_command", tool_input={"command": command}, **fields)
 
 
-def nudge(message: str, lane: str = "context_hint") -> NudgeIssued:
-    """A nudge as the folds issue it."""
+def decision(**own: Any) -> Any:
+    """A decision about behaviour as the folds make it."""
     fields = {
-        "type": "nudge.issued",
         "schema_version": "1.0",
-        "id": "n",
         "time": "2026-11-22T00:00:00.000Z",
         "session_id": "s",
         "caused_by": ["e"],
-        "nudge_type": "gentle",
-        "message": message,
-        "lane": lane,
         "pattern": "repetitive_calls",
         "severity": "minor",
-        "pattern_id": "p",
     }
-    decoded = decode_decision(json.dumps(fields).encode())
+    return decode_decision(json.dumps(fields | own).encode())
+
+
+def nudge(message: str, lane: str = "context_hint", **own: Any) -> NudgeIssued:
+    """A nudge."""
+    fields = {"type": "nudge.issued", "id": "n", "nudge_type": "gentle", "message": message, "lane": lane}
+    decoded = decision(**fields | {"pattern_id": "p"} | own)
     assert isinstance(decoded, NudgeIssued)
+    return decoded
+
+
+def detected(message: str, **own: Any) -> PatternDetected:
+    """A pattern of which a person is told."""
+    fields = {"type": "pattern.detected", "id": "p", "repetitions": 3, "tool_sequence": [], "fingerprint": "f"}
+    decoded = decision(**fields | {"duration_ms": 0, "notify_user": True, "message": message} | own)
+    assert isinstance(decoded, PatternDetected)
     return decoded
 
 
@@ -161,7 +169,7 @@ def test_who_spoke_is_told(claude: Conversation) -> None:
         ("claude", "", base("PostCompact", trigger="auto")),
         ("codex", "", base("SessionStart", source="compact")),
         ("qwen", "", base("SessionStart", source="compact")),
-        ("gemini", "", base("PreCompress", trigger="auto")),
+        ("gemini", "", base("PreCompress", trigger="manual")),
         ("copilot", "preCompact", {"sessionId": "s", "trigger": "auto"}),
         ("cursor", "", base("preCompact", trigger="auto")),
         ("opencode", "", {"hook_event_name": "event:session.compacted", "input": {"sessionID": "s"}}),
@@ -173,6 +181,14 @@ def test_a_shortened_context_is_told(agent: str, event: str, payload: dict[str, 
     conversation.hook(base("SessionStart", source="startup"))
     conversation.hook(payload, event)
     assert [kind for (kind,) in conversation.told()] == ["session.started", "context.compacted"]
+
+
+def test_what_gemini_says_before_every_request_is_no_shortened_context() -> None:
+    """It fires the hook whenever it looks whether the context is too long, which it hardly ever is."""
+    conversation = Conversation("gemini")
+    conversation.hook(base("BeforeAgent", prompt="look"))
+    conversation.hook(base("PreCompress", trigger="auto"))
+    assert "context.compacted" not in [kind for (kind,) in conversation.told()]
 
 
 def test_a_batch_of_calls_is_one_step(claude: Conversation) -> None:
@@ -280,14 +296,57 @@ def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> 
 def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
     """Claude Code is stopped at the end of the call, every further call is refused, and the user's word ends that."""
     claude.hook(bash("PreToolUse"))
-    claude.sessions["s", ""].deliver(nudge("PAUSED: 6 equal calls", "pause"))
+    claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls. Make no further calls.", "pause"))
     stopped = claude.hook(bash("PostToolUse", tool_response={}))
-    assert stopped == {"continue": False, "stopReason": "trustfold: PAUSED: 6 equal calls"}
+    assert stopped == {"continue": False, "stopReason": "trustfold: Stopped after 6 calls. Make no further calls."}
     refused = claude.hook(bash("PreToolUse", 1))["hookSpecificOutput"]
     assert refused["permissionDecision"] == "deny"
-    assert "ask the user" in refused["permissionDecisionReason"]
-    claude.hook(base("UserPromptSubmit", prompt="go on"))
+    assert refused["permissionDecisionReason"] == "trustfold: Stopped after 6 calls. Make no further calls."
+    assert claude.hook(base("UserPromptSubmit", prompt="go on")) == {}
     assert claude.hook(bash("PreToolUse", 2)) == {}
+
+
+def test_a_pause_for_announcements_lets_the_call_pass(claude: Conversation) -> None:
+    """The call that was missing ends it, and the text that asked for that call is no longer due."""
+    claude.sessions["s", ""].deliver(nudge("Make the announced call.", "pause", pattern="announce_no_action"))
+    assert claude.hook(bash("PreToolUse")) == {}
+    assert claude.hook(bash("PostToolUse", tool_response={})) == {}
+
+
+def test_a_person_is_told_once_and_the_model_is_not(claude: Conversation) -> None:
+    """In the next answer that can show it; where the run is ended, as its reason."""
+    claude.sessions["s", ""].deliver(detected("flask is missing."))
+    claude.sessions["s", ""].deliver(detected("quiet", id="q", notify_user=False))
+    assert claude.hook(base("MessageDisplay", message_id="m", delta="x", final=True)) == {}
+    assert claude.hook(bash("PreToolUse")) == {"systemMessage": "trustfold: flask is missing."}
+    claude.sessions["s", ""].deliver(detected("flask is missing."))
+    assert claude.hook(bash("PostToolUse", tool_response={})) == {}
+    claude.hook(bash("PreToolUse", 1))
+    claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls.", "pause"))
+    claude.sessions["s", ""].deliver(detected("It repeats itself.", id="p2"))
+    stopped = claude.hook(bash("PostToolUse", 1, tool_response={}))
+    assert stopped == {"continue": False, "stopReason": "trustfold: It repeats itself."}
+
+
+@pytest.mark.parametrize(
+    ("agent", "event", "answer"),
+    [
+        ("qwen", "PostToolUse", {"systemMessage": "trustfold: told"}),
+        ("codex", "PostToolUse", {"systemMessage": "trustfold: told"}),
+        ("gemini", "AfterTool", {"systemMessage": "trustfold: told"}),
+        ("opencode", "tool.execute.after", {"notice": "trustfold: told"}),
+        ("copilot", "postToolUse", {}),
+        ("cursor", "postToolUse", {}),
+    ],
+)
+def test_each_agent_shows_a_person_what_it_can(agent: str, event: str, answer: dict[str, Any]) -> None:
+    """By its own field; two agents have none, and there the dashboard tells it."""
+    payload = bash(event, tool_response={}) | {"sessionId": "s", "input": {"sessionID": "s"}}
+    conversation = Conversation(agent)
+    conversation.hook(payload)
+    conversation.sessions["s", ""].deliver(detected("told"))
+    assert conversation.hook(payload) == answer
+    assert conversation.hook(payload) == {}
 
 
 def test_time_never_runs_backwards(claude: Conversation) -> None:

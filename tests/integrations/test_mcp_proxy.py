@@ -227,13 +227,16 @@ async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
 
 
 async def test_a_pause_stops_one_call_with_its_reason() -> None:
-    """The model is told to ask the user; the next call is made."""
+    """The model reads the reason, once, and that the call was not made; the next call is made."""
     async with Client() as client:
-        client.session.inbox.paused, client.session.inbox.pause_reason = True, "PAUSED: the same call 8 times."
-        answer = await client.call(1)
-        assert texts(answer)[0] == "PAUSED: the same call 8 times."
-        assert "ask the user" in texts(answer)[-1]
-        assert "isError" not in (await client.call(2))["result"]
+        for number in range(1, 7):
+            await client.call(number, path="a")
+        assert client.session.paused
+        reason = client.session.inbox.pause_reason
+        client.session.messages()
+        answer = await client.call(7, path="a")
+        assert texts(answer) == [f"trustfold: {reason}", "This call was not made."]
+        assert "isError" not in (await client.call(8, path="b"))["result"]
 
 
 async def test_the_same_call_after_a_while_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:

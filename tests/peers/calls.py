@@ -1,8 +1,8 @@
 """Translation of what an agent does: calls, messages, turns, time. The same for every area.
 
 A call in one piece (`tool_call`) becomes a start and a finish. A bare `tool_started` is a call whose result the peer
-never looked at: it is finished with a result that is the same whenever the call is the same. A `tool_finished` belongs
-to the earliest bare start of its tool, or stands alone.
+never looked at: it is finished with a result that is the same whenever the call is the same, and of all looks at the
+tools. A `tool_finished` belongs to the earliest bare start of its tool, or stands alone.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ class Calls:
         return call_id, record
 
     def _end(self, call_id: str, event: dict[str, Any]) -> bytes:
-        status, error, result = contract_of(event, f"answer to {_signature(event)}")
+        looks = class_by_name(str(event["tool"])) is ToolClass.INTROSPECTION
+        answer = "the tools that there are" if looks else f"answer to {_signature(event)}"
+        status, error, result = contract_of(event, answer)
         if status != "cancelled":
             self._last_result[_signature(event)] = self._last_result[str(event["tool"])] = event
         record = self.world.event(

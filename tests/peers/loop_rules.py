@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
+from trustfold.projections.session.steps import MAX_CYCLE
 from trustfold.rules.parser import Document
 from trustfold.rules.rules import BehaviourRules, Ladder, Rules
 from trustfold.schemas.vocabulary import ToolClass
@@ -26,16 +27,15 @@ MAX_WINDOW = 100
 DETECTORS = frozenset(
     name for name in BehaviourRules.__struct_fields__ if isinstance(getattr(BehaviourRules(), name), Ladder)
 )
-_OF_THE_SEED = frozenset(
-    {"repetitive_calls", "error_retry_loop", "introspection_loop", "read_only_loop", "announce_no_action"}
-)
+_OF_THE_SEED = frozenset({"repetitive_calls", "error_retry_loop", "introspection_loop", "announce_no_action"})
 """Detectors of the older plugin and its peer: they are there whether a threshold is set or not."""
 
 MINOR, MODERATE = 1, 2
 
 _EXACT = "repetitive_calls"
 _CYCLE = "alternating_loop"
-_POLL = "poll_no_progress"
+_POLL = "poll"
+_AFTER_NEWS, _AFTER_EFFECTS = "repetitive_calls_with_news", "repetitive_calls_with_effects"
 
 _Reader = Callable[["Thresholds", Any], None]
 
@@ -96,6 +96,11 @@ def _pair(name: str, *shipped: str) -> _Reader:
     return read
 
 
+def _between(ladder: Ladder) -> dict[str, Ladder]:
+    """The same with other calls between, whatever they bring; a hint where they may have changed something."""
+    return {_AFTER_NEWS: ladder, _AFTER_EFFECTS: structs.replace(ladder, moderate=None, severe=None)}
+
+
 class Thresholds(Levels):
     """Areas whose config may name a peer's thresholds.
 
@@ -108,6 +113,8 @@ class Thresholds(Levels):
         stuck_from: severity from which the peer calls a session stuck.
         hard_stop: whether severe patterns end the run.
         of_the_plugin: it has the detectors of the older plugin, set or not.
+        in_a_row: the peer counts equal calls only while nothing lies between.
+        max_cycle: the longest cycle that is an alarm of the peer.
     """
 
     def prepare(self) -> None:
@@ -123,6 +130,8 @@ class Thresholds(Levels):
         self.stuck_from = MINOR
         self.hard_stop = True
         self.of_the_plugin = False
+        self.in_a_row = False
+        self.max_cycle = MAX_CYCLE
         self.counts_before = int(any(one.get("name") == "evaluate" and "tool" in one for one in self.case.given))
 
     def read_settings(self) -> None:
@@ -141,9 +150,11 @@ class Thresholds(Levels):
         for name in (self.scaled | set(ours) - self.ladders.keys()) & ladders.keys():
             most = limit // 2 if name == _CYCLE else limit
             steps = ladders[name]
-            moderate, severe = (max(steps.minor, min(most, step)) for step in (steps.moderate, steps.severe))
+            moderate, severe = (step and max(steps.minor, min(most, step)) for step in (steps.moderate, steps.severe))
             ladders[name] = structs.replace(steps, moderate=moderate, severe=severe)
-        window = self.window or min(MAX_WINDOW, max(30, *(one.severe for one in ladders.values()), 0))
+        if _EXACT in ladders and not self.in_a_row:
+            ladders |= _between(ladders[_EXACT])
+        window = self.window or min(MAX_WINDOW, max(30, *(one.highest for one in ladders.values()), 0))
         behaviour = structs.replace(rules.behaviour, window_steps=window, **ladders, **self.fields)
         rules = structs.replace(rules, behaviour=behaviour, tools=structs.replace(rules.tools, **self.tool_fields))
         listed = {"prerequisite_policies": [policy(one) for one in self.prerequisites]} if self.prerequisites else {}
@@ -180,9 +191,10 @@ class Thresholds(Levels):
         self.ladder((_EXACT,), *[max(value, 0) + 1] * 3, enabled=value > 0)
 
     def config_max_cycle(self, value: int) -> None:
-        """The longest cycle that the peer sees."""
-        if not 1 <= value <= 6:
+        """The longest cycle that the peer sees; such a peer counts equal calls in a row."""
+        if not 1 <= value <= MAX_CYCLE:
             raise UnknownWord(f"max_cycle {value}: cycles of two to six calls are seen")
+        self.max_cycle, self.in_a_row = value, True
 
     def config_volatile_args(self, value: list[str] | dict[str, list[str]]) -> None:
         """Arguments by which two calls do not differ, of all tools of the case or by tool."""
@@ -204,8 +216,8 @@ class Thresholds(Levels):
         **WINDOWS,
         "repetitive_call_threshold": _from(_EXACT, of_plugin=True),
         "introspection_loop_threshold": _from("introspection_loop", of_plugin=True),
-        # All reads, with news or without: our cap, and our count of stale ones.
-        "max_reads_before_action": _from("read_only_loop", "read_only_cap", of_plugin=True),
+        # Reads that bring news are work, however many there are.
+        "max_reads_before_action": _from("reread", of_plugin=True),
         "policies": lambda self, value: self.prerequisites.extend(value),
         "action_observation": _from(_EXACT, rise=(0, 2), stuck=True),
         "action_error": _from("error_retry_loop", stuck=True),
@@ -214,9 +226,8 @@ class Thresholds(Levels):
         "alternating_pattern": lambda self, value: _from(_CYCLE, rise=(0, 2), stuck=True)(self, value // 2),
         "threshold": _from(_EXACT, _CYCLE, _POLL),
         "max_repeats global_duplicate repeats": _from(_EXACT),
-        "read_threshold shell_inspection": _from("read_only_cap"),
-        # Reads before the first action are exploration.
-        "cold_start_exempt": lambda self, value: self.fields.update(cold_start_exempt=value),
+        "read_threshold shell_inspection": _from("reread"),
+        "cold_start_exempt": lambda _self, value: bool(value),  # reads with news are exploration at any time
         # The same tool in a row with other arguments is work until the results say otherwise: evidence, no detector.
         "same_name_threshold action_stagnation_threshold": puts("same_name", lambda value: _whole("threshold", value)),
         # Tools that read what changes by itself; another answer is progress here, whatever the tool.

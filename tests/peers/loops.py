@@ -18,7 +18,8 @@ from trustfold.guard.nudges import NudgeInbox
 from trustfold.projections.calls.fingerprints import call_fingerprint, canonical, digest
 from trustfold.projections.session import dispatch
 from trustfold.projections.session.detectors.prerequisite_violated import policy_fingerprint
-from trustfold.projections.session.records import Sighting
+from trustfold.projections.session.detectors.registry import KINDS
+from trustfold.projections.session.records import ActivePattern, Sighting
 from trustfold.rules.levels import Level
 from trustfold.rules.rules import Ladder, Rules
 from trustfold.schemas.decisions import NudgeIssued
@@ -32,15 +33,16 @@ from .loop_rules import Thresholds
 from .world import SEVERITIES, World
 
 _REPETITIVE, _CYCLE, _RETRY = "repetitive_calls", "alternating_loop", "error_retry_loop"
-_TEXT, _READS = "text_loop", "read_only_loop"
+_TEXT, _READS = "text_loop", "reread"
 
 _DETECTORS = by_word(
     {
-        "generic_repeat known_poll_no_progress": _REPETITIVE,
+        "generic_repeat": _REPETITIVE,
+        "known_poll_no_progress": f"{_REPETITIVE} poll",
         "global_circuit_breaker": f"{_REPETITIVE} {_CYCLE} {_RETRY} unknown_tool",
         "ping_pong": _CYCLE,
         "unknown_tool_repeat": "unknown_tool",
-        "argument_churn": "paging_loop same_error_loop",
+        "argument_churn": "stagnation failure_streak same_error_loop",
         "identical_call_streak no_progress idempotent_no_progress idempotent_consecutive": _REPETITIVE,
         "no_progress_loop": f"{_REPETITIVE} {_CYCLE} {_RETRY}",
         "identical_cycle": _CYCLE,
@@ -48,7 +50,7 @@ _DETECTORS = by_word(
         "same_tool_failure": "same_error_loop",
         "consecutive_identical_tool_calls global_tool_call_duplicate identical_tool_calls": _REPETITIVE,
         "alternating_tool_call_pattern alternating_pattern": _CYCLE,
-        "read_file_loop shell_inspection_loop": _READS,
+        "read_file_loop shell_inspection_loop read_only_loop": _READS,
         "chanting chanting_identical_sentences content_loop repetitive_thoughts": _TEXT,
         "tool_call_loop": f"{_REPETITIVE} {_CYCLE}",
         "compaction_loop compaction_loop_persisted post_compaction_loop": _REPETITIVE,
@@ -99,7 +101,8 @@ def sight(world: World, rules: Rules, pattern: Pattern, severity: int, repeats: 
     state, emit = world.session_state(), world.topology.processors["session"]._emit
     emit.outputs = []
     emit.begin(f"sighting {len(world.outputs)}", world.now_ms)
-    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], **seen}
+    proven = len(KINDS[pattern].texts) == 3  # where it may stop a run, the peer has seen the proof
+    seen = {"repetitions": 1, "tools": ["tool"], "event_ids": [emit.cause], "proven": proven, **seen}
     found = Sighting(pattern, severity, digest(repeats.encode()), **seen)
     dispatch.conclude([], dispatch.SessionContext(state, world.session, rules, emit, [found]))
     for output in emit.outputs:
@@ -255,7 +258,12 @@ class Behaviour(Thresholds):
                 self._set_detection(on=False)
 
     def _seen_now(self) -> int:
-        return max((active.severity for active in self.world.active()), default=0)
+        return max((active.severity for active in self._active()), default=0)
+
+    def _active(self) -> list[ActivePattern]:
+        """Patterns that go on now, without cycles that are longer than the peer looks for."""
+        too_long = (self.see_period() or 0) > self.max_cycle
+        return [one for one in self.world.active() if not (too_long and one.pattern == _CYCLE)]
 
     def _count_episodes(self) -> None:
         now = self._seen_now()
@@ -346,9 +354,10 @@ class Behaviour(Thresholds):
     def check_patterns(self, wanted: list[list[Any]]) -> Checked:
         """Patterns as reported, once per severity; a pattern that is not asked about is beside the point."""
         found = [[one["pattern"], one["severity"], one["repetitions"]] for one in self._detected()]
-        expected = _once_per_severity(wanted)
-        for name, *_ in expected:
-            _patterns_of(name)
+        expected = [
+            [name if name in loop_rules.DETECTORS else min(_patterns_of(name)), *rest]
+            for name, *rest in _once_per_severity(wanted)
+        ]
         asked = {name for name, *_ in expected} or loop_rules.DETECTORS - {"prerequisite_violated"}
         told = [one for one in found if one[0] in asked]
         # For those who tell one open pattern whose severity rises: the same pattern as it stands at the end.
@@ -445,7 +454,7 @@ class Behaviour(Thresholds):
         "crash": lambda self: self.crashed,  # whether anything raised, in the guard or in a fold
         "allow": lambda self: [not severity for severity in self.by_call],
         "first_at_call": lambda self: next((at for at, seen in enumerate(self.by_call, 1) if seen), None),
-        "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.count,
+        "open_announcements": lambda self: self.world.session_state().detectors.announce_no_action.turns,
         "announce_severity_by_turn": lambda self: self.announced,
         "same": lambda self: self.answer("same_signature"),  # whether the two calls are one
         "effective": lambda self: sum(self._helped()) if self._nudges("message") else None,

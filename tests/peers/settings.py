@@ -27,7 +27,7 @@ _LADDERS = {
     "repetitive_call_threshold": "repetitive_calls",
     "error_retry_threshold": "error_retry_loop",
     "introspection_loop_threshold": "introspection_loop",
-    "max_reads_before_action": "read_only_loop",
+    "max_reads_before_action": "reread",
 }
 """Thresholds of the older plugin's file → our ladders."""
 

@@ -16,6 +16,8 @@ from streams_of_events import NERVOUS, START, events_and_orders
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.projections.processor import IdleKeys
+from trustfold.projections.snapshot import codec_of
+from trustfold.projections.topology import STAGES
 from trustfold.schemas.outcomes import US
 
 HOUR = timedelta(hours=1)
@@ -109,7 +111,7 @@ def test_when_states_are_dropped_shows_nowhere(records: list[Arrival], data: st.
         assert keys == {key: plain(topology.processors[name].state(key)) for key in keys}
 
 
-def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, Any]]:
+def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, bytes | None]]:
     """States that are not over, by stage and key."""
     return {
         name: {
@@ -121,9 +123,12 @@ def going_on(topology: LocalTopology, now: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def plain(state: Any) -> Any:
-    """Fields of a state but its positions: what a dropped one had read cannot come again."""
-    return msgspec.to_builtins(state)[1:] if state is not None else None
+def plain(state: Any) -> bytes | None:
+    """A state as it is stored, but its positions: what a dropped one had read cannot come again."""
+    if state is None:
+        return None
+    stage = next(one for one in STAGES if isinstance(state, one.state_type))
+    return codec_of(stage).encode(msgspec.structs.replace(state, positions=[]), None)
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,11 +156,13 @@ def latest_of(records: list[Arrival]) -> int:
 
 
 def a_loop(rest: timedelta, rules: Rules | None = None) -> list[dict[str, Any]]:
-    """What is said of a call repeated three times, with a rest before the last."""
+    """What is said of a call that fails three times, with a rest before the last."""
     story = Story(rules=rules or Rules())
-    story.works("bash", {"command": "ls"}, times=2)
+    story.fails("bash", {"command": "ls"}, with_="validation", times=2)
     story.now += rest
-    return story.works("bash", {"command": "ls"}).all("pattern.detected", pattern="repetitive_calls")
+    return story.fails("bash", {"command": "ls"}, with_="validation").all(
+        "pattern.detected", pattern="error_retry_loop"
+    )
 
 
 def test_a_session_that_comes_back_in_time_goes_on() -> None:
@@ -168,12 +175,12 @@ def test_a_session_that_rests_is_not_dropped() -> None:
     churn = Churn(SOON)
     story = Story(rules=SOON, session="rests")
     story.now, story._ids = churn.at, 500_000
-    story.works("bash", {"command": "ls"}, times=2)
+    story.fails("bash", {"command": "ls"}, with_="validation", times=2)
     churn.feed(story.records)
     churn.pass_time(timedelta(minutes=1))
     churn.pass_time(timedelta(minutes=57))
     story.records, story.now = [], churn.at
-    story.works("bash", {"command": "ls"})
+    story.fails("bash", {"command": "ls"}, with_="validation")
     assert "pattern.detected" in {out.type for out in churn.feed(story.records)}
 
 
@@ -186,9 +193,9 @@ def test_a_session_that_comes_back_later_begins_anew() -> None:
 def test_a_session_is_idle_by_arrival_and_not_by_its_own_times() -> None:
     """Recordings published late: gaps of days in them are no gaps in the log."""
     story = Story(rules=Rules())
-    story.works("bash", {"command": "ls"}, times=2)
+    story.fails("bash", {"command": "ls"}, with_="validation", times=2)
     story.now += timedelta(days=9)
-    story.works("bash", {"command": "ls"})
+    story.fails("bash", {"command": "ls"}, with_="validation")
     topology = LocalTopology(Rules())
     now = milliseconds(story.now)
     outputs = [out for topic, value in story.records for out in topology.feed(topic, (value,), timestamp=now)]
@@ -200,7 +207,7 @@ def test_a_call_in_flight_keeps_its_session() -> None:
     story = Story(rules=SOON)
     story.started("deploy", {"to": "prod"}, call="slow")
     story.now += timedelta(hours=30)
-    story.works("bash", {"command": "ls"})
+    story.fails("bash", {"command": "ls"}, with_="validation")
     lost = [orjson.loads(out.value or b"") for out in story.outputs if out.type == "tool_call.finished"]
     assert [(one["call_id"], one["status"]) for one in lost] == [("slow", "lost")]
 

@@ -22,7 +22,6 @@ from trustfold.projections.snapshot import SnapshotCodec, codec_of
 from trustfold.projections.tool.failure_counts import failed_lately
 from trustfold.projections.tool.state import Failure, TrustRecord
 from trustfold.projections.topology import STAGES
-from trustfold.rules.parser import overlaid
 from trustfold.schemas.outcomes import US
 
 OLDER: dict[str, Any] = orjson.loads((Path(__file__).parent / "older" / "states.json").read_bytes())
@@ -32,9 +31,6 @@ DISTRUSTED = sorted(
 )
 OPEN = sorted(key.partition(US)[2] for key, state in PUBLISHED.items() if key.startswith("breaker:"))
 
-
-SESSIONS_2: list[dict[str, Any]] = orjson.loads((Path(__file__).parent / "older" / "sessions_2.json").read_bytes())
-"""Sessions that version 2 of the session's state has folded the beginning of: rules, events, and its snapshots."""
 
 STORED = {
     (stage, key.encode()): b64decode(snapshot)
@@ -72,36 +68,17 @@ class GoingOn(Story):
         return view
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", [one for one in STAGES if one.name in OLDER["snapshots"]], ids=lambda one: one.name)
 def test_states_of_the_older_version_are_read(stage: Any) -> None:
-    """Nobody has to rebuild anything to upgrade."""
+    """Nobody has to rebuild what tools, users and models have shown; sessions are short, and begin anew."""
     codec: SnapshotCodec[Any] = codec_of(stage)
     for snapshot in OLDER["snapshots"][stage.name].values():
         assert codec.decode(b64decode(snapshot)).clock > 0
 
 
-@pytest.mark.parametrize("interrupted", SESSIONS_2, ids=lambda one: f"{one['cut']} of {len(one['records'])} events")
-def test_sessions_of_version_2_go_on_as_if_nothing_had_happened(interrupted: dict[str, Any]) -> None:
-    """Version 2 kept the counts of all detectors as fields of the session; another version has folded the beginning."""
-    rules = overlaid(Rules(), orjson.loads(interrupted["rules"])["base"])
-    records, cut = [line.encode() for line in interrupted["records"]], interrupted["cut"]
-    sessions = [stage for stage in STAGES if stage.name == "session"]
-    stored = {key.encode(): b64decode(snapshot) for key, snapshot in interrupted["snapshots"].items()}
-    assert {snapshot[0] for snapshot in stored.values()} == {2}
-    undisturbed = LocalTopology(rules, stages=sessions)
-    for line in records[:cut]:
-        undisturbed.feed("events", (line,))
-    upgraded = LocalTopology(
-        rules, stages=sessions, load=lambda _, key: stored.get(key), next_offsets=interrupted["next_offsets"]
-    )
-    for line in records[cut:]:
-        assert upgraded.feed("events", (line,)) == undisturbed.feed("events", (line,))
-
-
 def test_folding_goes_on_after_an_upgrade() -> None:
-    """Calls in flight end, time passes, keys that were blocked work again: nothing is refused."""
+    """Time passes, keys that were blocked work again: nothing is refused."""
     story = GoingOn()
-    story.finished("open", "bash", result="made")
     story.after(minutes=30)
     for path in ("api", "slow", "once", "good", "gone"):
         story.works("http_request", {"url": f"https://{path}.example.com/v1/x"}, times=3)
@@ -110,8 +87,6 @@ def test_folding_goes_on_after_an_upgrade() -> None:
     story.works("read_file", {"path": "/a/x"}, result="x", times=3)
     story.event("session.ended")
     assert story.refusals() == []
-    [late] = [one for one in story.all("tool_call.finished") if one["call_id"] == "stated"]
-    assert late["status"] == "timeout"
 
 
 @pytest.mark.parametrize("key", DISTRUSTED)

@@ -65,8 +65,6 @@ def test_announcing_without_acting_is_nudged_harder_each_turn() -> None:
     ]
     nudges = story.all("nudge.issued", pattern="announce_no_action")
     assert [one["nudge_type"] for one in nudges] == ["gentle", "direct", "interrupt"]
-    assert nudges[1]["message"] == (
-        "NOTICE: You've announced action 3 times without executing. Call the appropriate tool NOW."
-    )
-    assert nudges[2]["message"].startswith("PAUSED")
+    assert nudges[1]["message"].startswith("3 turns in a row ended with an announcement and no call")
+    assert nudges[2]["message"].startswith("Stopped after 4 turns that ended with an announcement and no call.")
     assert nudges[2]["lane"] == "pause"

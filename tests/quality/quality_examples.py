@@ -1,4 +1,4 @@
-"""What stands around an alarm, or in a session that failed in silence: for reading by eye."""
+"""What stands around a detection or an interruption, or in a session that failed in silence: for reading by eye."""
 
 from __future__ import annotations
 
@@ -7,37 +7,55 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from quality_measure import Alarm, Measure
-from quality_sessions import Ending, Source
+from quality_measure import Detection, Interruption, Measured
+from quality_sessions import Ending, Labels, Source
 
 WIDTH = 150
 AROUND = 14
-"""Calls shown before an alarm, or at the end of a silent session."""
+"""Calls shown before a detection, or at the end of a silent session."""
 
 
-def alarms(measure: Measure, endings: dict[tuple[str, str], Ending], ending: Ending | None, count: int) -> list[Alarm]:
-    """A sample of the alarms of sessions that ended so, the same at each run, spread over patterns."""
-    by_pattern: dict[str, list[Alarm]] = {}
-    for (source, name), session in measure.sessions.items():
-        if ending is None or endings.get((source, name), Ending.UNKNOWN) is ending:
-            for alarm in session.alarms:
-                by_pattern.setdefault(alarm.pattern, []).append(alarm)
+def detections(
+    measured: list[Measured], labels: Labels, count: int, *, ending: Ending | None, pattern: str
+) -> list[Detection]:
+    """A sample of the detections, of sessions that ended so and of one pattern, spread over patterns.
+
+    The same at each run.
+    """
+    by_pattern: dict[str, list[Detection]] = {}
+    for one in (one for source in measured for one in source.detections):
+        if (ending is None or labels.ending(one.source, one.session) is ending) and pattern in {"", one.pattern}:
+            by_pattern.setdefault(one.pattern, []).append(one)
     chance = random.Random(1)
     pools = [chance.sample(found, len(found)) for _, found in sorted(by_pattern.items())]
-    chosen: list[Alarm] = []
+    chosen: list[Detection] = []
     while len(chosen) < count and any(pools):
         chosen += [pool.pop() for pool in pools if pool]
     return chosen[:count]
 
 
-def silent(measure: Measure, endings: dict[tuple[str, str], Ending], count: int) -> list[tuple[str, str]]:
-    """A sample of the failed sessions with at least five calls and without an alarm."""
+def silent(measured: list[Measured], labels: Labels, count: int) -> list[tuple[str, str, int]]:
+    """A sample of the failed sessions with at least five calls and without an alarm, with their number of calls."""
     found = [
-        key
-        for key, session in measure.sessions.items()
-        if endings.get(key) is Ending.FAILED and not session.alarms and session.calls >= 5
+        (source.source, name, session.calls)
+        for source in measured
+        for name, session in source.sessions.items()
+        if labels.ending(source.source, name) is Ending.FAILED and not session.alarms and session.calls >= 5
     ]
     return random.Random(2).sample(found, min(count, len(found)))
+
+
+def interruptions(measured: list[Measured], count: int) -> list[Interruption]:
+    """A sample of the interruptions, spread over sources and keys; the same at each run."""
+    by_key: dict[tuple[str, str], list[Interruption]] = {}
+    for one in (one for source in measured for one in source.interruptions):
+        by_key.setdefault((one.source, one.check.key), []).append(one)
+    chance = random.Random(3)
+    pools = [chance.sample(found, len(found)) for _, found in sorted(by_key.items())]
+    chosen: list[Interruption] = []
+    while len(chosen) < count and any(pools):
+        chosen += [pool.pop() for pool in chance.sample(pools, len(pools)) if pool]
+    return chosen[:count]
 
 
 def context(source: Source, session: str, last_line: int | None = None, around: int = AROUND) -> list[str]:
@@ -88,8 +106,8 @@ def _told(source: Source, session: str, last_line: int | None) -> Iterator[str]:
                 yield f"  {started}\n      -> {event['status']}: {_short(_result(event), WIDTH)}"
             case "model.text":
                 yield f"  says: {_short(event.get('text') or '', WIDTH)}"
-            case "user.message":
-                yield "  USER"
+            case "user.message" | "input.received" | "context.compacted" | "turn.started" | "turn.ended":
+                yield f"  {event['type']}"
 
 
 def _result(event: dict[str, Any]) -> str:

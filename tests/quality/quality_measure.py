@@ -1,28 +1,34 @@
-"""Runs the detectors over recorded sessions and counts what they say, by source and by how sessions ended."""
+"""Folds recorded sessions and counts what is said to the model and to people, and what a guard would have done."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from quality_sessions import Ending, Source
+from quality_sessions import Source
+from trustfold.cli.checks import CHECKS, Check, Checker, Verdict, check_of
+from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
+from trustfold.schemas.outcomes import DEFAULT_WORKSPACE
+from trustfold.schemas.vocabulary import NudgeType
+
+UNCOUNTED = frozenset({"call_budget", "stalled_call", "stalled_turn"})
+"""Patterns that say nothing about whether a session is stuck: they do not make it an alarmed one."""
 
 
 @dataclass(slots=True)
-class Alarm:
+class Detection:
     """One streak that was reported.
 
     Attributes:
-        call: number of finished calls of the session up to it, the last included.
+        call: number of finished calls of the session up to its first report, the last included.
         severity: the highest it was reported with.
         repetitions: at its latest report.
-        events: ids of the events behind its first report.
+        request: the call that showed it first, in one line; empty for talk.
+        paused: a nudge about it interrupted the run.
         line: number of the event that revealed it, in its source.
     """
 
@@ -31,9 +37,10 @@ class Alarm:
     pattern: str
     severity: str
     repetitions: int
+    request: str
     call: int
-    events: tuple[str, ...]
     line: int
+    paused: bool = False
 
 
 @dataclass(slots=True)
@@ -41,120 +48,149 @@ class Session:
     """What was seen of one session."""
 
     calls: int = 0
-    alarms: list[Alarm] = field(default_factory=list)
+    detections: list[Detection] = field(default_factory=list)
+
+    @property
+    def alarms(self) -> list[Detection]:
+        """Detections that say that the session is stuck."""
+        return [one for one in self.detections if one.pattern not in UNCOUNTED]
+
+
+class Interruption(NamedTuple):
+    """A call that would not simply have been made.
+
+    Attributes:
+        line: number of its start in its source.
+        causes: ids of the events behind the latest change of the key or circuit that decided.
+    """
+
+    source: str
+    check: Check
+    line: int
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Group:
-    """Sessions of one source that ended alike.
+class Measured:
+    """One source under one set of rules.
 
     Attributes:
-        caught: sessions with at least one alarm.
-        first_calls: call at which each of them was caught.
-    """
-
-    sessions: int = 0
-    calls: int = 0
-    alarms: int = 0
-    severe: int = 0
-    caught: int = 0
-    patterns: Counter[str] = field(default_factory=Counter)
-    first_calls: list[int] = field(default_factory=list)
-
-    @property
-    def per_thousand(self) -> float | None:
-        """Alarms per 1,000 calls; None without calls."""
-        return 1000 * self.alarms / self.calls if self.calls else None
-
-    @property
-    def caught_share(self) -> float | None:
-        """Share of the sessions that were caught; None without sessions."""
-        return self.caught / self.sessions if self.sessions else None
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures, for programs."""
-        return {
-            "sessions": self.sessions,
-            "calls": self.calls,
-            "alarms": self.alarms,
-            "severe": self.severe,
-            "alarms_per_1000_calls": self.per_thousand,
-            "sessions_caught": self.caught,
-            "share_caught": self.caught_share,
-            "median_call_caught": median(self.first_calls) if self.first_calls else None,
-            "patterns": dict(self.patterns.most_common()),
-        }
-
-
-class Measure:
-    """One set of rules over any number of sources.
-
-    Attributes:
-        sessions: by source and session id.
+        sessions: by session id.
+        nudges: nudges by type.
+        told: reports of patterns that a person is told.
+        verdicts: what a guard would have done with each call.
+        interruptions: calls that it would not simply have allowed.
         refused: events that became dead letters; there should be none.
     """
 
-    def __init__(self, rules: Rules) -> None:
-        """Start with nothing seen."""
-        self.rules = rules
-        self.sessions: dict[tuple[str, str], Session] = {}
-        self.refused = 0
+    source: str
+    sessions: dict[str, Session] = field(default_factory=dict)
+    nudges: Counter[str] = field(default_factory=Counter)
+    told: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    interruptions: list[Interruption] = field(default_factory=list)
+    refused: int = 0
 
-    def run(self, source: Source, progress: Callable[[int], None] = lambda _lines: None) -> None:
-        """Fold a source; `progress` is told the lines folded."""
-        topology = LocalTopology(self.rules)
-        open_streaks: dict[tuple[str, str, str], Alarm] = {}
-        for number, line in enumerate(source.lines()):
-            for output in topology.feed("events", (line,)):
-                if output.topic == "outcomes":
-                    self._count_call(source.name, output.id, output.value or b"")
-                elif output.type in {"pattern.detected", "pattern.cleared"}:
-                    self._hear(source.name, orjson.loads(output.value or b"{}"), number, open_streaks)
-                elif output.topic == "dead-letters":
-                    self.refused += 1
-            if number % 500 == 0:
-                progress(500)
+    @property
+    def calls(self) -> int:
+        """Calls that finished."""
+        return sum(session.calls for session in self.sessions.values())
 
-    def _count_call(self, source: str, outcome_id: str, value: bytes) -> None:
-        if not outcome_id.endswith("/tool"):
+    @property
+    def detections(self) -> list[Detection]:
+        """All streaks that were reported."""
+        return [one for session in self.sessions.values() for one in session.detections]
+
+    @property
+    def patterns(self) -> Counter[str]:
+        """Detections by pattern."""
+        return Counter(one.pattern for one in self.detections)
+
+    @property
+    def pauses(self) -> int:
+        """Nudges that interrupt."""
+        return self.nudges[NudgeType.INTERRUPT]
+
+    @property
+    def keys(self) -> Counter[str]:
+        """Interruptions by the trust key or circuit that decided."""
+        return Counter(one.check.key for one in self.interruptions)
+
+
+def measure(source: Source, rules: Rules) -> Measured:
+    """Fold a source as it was recorded, and check each of its calls."""
+    fold = _Fold(Measured(source.name))
+    checker = Checker(LocalTopology(rules))
+    for number, line in enumerate(source.lines()):
+        for output in checker.feed("events", (line,)):
+            fold.note(output, number, line)
+    return fold.measured
+
+
+class _Fold:
+    """What is remembered while a source is folded: open streaks, and the events behind held keys."""
+
+    def __init__(self, measured: Measured) -> None:
+        self.measured = measured
+        self._streaks: dict[tuple[str, ...], Detection] = {}
+        self._by_pattern_id: dict[str, Detection] = {}
+        self._causes: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def note(self, output: Output, number: int, line: bytes) -> None:
+        """Count one output of the event in a line."""
+        measured = self.measured
+        if output.topic == "outcomes":
+            if output.id.endswith("/tool"):
+                self._session(orjson.loads(output.value or b"{}")["session_id"]).calls += 1
+        elif output.topic == "dead-letters":
+            measured.refused += 1
+        elif output.topic == CHECKS:
+            self._check(check_of(output), number, line)
+        elif output.type in {"trust.changed", "breaker.changed"}:
+            told = orjson.loads(output.value or b"{}")
+            if told.get("caused_by"):
+                self._causes[told["workspace_id"], told.get("key") or told["breaker_key"]] = tuple(told["caused_by"])
+        elif output.topic == "nudges":
+            self._hear(orjson.loads(output.value or b"{}"), output.id, number)
+
+    def _session(self, name: str) -> Session:
+        return self.measured.sessions.setdefault(name, Session())
+
+    def _check(self, check: Check, number: int, line: bytes) -> None:
+        self.measured.verdicts[check.decision] += 1
+        if check.decision is not Verdict.ALLOW:
+            workspace = orjson.loads(line).get("workspace_id") or DEFAULT_WORKSPACE
+            behind = self._causes.get((workspace, check.key), ())
+            self.measured.interruptions.append(Interruption(self.measured.source, check, number, behind))
+
+    def _hear(self, told: dict[str, Any], output_id: str, number: int) -> None:
+        if told["type"] == "nudge.issued":
+            self.measured.nudges[told["nudge_type"]] += 1
+            if told["nudge_type"] == NudgeType.INTERRUPT:
+                self._by_pattern_id[told["pattern_id"]].paused = True
             return
-        outcome = orjson.loads(value)
-        self.sessions.setdefault((source, outcome["session_id"]), Session()).calls += 1
-
-    def _hear(self, source: str, told: dict[str, Any], line: int, streaks: dict[tuple[str, str, str], Alarm]) -> None:
+        if told["type"] not in {"pattern.detected", "pattern.cleared"}:
+            return
         name = told["session_id"]
-        key = name, told["pattern"], told["fingerprint"]
+        key = name, told["pattern"], told["fingerprint"], told.get("agent_id") or ""
         if told["type"] == "pattern.cleared":
-            streaks.pop(key, None)
+            self._streaks.pop(key, None)
             return
-        known = streaks.get(key)
-        if known is not None:
-            known.severity, known.repetitions = told["severity"], told["repetitions"]
-            return
-        session = self.sessions.setdefault((source, name), Session())
-        alarm = streaks[key] = Alarm(
-            source,
-            name,
-            told["pattern"],
-            told["severity"],
-            told["repetitions"],
-            session.calls,
-            tuple(told.get("caused_by", ())),
-            line,
-        )
-        session.alarms.append(alarm)
-
-    def groups(self, endings: dict[tuple[str, str], Ending]) -> dict[tuple[str, Ending], Group]:
-        """Figures by source and ending."""
-        found: dict[tuple[str, Ending], Group] = {}
-        for (source, name), session in self.sessions.items():
-            group = found.setdefault((source, endings.get((source, name), Ending.UNKNOWN)), Group())
-            group.sessions += 1
-            group.calls += session.calls
-            group.alarms += len(session.alarms)
-            group.severe += sum(alarm.severity == "severe" for alarm in session.alarms)
-            group.patterns.update(alarm.pattern for alarm in session.alarms)
-            if session.alarms:
-                group.caught += 1
-                group.first_calls.append(session.alarms[0].call)
-        return found
+        self.measured.told += bool(told.get("notify_user"))
+        known = self._streaks.get(key)
+        if known is None:
+            session = self._session(name)
+            known = Detection(
+                self.measured.source,
+                name,
+                told["pattern"],
+                told["severity"],
+                told["repetitions"],
+                told.get("request") or "",
+                session.calls,
+                number,
+            )
+            self._streaks[key] = known
+            session.detections.append(known)
+        known.severity, known.repetitions = told["severity"], told["repetitions"]
+        self._by_pattern_id[output_id] = known

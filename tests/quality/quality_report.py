@@ -1,75 +1,195 @@
-"""The measure as a table for people and as JSON for programs; two sets of rules side by side."""
+"""Figures of a run as tables and as JSON: what is said in each source, beside how its sessions ended; precision."""
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from quality_measure import Group, Measure
-from quality_sessions import Ending
-from rich.console import Console
-from rich.table import Table
+import quality_loops as loops
+import quality_outage_figures as outages
+from quality_measure import Detection, Measured, Session
+from quality_outages import Outage
+from quality_sessions import Ending, Labels
+from quality_tables import Grid
+from quality_verdicts import FALSE, RIGHT, USELESS, Judged
+from trustfold.cli.checks import Verdict
+from trustfold.schemas.vocabulary import NudgeType
 
-_ORDER = list(Ending)
-_NONE = Group()
+KEYS_SHOWN = 5
 
-
-def as_json(measures: dict[str, Measure], endings: dict[tuple[str, str], Ending]) -> dict[str, Any]:
-    """All figures: rules → source → ending."""
-    report: dict[str, Any] = {}
-    for name, measure in measures.items():
-        sources: dict[str, Any] = {}
-        for (source, ending), group in sorted(measure.groups(endings).items()):
-            sources.setdefault(source, {})[str(ending)] = group.as_json()
-        report[name] = {"refused": measure.refused, "sources": sources}
-    return report
-
-
-def show(measures: dict[str, Measure], endings: dict[tuple[str, str], Ending], console: Console) -> None:
-    """Print one row per source and ending, a column per set of rules, then the patterns found."""
-    found = {name: measure.groups(endings) for name, measure in measures.items()}
-    keys = sorted({key for groups in found.values() for key in groups}, key=lambda key: (key[0], _ORDER.index(key[1])))
-    console.print(_figures(found, keys))
-    console.print(_patterns(found, keys))
-    for name, measure in measures.items():
-        if measure.refused:
-            console.print(f"[red]{name}: {measure.refused} events were refused; they should all be good[/red]")
-
-
-def _figures(found: dict[str, dict[tuple[str, Ending], Group]], keys: list[tuple[str, Ending]]) -> Table:
-    table = Table(title="Alarms: one for each streak that was reported", title_justify="left")
-    table.add_column("source")
-    table.add_column("ended")
-    for column in ("sessions", "calls"):
-        table.add_column(column, justify="right")
-    for name in found:
-        for column in ("alarms", "per 1,000 calls", "caught", "at call"):
-            table.add_column(f"{name}\n{column}" if len(found) > 1 else column, justify="right")
-    for key in keys:
-        groups = [groups.get(key, _NONE) for groups in found.values()]
-        cells = [cell for group in groups for cell in _cells(group)]
-        table.add_row(key[0], str(key[1]), f"{groups[0].sessions:,}", f"{groups[0].calls:,}", *cells)
-    return table
+SOURCES = (
+    "source", "sessions", "calls", "detections", "patterns", "gentle", "direct", "pauses", "told to a person",
+    "asked", "refused", "nudges per 1,000", "pauses per 1,000", "asks per 1,000",
+)  # fmt: skip
+LABELLED = (
+    "source",
+    "succeeded",
+    "alarmed",
+    "alarmed share",
+    "failed",
+    "caught",
+    "caught share",
+    "of at least 5 calls",
+    "at call",
+)
+PRECISION = ("pattern", RIGHT, USELESS, FALSE, "right of all")
+LOOPS = ("planted loop", "planted", "told", "at call", "at latest", "paused", "said by")
 
 
-def _cells(group: Group) -> tuple[str, str, str, str]:
-    at = f"{median(group.first_calls):g}" if group.first_calls else "–"
-    rate = "–" if group.per_thousand is None else f"{group.per_thousand:.2f}"
-    share = "–" if group.caught_share is None else f"{group.caught} ({group.caught_share:.1%})"
-    return f"{group.alarms:,}", rate, share, at
+class Run(NamedTuple):
+    """Everything that was measured under one set of rules."""
+
+    measured: list[Measured]
+    loops: list[loops.Loop]
+    outages: list[Outage]
 
 
-def _patterns(found: dict[str, dict[tuple[str, Ending], Group]], keys: list[tuple[str, Ending]]) -> Table:
-    table = Table(title="By pattern: alarms (sessions that succeeded / failed / unknown)", title_justify="left")
-    table.add_column("source")
-    table.add_column("pattern")
-    for name in found:
-        table.add_column(name, justify="right")
-    for source in dict.fromkeys(source for source, _ in keys):
-        by_rules = [[groups.get((source, ending), _NONE).patterns for ending in _ORDER] for groups in found.values()]
-        names = sorted({name for counts in by_rules for count in counts for name in count})
-        for pattern in names:
-            table.add_row(
-                source, pattern, *(" / ".join(str(count[pattern]) for count in counts) for counts in by_rules)
-            )
-    return table
+def as_json(run: Run, labels: Labels, judged: Judged) -> dict[str, Any]:
+    """All figures; every planted outage by itself and in sum."""
+    return {
+        "refused": sum(one.refused for one in run.measured),
+        "sources": {one.source: _source(one) for one in run.measured},
+        "labelled": {one.source: _labelled([one], labels) for one in run.measured if _is_labelled(one, labels)},
+        "labelled_in_all": _labelled(run.measured, labels),
+        "precision": {pattern: dict(counts) for pattern, counts in judged.precision.items()},
+        "no_longer_detected": judged.gone,
+        "unread": len(judged.unread),
+        "loops": loops.as_json(run.loops),
+        **outages.as_json(run.outages),
+    }
+
+
+def grids(run: Run, labels: Labels, judged: Judged) -> list[Grid]:
+    """Tables of all that was measured."""
+    found = []
+    if run.measured:
+        found.append(Grid("What is said", SOURCES, [_source_cells(one) for one in run.measured]))
+        labelled = [[one.source, *_labelled_cells([one], labels)] for one in run.measured if _is_labelled(one, labels)]
+        if labelled:
+            every = ["all", *_labelled_cells(run.measured, labels)]
+            found.append(Grid("Beside how sessions ended", LABELLED, [*labelled, every]))
+    if judged.known:
+        found.append(Grid("Detections read by eye", PRECISION, _precision(judged)))
+    if run.loops:
+        found.append(Grid("Planted loops", LOOPS, _loop_rows(run.loops)))
+    return found + outages.grids(run.outages)
+
+
+def _source(one: Measured) -> dict[str, Any]:
+    rates = {
+        "nudges": one.nudges.total(),
+        "pauses": one.pauses,
+        "told": one.told,
+        "asked": one.verdicts[Verdict.ASK],
+        "refused": _refused(one),
+    }
+    return {
+        "sessions": len(one.sessions),
+        "calls": one.calls,
+        "detections": len(one.detections),
+        "patterns": dict(one.patterns.most_common()),
+        "nudges": {str(kind): one.nudges[kind] for kind in NudgeType},
+        "told": one.told,
+        "checks": {str(verdict): one.verdicts[verdict] for verdict in Verdict},
+        "keys": dict(one.keys.most_common()),
+        "per_1000_calls": {name: 1000 * count / one.calls if one.calls else None for name, count in rates.items()},
+    }
+
+
+def _refused(one: Measured) -> int:
+    return one.verdicts[Verdict.DENY] + one.verdicts[Verdict.CIRCUIT_OPEN]
+
+
+def _source_cells(one: Measured) -> list[str]:
+    patterns = ", ".join(f"{name} {count:,}" for name, count in one.patterns.most_common())
+    asks = one.verdicts[Verdict.ASK] + _refused(one)
+    counts = (
+        one.nudges[NudgeType.GENTLE], one.nudges[NudgeType.DIRECT], one.pauses, one.told,
+        one.verdicts[Verdict.ASK], _refused(one),
+    )  # fmt: skip
+    rates = [f"{1000 * count / max(1, one.calls):.2f}" for count in (one.nudges.total(), one.pauses, asks)]
+    head = [one.source, f"{len(one.sessions):,}", f"{one.calls:,}", f"{len(one.detections):,}", patterns]
+    return [*head, *(f"{count:,}" for count in counts), *rates]
+
+
+def _is_labelled(one: Measured, labels: Labels) -> bool:
+    return any(labels.ending(one.source, name) is not Ending.UNKNOWN for name in one.sessions)
+
+
+def _labelled(measured: list[Measured], labels: Labels) -> dict[str, Any]:
+    by_ending: dict[Ending, list[Session]] = {ending: [] for ending in Ending}
+    for one in measured:
+        for name, session in one.sessions.items():
+            by_ending[labels.ending(one.source, name)].append(session)
+    good, bad = by_ending[Ending.SUCCEEDED], by_ending[Ending.FAILED]
+    long = [session for session in bad if session.calls >= 5]
+    first = [session.alarms[0].call for session in bad if session.alarms]
+    return {
+        "succeeded": len(good),
+        "alarmed": _alarmed(good),
+        "failed": len(bad),
+        "caught": _alarmed(bad),
+        "failed_of_5_calls": len(long),
+        "caught_of_5_calls": _alarmed(long),
+        "median_call_caught": median(first) if first else None,
+        "alarms_in_succeeded": dict(Counter(alarm.pattern for session in good for alarm in session.alarms)),
+    }
+
+
+def _alarmed(sessions: list[Session]) -> int:
+    return sum(bool(session.alarms) for session in sessions)
+
+
+def _labelled_cells(measured: list[Measured], labels: Labels) -> list[str]:
+    figures = _labelled(measured, labels)
+    at = figures["median_call_caught"]
+    return [
+        f"{figures['succeeded']:,}",
+        f"{figures['alarmed']:,}",
+        _share(figures["alarmed"], figures["succeeded"]),
+        f"{figures['failed']:,}",
+        f"{figures['caught']:,}",
+        _share(figures["caught"], figures["failed"]),
+        _share(figures["caught_of_5_calls"], figures["failed_of_5_calls"]),
+        "–" if at is None else f"{at:g}",
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"
+
+
+def _precision(judged: Judged) -> list[list[str]]:
+    rows = [[pattern, *_verdict_cells(counts)] for pattern, counts in judged.precision.items()]
+    return [*rows, ["all", *_verdict_cells(sum(judged.precision.values(), Counter()))]]
+
+
+def _verdict_cells(counts: Counter[str]) -> list[str]:
+    return [*(str(counts[verdict]) for verdict in (RIGHT, USELESS, FALSE)), _share(counts[RIGHT], counts.total())]
+
+
+def _loop_rows(found: list[loops.Loop]) -> list[list[str]]:
+    rows = []
+    for kind, figures in loops.as_json(found).items():
+        at, latest = figures["median_call"], figures["latest_call"]
+        rows.append(
+            [
+                kind if figures["stuck"] else f"healthy: {kind}",
+                str(figures["planted"]),
+                str(figures["told"]),
+                "–" if at is None else f"{at:g}",
+                "–" if latest is None else str(latest),
+                str(figures["paused"]),
+                ", ".join(figures["patterns"]),
+            ]
+        )
+    return rows
+
+
+def headline(one: Detection, ending: Ending) -> str:
+    """A detection in one line."""
+    return (
+        f"{one.source} {one.session} ({ending}): {one.pattern} {one.severity} × {one.repetitions}"
+        f" at call {one.call}{', paused' if one.paused else ''}"
+    )

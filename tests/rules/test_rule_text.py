@@ -277,12 +277,12 @@ def test_a_ladder_beyond_its_window_is_refused() -> None:
     """It could never hold; the window, and what to do, are named. A ladder that is off may say what it likes."""
     for text in (
         "[behaviour]\nwindow_steps = 30\n[behaviour.repetitive_calls]\nminor = 3\nmoderate = 10\nsevere = 31\n",
-        "[behaviour]\nwindow_steps = 15\n",
-        "[behaviour.poll_no_progress]\nminor = 40\nmoderate = 50\nsevere = 60\n",
+        "[behaviour]\nwindow_steps = 6\n",
+        "[behaviour.repetitive_calls_with_news]\nminor = 40\nmoderate = 50\nsevere = 60\n",
     ):
         with pytest.raises(ConfigError, match=r"but only the last \d+ steps \(window_steps\) are looked at"):
             rules_of(text, "mine.toml")
-    assert rules_of("[behaviour]\nwindow_steps = 15\npoll_no_progress = {enabled = false}\n", "mine.toml")
+    assert rules_of("[behaviour]\nwindow_steps = 6\nrepetitive_calls_with_news = {enabled = false}\n", "mine.toml")
     assert rules_of("[behaviour]\nwindow_steps = 60\nrepetitive_calls = {severe = 60}\n", "mine.toml")
 
 

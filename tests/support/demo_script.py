@@ -113,7 +113,7 @@ def chapters() -> Iterator[Script]:
         tickets.call("mcp_github_list_issues", {"repo": repo}, result=issues)
     yield tickets
 
-    for _ in range(LADDERS.repetitive_calls.severe):
+    for _ in range(LADDERS.repetitive_calls.highest):
         research.call("search_docs", {"query": "how to restore a backup"}, result={"hits": ["backup.md"]})
     research.event("user.message")
     yield research
@@ -125,15 +125,15 @@ def chapters() -> Iterator[Script]:
         "I'll run the restore right away. Executing it now.",
         "I'm going to copy the file back from the backup now.",
     )
-    ladder = LADDERS.announce_no_action
-    for turn in range(ladder.severe):
-        # An empty turn counts once a direct nudge has come.
-        silent = turn == ladder.severe - 1 and ladder.severe > ladder.moderate
+    last = (LADDERS.announce_no_action.severe or 4) - 1
+    for turn in range(last + 1):
+        # In the last turn the model does not even announce any more: it only looks at the tools again.
+        silent = turn == last
         text = "" if silent else announcements[turn % len(announcements)]
         restore.event("turn.started", turn_index=turn)
         if text:
             restore.event("model.text", text=text, turn_index=turn)
-        if turn == 0:
+        if turn in {0, last}:
             restore.call("list_tools", {"category": "filesystem"}, result=["read_file", "write_file"])
         restore.event("turn.ended", turn_index=turn)
     yield restore

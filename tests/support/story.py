@@ -163,9 +163,17 @@ class Story:
         """Somebody says that an output was a false alarm."""
         return self.event("feedback.false_alarm", output_id=output_id)
 
-    def user_says(self) -> str:
-        """The user writes a message."""
-        return self.event("user.message")
+    def user_says(self, words: int | None = None) -> str:
+        """The user writes a message, of so many words."""
+        return self.event("user.message", words=words)
+
+    def is_woken(self, source: str = "report") -> str:
+        """Somebody else than the user speaks to the model: a report, another agent, a timer, a hook, the client."""
+        return self.event("input.received", source=source)
+
+    def forgets(self) -> str:
+        """The client shortens the model's context."""
+        return self.event("context.compacted")
 
     def command(self, kind: str, key: str, **fields: Any) -> str:
         """An operator gives an order."""

@@ -14,7 +14,7 @@ from trustfold.schemas.envelope import output_id
 
 START = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 
-_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think")
+_TOOLS = ("bash", "read_file", "edit_file", "list_tools", "http_request", "mcp_db_query", "process", "think", "shell")
 _ARGS: dict[str, list[dict[str, Any]]] = {
     "bash": [{"command": "ls"}, {"command": "pytest -q"}, {"command": "sudo rm -rf /"}],
     "read_file": [{"path": "/a/x"}, {"path": "/b/y"}, {}],
@@ -24,6 +24,7 @@ _ARGS: dict[str, list[dict[str, Any]]] = {
     "mcp_db_query": [{"q": 1}],
     "process": [{"action": "poll"}],
     "think": [{"thought": "a"}, {"thought": "b"}],
+    "shell": [{"command": f"pytest -q{more}"} for more in ("", " -x", " -x -v", " -x -v tests")],
 }
 _ERRORS = [
     {"type": "tool_error", "message": "it broke"},
@@ -32,16 +33,20 @@ _ERRORS = [
     {"type": "user_rejected", "message": "no"},
     {"type": "x", "message": "bad", "severity": "invalid_input"},
     {"type": "no_such_tool", "message": "No such tool available"},
+    {"type": "tool_error", "message": "jqq: command not found"},
 ]
-_TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?"]
-_STEPS = """start start start start page finish finish finish finish text text thought user input compacted turn
+_TEXTS = ["I'll use read_file now.", "The same sentence as ever, said once more.", "Shall I?", "All tests pass now."]
+_LINES = [f"line {number} of {number * number}" for number in range(60)]
+_RESULTS = ["result", "\n".join(_LINES[:12]), "\n".join(_LINES[4:9]), "\n".join(_LINES)]
+"""One line, a few, some of these again, and so many that only a sample is kept."""
+
+_SOURCES = ["report", "hook", "timer", "agent"]
+_STEPS = """call call call call start start start page finish finish finish text text thought user input compacted turn
 turn_end probe objection time result limit asked asked granted denied begins ends""".split()
 _PLAIN: dict[str, dict[str, Any]] = {
-    "user": {"type": "user.message"},
     "turn": {"type": "turn.started"},
     "turn_end": {"type": "turn.ended"},
     "time": {"type": "time.passed"},
-    "input": {"type": "input.received", "source": "report"},
     "compacted": {"type": "context.compacted"},
     "asked": {"type": "permission.requested"},
     "granted": {"type": "permission.resolved", "granted": True},
@@ -65,8 +70,8 @@ _WORKSPACES = ("w1", "w1", "w2")
 _step = st.tuples(
     st.sampled_from(_STEPS),
     st.sampled_from([0, 0, 0, 1, 2]),  # session
-    st.integers(0, 7),  # tool
-    st.integers(0, 2),  # arguments, call, error or text
+    st.integers(0, len(_TOOLS) - 1),
+    st.integers(0, 3),  # arguments, call, result, error or text
     st.sampled_from(_STATUS),
     st.sampled_from([1, 1, 1, 2, 5, 40, 130, 400, 2000, 90_000]),  # seconds that pass
 )
@@ -84,53 +89,76 @@ def _line(number: int, step: tuple[str, int, int, int, str, int], at: datetime) 
         "user_id": "ada",
         "model": f"model-{session % 2}",
     }
-    call_id = f"{tool}-{choice}"
     if tool_number % 3 == 0 and kind != "finish":
         body["agent_id"] = "helper"
     if choice == 1:
         body["correlation_id"] = f"trace-{session}"
     if kind == "start":
-        args = _ARGS[tool][choice % len(_ARGS[tool])]
-        body |= {"type": "tool_call.started", "call_id": call_id, "tool_name": tool, "args": args}
-        if choice == 2:
-            body["deadline_ms"] = 30_000
-        body |= [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}][choice]
+        body |= _start(number, tool_number, choice)
     elif kind == "page":
         body |= {"type": "tool_call.started", "call_id": f"p{number}", "tool_name": "read_file", "deadline_ms": 90_000}
         body["args"] = {"path": "/big", "offset": number}
     elif kind == "finish":
-        body |= {
-            "type": "tool_call.finished",
-            "call_id": call_id,
-            "tool_name": tool,
-            "status": status,
-            "duration_ms": 10,
-            "model": f"m{(choice + session) % 2}",
-            "cost_usd": 0.07,
-        }
-        body |= (
-            {"result": f"result {choice}"} if status == "success" else {"error": _ERRORS[(choice + tool_number) % 6]}
-        )
-    elif kind in {"text", "thought"}:
-        body |= {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
-    elif kind == "objection":
-        nudged = str(UUID(int=max(0, number - 1 - choice)))  # one of the events just before, if it brought a nudge
-        body |= {"type": "feedback.false_alarm", "output_id": output_id(nudged, "nudge.issued", 0)}
-    elif kind == "result":
-        body |= {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
-    elif kind == "limit":
-        limits = {"max_recursive_calls": tool_number, "max_cost_usd": 0.2}
-        body |= {"type": "guarantee.overridden", "limits": limits, "confirmed_by": "ada"}
-    elif kind == "probe":
-        body |= {
-            "type": "breaker.probe_requested",
-            "breaker_key": f"tool:{tool}",
-            "guard_id": f"g{choice}",
-            "call_id": call_id,
-        }
+        body |= _finish(tool_number, choice, status) | {"model": f"m{(choice + session) % 2}"}
     else:
-        body |= {"call_id": call_id, "tool_name": tool, **_PLAIN[kind]}
+        body |= {"call_id": f"{tool}-{choice}", "tool_name": tool, **_other(kind, number, tool_number, choice)}
     return orjson.dumps(body)
+
+
+def _start(number: int, tool_number: int, choice: int) -> dict[str, Any]:
+    tool = _TOOLS[tool_number]
+    body: dict[str, Any] = {
+        "type": "tool_call.started",
+        "call_id": f"{tool}-{choice}",
+        "tool_name": tool,
+        "args": _ARGS[tool][choice % len(_ARGS[tool])],
+    }
+    if choice == 2:
+        body["deadline_ms"] = 30_000
+    if tool_number % 2:
+        body["message_id"] = f"message-{number // 3}"
+    return body | [{}, {"scenario": f"use {tool} well"}, {"recursion_depth": 1, "model_tier": "small"}, {}][choice]
+
+
+def _finish(tool_number: int, choice: int, status: str) -> dict[str, Any]:
+    tool = _TOOLS[tool_number]
+    body: dict[str, Any] = {
+        "type": "tool_call.finished",
+        "call_id": f"{tool}-{choice}",
+        "tool_name": tool,
+        "status": status,
+        "duration_ms": 10,
+        "cost_usd": 0.07,
+    }
+    if tool_number % 4 == 0:
+        body["workspace_digest"] = f"state-{choice // 2}"
+    if status == "success":
+        return body | {"result": _RESULTS[choice]}
+    return body | {"error": _ERRORS[(choice + tool_number) % len(_ERRORS)]}
+
+
+def _other(kind: str, number: int, tool_number: int, choice: int) -> dict[str, Any]:
+    """Fields of what is neither a start nor a finish of a call."""
+    match kind:
+        case "text" | "thought":
+            return {"type": "model.text", "text": _TEXTS[choice], "thought": kind == "thought"}
+        case "user":
+            return {"type": "user.message", "words": 2 * choice + 1}
+        case "input":
+            return {"type": "input.received", "source": _SOURCES[choice]}
+        case "objection":
+            nudged = str(UUID(int=max(0, number - 1 - choice)))  # one of the events just before, if it brought a nudge
+            return {"type": "feedback.false_alarm", "output_id": output_id(nudged, "nudge.issued", 0)}
+        case "result":
+            return {"type": "synthesis.completed", "strategy": "weighted", "confidence": choice / 5}
+        case "limit":
+            limits = {"max_recursive_calls": tool_number, "max_cost_usd": 0.2}
+            return {"type": "guarantee.overridden", "limits": limits, "confirmed_by": "ada"}
+        case "probe":
+            key = f"tool:{_TOOLS[tool_number]}"
+            return {"type": "breaker.probe_requested", "breaker_key": key, "guard_id": f"g{choice}"}
+        case _:
+            return _PLAIN[kind]
 
 
 _KEYS = (
@@ -193,7 +221,8 @@ def event_lines(draw: st.DrawFn, max_size: int = 120) -> list[bytes]:
     steps = draw(st.lists(st.sampled_from(pool), min_size=10, max_size=max_size))
     at = START
     lines = []
-    for number, step in enumerate(steps):
-        at += timedelta(seconds=step[5])
-        lines.append(_line(number, step, at))
+    for kind, *step in steps:
+        at += timedelta(seconds=step[-1])
+        for part in ("start", "finish") if kind == "call" else (kind,):
+            lines.append(_line(len(lines), (part, *step), at))
     return lines

@@ -74,12 +74,17 @@ def test_a_loop_is_named_in_the_next_answer(server: TestClient, tmp_path: Path) 
     agent = Agent(server, tmp_path)
     answers = [agent.runs("./look") for _ in range(6)]
     assert [context(after) for _, after in answers[:2]] == ["", ""]
-    assert "3 times with the same result" in context(answers[2][1])
-    assert "in a loop" in context(answers[3][1])
-    assert answers[5][1]["continue"] is False
+    assert "`./look` was called 3 times" in context(answers[2][1])
+    assert "`./look` has given the same result 4 times" in context(answers[3][1])
+    stopped = answers[5][1]
+    assert stopped["continue"] is False
+    assert stopped["stopReason"].startswith("trustfold: The agent ")
+    assert "`./look`" in stopped["stopReason"]
     before, _ = agent.runs("./other")
-    assert before["hookSpecificOutput"]["permissionDecision"] == "deny"
-    agent.hook("UserPromptSubmit", prompt="go on")
+    refused = before["hookSpecificOutput"]
+    assert refused["permissionDecision"] == "deny"
+    assert refused["permissionDecisionReason"].startswith("trustfold: Stopped after 6 equal calls of `./look`")
+    assert agent.hook("UserPromptSubmit", prompt="go on") == {}
     assert agent.runs("./other") == ({}, {})
 
 

@@ -26,6 +26,7 @@ from ...schemas.decision_text import (
     place_of,
     plain,
     recovery_words,
+    repeated_calls,
     times,
 )
 from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
@@ -306,8 +307,10 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
 
 def _stuck(state: StuckSession) -> _Description:
     worst = state.worst
-    tools = ", ".join(dict.fromkeys(worst.tool_sequence))
-    reason = f"{plain(worst.pattern)}{': ' if tools else ''}{tools}"
+    calls = repeated_calls(worst)
+    reason = f"{plain(worst.pattern)}{': ' if calls else ''}{calls}"
+    if worst.notify_user and worst.message:
+        reason = f"{plain(worst.pattern)}: {worst.message.rstrip('.')}"
     reason += f", and {counted(state.patterns - 1, 'other pattern')}" if state.patterns > 1 else ""
     reason += f" (agent {worst.agent_id})" if worst.agent_id else ""
     return _Description(f"stuck, {worst.severity}", sentence(reason), times(worst.repetitions))

@@ -14,7 +14,14 @@ from .detector import Detector
 
 
 class CallBudget(Detector, array_like=True):
-    """Detector that counts the calls of a turn; the counts per tool are kept in the session's `tools`.
+    """Detector of turns with many calls, in total and per tool; the counts per tool are the session's `tools`.
+
+    Holds when a count reaches a step of the ladder. The person is told, and the history keeps it; the model gets a
+    nudge only if the rules give it a text (`nudges.texts`).
+
+    Ends with the next turn.
+
+    Known false alarms: long turns of honest work, which is why the model hears nothing of it.
 
     Attributes:
         calls: calls in this turn.
@@ -24,9 +31,9 @@ class CallBudget(Detector, array_like=True):
     ends_with = "the next turn"
     texts = (
         "This turn has made {count} calls. Consider summing up what is done and what is left.",
-        "NOTICE: {count} calls in one turn. Bring the current step to an end and report to the user.",
-        "PAUSED: {count} calls in one turn. The session waits for the user.",
+        "This turn has made {count} calls. Bring the current step to an end and report to the user.",
     )
+    notice = "The agent has made {count} calls in one turn, the last one {request}."
     of_session = True
     reported = 1
     wants_action = True
@@ -59,6 +66,7 @@ class CallBudget(Detector, array_like=True):
                 seen = Sighting(
                     self.pattern, severity, fingerprint, count, [tool_name], [ctx.emit.cause],
                     "sum up, and ask the user whether to go on", since_ms=ctx.state.turn.since_ms,
+                    for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts), for_user=True,
                 )  # fmt: skip
                 ctx.sightings.append(seen)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -15,8 +15,8 @@ from ..records import SEVERITIES, ActivePattern, Context, OpenCall
 from ..steps import FinishedStep
 from ..verdicts import Verdict
 
-Texts = tuple[str, str, str]
-"""Texts of a nudge: minor, moderate, severe."""
+Texts = tuple[str, str] | tuple[str, str, str]
+"""Texts of a nudge: a hint, guidance and, of a pattern that may stop a run, the reason of the pause."""
 
 
 class Finished(msgspec.Struct, gc=False):
@@ -24,14 +24,21 @@ class Finished(msgspec.Struct, gc=False):
 
     Attributes:
         same: earlier occurrences of the same call in the window of steps, oldest first.
-        news: whether the call has not given this result within the window, or its result is unknown.
+        equal: whether the call has given this result before within the window.
+        news: whether the result holds something that the agent has not seen; for an unknown result, whether it is no
+            equal one.
+        known: whether the result has lines and all that were looked at have been seen before.
+        lines: lines of the result that are not empty and do not echo the request.
     """
 
     event: ToolCallFinished
     call: OpenCall
     verdict: Verdict
     same: list[FinishedStep]
+    equal: bool
     news: bool
+    known: bool
+    lines: Sequence[bytes]
 
 
 class Message(msgspec.Struct, gc=False):
@@ -58,11 +65,12 @@ class Detector(msgspec.Struct, array_like=True):
     Class attributes:
         pattern: the detected pattern; also the name of its ladder in `BehaviourRules` and of its field in `Detectors`.
         ends_with: description, for people, of what ends the pattern besides a user message.
-        texts: nudge texts by severity. Interrupts say PAUSED, because BLOCKED is a trust state. A nudge states facts
-            and asks for the next step; it never tells the model to stop using tools. Operators override them in
-            `nudges.texts`.
+        texts: nudge texts by strength. A nudge names the call, states facts, says what to look at and leaves the way
+            open; it never tells the model to stop using tools. Operators override them in `nudges.texts`.
         variants: further nudge texts, by the `variant` of a sighting.
+        notice: text for a person, where one is told.
         of_session: whether one detector serves all agents of a session and is kept after a user message.
+        outlives_user: whether a user message does not end the pattern; only of detectors `of_session`.
         reported: sort position of its sightings within one event. Output ids derive from that order, so it must not
             change; it is not the precedence.
         wants_action: whether only an action of the model, or the end of its turn, ends the pattern.
@@ -75,7 +83,9 @@ class Detector(msgspec.Struct, array_like=True):
     ends_with: ClassVar[str]
     texts: ClassVar[Texts]
     variants: ClassVar[Mapping[str, Texts]] = {}
+    notice: ClassVar[str] = "The agent repeats itself ({pattern}): {count} times so far, the last call was {request}."
     of_session: ClassVar[bool] = False
+    outlives_user: ClassVar[bool] = False
     reported: ClassVar[int] = 100
     wants_action: ClassVar[bool] = False
     ended_by_progress: ClassVar[bool] = False
@@ -88,10 +98,13 @@ class Detector(msgspec.Struct, array_like=True):
         return False
 
     @classmethod
-    def template(cls, active: ActivePattern, strength: int, rules: Rules) -> str:
-        """Text of a nudge with a strength from 1 minor to 3 severe, with placeholders: the operator's, else its own."""
+    def template(cls, active: ActivePattern, severity: int, strength: int, rules: Rules) -> str:
+        """Text of a nudge, with placeholders: the operator's for the severity, else its own for the strength.
+
+        Severity and strength are 1 to 3; the strength is lower where the pattern, or the level of nudges, allows less.
+        """
         texts = cls.variants[active.variant] if active.variant else cls.texts
-        return rules.nudges.texts.get(f"{active.pattern}.{SEVERITIES[strength - 1]}") or texts[strength - 1]
+        return rules.nudges.texts.get(f"{active.pattern}.{SEVERITIES[severity - 1]}") or texts[strength - 1]
 
     # --- while detection is on ----------------------------------------------------------------------------------------
 
@@ -101,11 +114,20 @@ class Detector(msgspec.Struct, array_like=True):
     def on_success(self, tool_name: str, ctx: Context) -> None:
         """Handle a success of a tool, also from a cache or after its deadline; called only where policies exist."""
 
-    def on_progress(self) -> None:
-        """Handle a new successful action; called before `on_finish`."""
+    def on_progress(self, tool_name: str) -> None:
+        """Handle a new successful action of a tool, or a changed workspace (empty name); called before `on_finish`."""
+
+    def on_effect(self, tool_name: str) -> None:
+        """Handle what may have changed something: a new success of unknown effect, a cancelled call (empty name). First."""
+
+    def on_compacted(self) -> None:
+        """Handle the shortening of the model's context: what it has read it may read again."""
+
+    def on_input(self) -> None:
+        """Handle that something other than the user spoke to the model: a report, another agent, a timer, a hook."""
 
     def on_news(self) -> None:
-        """Handle a call whose result is new (`Finished.news`); called before `on_finish`."""
+        """Handle a success that brings news (`Finished.news`); called before `on_finish`."""
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Handle a finished call."""
@@ -113,8 +135,11 @@ class Detector(msgspec.Struct, array_like=True):
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Handle a failed call; called after `on_finish`."""
 
-    def on_cycle(self, ctx: Context) -> None:
-        """Handle the last call of a step that continues a cycle of several steps; called after `on_failure`."""
+    def on_cycle(self, runs: Sequence[int], ctx: Context) -> None:
+        """Handle the last call of a step that continues a cycle; called after `on_failure`.
+
+        `runs` are, for each period from one step on, how many steps in a row equal the step one period earlier.
+        """
 
     def on_message(self, message: Message, ctx: Context) -> None:
         """Handle a message of the model; not called for thoughts."""

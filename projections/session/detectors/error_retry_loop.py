@@ -1,82 +1,142 @@
-"""Detector of a call that repeatedly fails the same way, with no successful action in between."""
+"""Detector of a request that is repeated and fails the same way, with nothing changed in between."""
 
 from __future__ import annotations
 
 import msgspec
 
+from ....rules.behaviour import Ladder
 from ....schemas.vocabulary import Pattern
+from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..records import Context, Sighting
+from ..records import ActivePattern, Context, Sighting
+from ..steps import WAITED
 from .detector import Detector, Finished
 
 MAX_RETRIES = 16
 
 
 class Retry(msgspec.Struct, array_like=True):
-    """A call that repeatedly fails the same way; `since_ms` is the start of the first failure, milliseconds."""
+    """A request that repeatedly fails the same way.
+
+    Attributes:
+        kind: fingerprint of how it failed (`Verdict.kind`).
+        text: fingerprint of the text of its latest failure.
+        same_text: whether all of its failures had that text.
+        workspace: digest of the workspace after its latest failure; 0 unknown.
+        waited: whether something waited between two of them.
+        doubtful: whether something may have changed since, so that only an equal workspace continues it.
+        since_ms: start of the first failure, milliseconds.
+    """
 
     call: int
-    error: int
+    kind: int
+    text: int
     step: int
     tool_name: str
     event_ids: list[str]
     count: int = 1
+    same_text: bool = True
+    workspace: int = 0
+    waited: bool = False
+    doubtful: bool = False
     since_ms: int = 0
 
 
 class ErrorRetryLoop(Detector, array_like=True):
-    """Detector that counts, per failing call, how often it has failed the same way; a parallel batch counts once.
+    """Detector of a request that is repeated and fails the same way, with nothing changed in between.
+
+    Holds when the same call fails with the same severity, status or exit code and error type. If the text differs
+    beyond its moving parts, the pattern stays moderate. The calls of one step count once.
+
+    Ends with a success of the call, another way of failing, a new successful action, or a new success of a call whose
+    effect is unknown: a program may have changed what the call depends on. Where the publisher sends the state of the
+    workspace, a changed state ends it whatever ran between, and an equal one continues it.
+
+    Known false alarms: waiting for something without a visible wait.
 
     Attributes:
         retries: the latest failing calls, oldest first.
     """
 
     pattern = Pattern.ERROR_RETRY_LOOP
-    ends_with = "a success, another error, or progress"
+    ends_with = "a success, another way of failing, or anything that may have changed something"
     texts = (
-        "{tool_name} has failed the same way {count} times. Read the error and change something before trying again.",
-        "NOTICE: {count} unchanged retries of {tool_name} failed the same way. Do not repeat it; fix the cause or use another way.",
-        "PAUSED: {tool_name} failed the same way {count} times in a row. The session waits for the user.",
+        "{request} has failed the same way {count} times, and nothing was changed in between. Read its message before "
+        "you run it again: change the input or fix the cause. If you are waiting, end your turn.",
+        "{request} has failed the same way {count} times with nothing changed in between. As it is, it will very likely "
+        "fail again: fix what the message names, use another way, or end your turn and say what you need.",
+        "Stopped after {count} equal failures of {request}. Make no further calls. Say what you tried and what you need.",
     )
     reported = 1
-    ended_by_progress = ended_by_call = outgrown = True
+    outgrown = True
 
     retries: list[Retry] = []
 
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether the call is no longer counted; where the workspace is known, the next failure shows what changed."""
+        mine = (one for one in self.retries if one.call == active.fingerprint)
+        return not any(_ladder(one, ctx).step(one.count) for one in mine)
+
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count a failure; a success or a different failure of the call ends its streak."""
-        verdict, retries = done.verdict, self.retries
-        if not retries and not verdict.failed:
+        """End the streak of a call that did not fail, or whose failure is an answer."""
+        del ctx
+        verdict = done.verdict
+        if self.retries and (not verdict.failed or (verdict.answer and done.call.runs)):
+            fingerprint = done.call.fingerprint
+            self.retries = [one for one in self.retries if one.call != fingerprint]
+
+    def on_failure(self, done: Finished, ctx: Context) -> None:
+        """Count a failure."""
+        call, verdict, retries = done.call, done.verdict, self.retries
+        if call.waits or (verdict.answer and call.runs):
             return
-        call = done.call
-        known = next((retry for retry in retries if retry.call == call.fingerprint), None)
-        if not verdict.failed:
-            if known is not None:
-                retries.remove(known)
-            return
-        event_id = done.event.id
-        if known is None or known.error != verdict.result:
-            if known is not None:
-                retries.remove(known)
-            known = Retry(call.fingerprint, verdict.result, call.step, call.tool_name, [event_id])
+        event = done.event
+        workspace = digest(event.workspace_digest.encode()) if event.workspace_digest else 0
+        known = next((one for one in retries if one.call == call.fingerprint), None)
+        if known is not None and (known.kind != verdict.kind or _has_changed(known, workspace)):
+            retries.remove(known)
+            known = None
+        if known is None:
+            known = Retry(call.fingerprint, verdict.kind, verdict.text, call.step, call.tool_name, [event.id])
             known.since_ms = call.started_ms
             retries.append(known)
             del retries[:-MAX_RETRIES]
         elif known.step != call.step:
+            window, latest = ctx.state.steps.window, known.step
+            known.waited = known.waited or any(one.marks & WAITED and one.step > latest for one in window)
             known.step = call.step
             known.count += 1
-            known.event_ids.append(event_id)
-            del known.event_ids[:-MAX_CAUSES]
-        rules = ctx.rules.behaviour
-        severity = rules.error_retry_by_tool.get(known.tool_name, rules.error_retry_loop).step(known.count)
+            known.same_text = known.same_text and known.text == verdict.text
+            known.text = verdict.text
+            known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event.id]
+        known.workspace, known.doubtful = workspace, False
+        severity = _ladder(known, ctx).step(known.count)
         if severity:
-            tools = [known.tool_name] * min(known.count, MAX_CAUSES)
             seen = Sighting(
-                self.pattern, severity, call.fingerprint, known.count, tools, known.event_ids,
+                self.pattern, severity if known.same_text else min(severity, 2), call.fingerprint, known.count,
+                [known.tool_name] * min(known.count, MAX_CAUSES), known.event_ids,
                 "change the arguments or the approach before trying again", since_ms=known.since_ms,
+                proven=known.same_text and not known.waited,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def on_progress(self) -> None:
-        """Clear all counted failures."""
-        self.retries = []
+    def on_progress(self, tool_name: str) -> None:
+        """End all streaks but those that an equal workspace may continue."""
+        del tool_name
+        self.retries = [one for one in self.retries if one.workspace]
+        for retry in self.retries:
+            retry.doubtful = True
+
+    on_effect = on_progress
+
+
+def _ladder(retry: Retry, ctx: Context) -> Ladder:
+    rules = ctx.rules.behaviour
+    return rules.error_retry_by_tool.get(retry.tool_name, rules.error_retry_loop)
+
+
+def _has_changed(known: Retry, workspace: int) -> bool:
+    """Whether something has changed since the latest failure: the workspace, or possibly anything if it is unknown."""
+    if known.workspace and workspace:
+        return known.workspace != workspace
+    return known.doubtful

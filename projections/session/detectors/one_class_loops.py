@@ -1,18 +1,26 @@
-"""Detectors of consecutive calls of one class: introspection (looking at the tools) and planning."""
+"""Detectors of calls of one class that lead nowhere: looks at the tools without news, and plans written again."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import msgspec
 
-from ....rules.rules import Ladder
 from ....schemas.vocabulary import Pattern, ToolClass
+from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
 
+MAX_PLANS = 8
 
-class OneClassLoop(Detector, array_like=True):
-    """Detector that counts the steps with calls of `tool_class` since the last call of another class.
+
+class IntrospectionLoop(Detector, array_like=True):
+    """Detector of looks at the list of tools that bring nothing new.
+
+    Holds when calls that look at tools, with whatever arguments, bring no news in several steps in a row.
+
+    Ends with news, or any call of another class.
+
+    Known false alarms: none seen.
 
     Attributes:
         event_ids: ids of the latest of these calls.
@@ -20,8 +28,16 @@ class OneClassLoop(Detector, array_like=True):
         since_ms: start of the first of these calls, milliseconds.
     """
 
-    tool_class: ClassVar[ToolClass]
-    expected_action: ClassVar[str]
+    pattern = Pattern.INTROSPECTION_LOOP
+    ends_with = "news, or any call but looking at the tools"
+    texts = (
+        "You have looked at the tools {count} times and learned nothing new, the last time by {request}. Use one of the "
+        "tools that you have found, or tell the user that none of them fits.",
+        "{count} looks at the tools brought nothing new. The list will not change: call the tool that fits best, or end "
+        "your turn and say which one you need.",
+    )
+    reported = 3
+    wants_action = True
     ended_by_progress = True
 
     count: int = 0
@@ -30,64 +46,104 @@ class OneClassLoop(Detector, array_like=True):
     since_ms: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
-        """Whether a call of another class has reset the count."""
+        """Whether a call of another class, or news, has reset the count."""
         del active, ctx
         return not self.count
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Count the call, or reset the count if it is of another class."""
+        """Count the call, or reset the count if it brings news or is of another class."""
         call = done.call
-        if call.tool_class is not self.tool_class:
-            if self.count:
-                self._forget()
+        if call.tool_class is not ToolClass.INTROSPECTION:
+            self.count = 0
             return
-        if not self.count:
-            self.since_ms = call.started_ms
-        if self.step != call.step or not self.count:
+        if done.news and self.step != call.step:
+            self.count, self.step, self.event_ids, self.since_ms = 1, call.step, [done.event.id], call.started_ms
+            return
+        if self.step != call.step:
+            if not self.count:
+                self.event_ids, self.since_ms = [], call.started_ms
             self.count += 1
             self.step = call.step
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
-        ladder: Ladder = getattr(ctx.rules.behaviour, self.pattern)
-        severity = ladder.step(self.count)
+        severity = ctx.rules.behaviour.introspection_loop.step(self.count)
         if severity:
             seen = Sighting(
                 self.pattern, severity, 0, self.count, [call.tool_name] * min(self.count, MAX_CAUSES), self.event_ids,
-                self.expected_action, since_ms=self.since_ms,
+                "proceed with the actual task", since_ms=self.since_ms,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
-    def _forget(self) -> None:
-        self.count = 0
-        self.event_ids = []
+
+class WrittenPlan(msgspec.Struct, array_like=True):
+    """The plan that a tool wrote last: fingerprint of the call, how often, and since when (milliseconds)."""
+
+    tool_name: str
+    call: int
+    event_ids: list[str]
+    step: int
+    count: int = 1
+    since_ms: int = 0
 
 
-class IntrospectionLoop(OneClassLoop, array_like=True):
-    """Detector of repeated introspection calls."""
+class PlanningLoop(Detector, array_like=True):
+    """Detector of a plan that is written again unchanged.
 
-    pattern = Pattern.INTROSPECTION_LOOP
-    ends_with = "any call but looking at the tools"
-    texts = (
-        "You have the tool list. Proceed with the actual task instead of re-querying tools.",
-        "NOTICE: Stop querying tool metadata ({count} calls). You have sufficient information. Execute the task.",
-        "PAUSED: Stuck in an introspection loop ({count} calls). The session waits for the user.",
-    )
-    tool_class = ToolClass.INTROSPECTION
-    expected_action = "proceed with the actual task"
-    reported = 3
-    wants_action = True
+    Holds when the same plan (the same arguments of the planning tool) is written in several steps, with no other plan
+    of the tool between.
 
+    Ends with a changed plan, or a new successful action.
 
-class PlanningLoop(OneClassLoop, array_like=True):
-    """Detector of repeated planning calls."""
+    Known false alarms: a client that asks the model to confirm its list.
+
+    Attributes:
+        plans: the latest plan of each planning tool.
+    """
 
     pattern = Pattern.PLANNING_LOOP
-    ends_with = "any call but planning"
+    ends_with = "a changed plan, or progress"
     texts = (
-        "The plan has been revised {count} times without a step of it. Consider carrying out the first step now.",
-        "NOTICE: {count} planning calls and nothing carried out. Stop planning. Take the first step of the plan now.",
-        "PAUSED: {count} planning calls without a step taken. The session waits for the user.",
+        "The same plan has been written {count} times by {tool_name}, unchanged. Carry out its next step, or change "
+        "what does not fit.",
+        "The same plan has been written {count} times by {tool_name}, and no step of it was carried out. Take the "
+        "first step now, or end your turn and say what keeps you from it.",
     )
-    tool_class = ToolClass.PLANNING
-    expected_action = "carry out the plan"
     reported = 4
     wants_action = True
+
+    plans: list[WrittenPlan] = []
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether the plan was changed or carried on."""
+        del ctx
+        return all(digest(one.tool_name.encode()) != active.fingerprint or one.count < 2 for one in self.plans)
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """Count a planning call that is equal to the one before."""
+        call = done.call
+        if call.tool_class is not ToolClass.PLANNING:
+            return
+        plans, event_id = self.plans, done.event.id
+        known = next((one for one in plans if one.tool_name == call.tool_name), None)
+        if known is None or known.call != call.fingerprint:
+            if known is not None:
+                plans.remove(known)
+            plans.append(WrittenPlan(call.tool_name, call.fingerprint, [event_id], call.step, 1, call.started_ms))
+            del plans[:-MAX_PLANS]
+            return
+        if known.step != call.step:
+            known.step = call.step
+            known.count += 1
+            known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event_id]
+        severity = ctx.rules.behaviour.planning_loop.step(known.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, digest(call.tool_name.encode()), known.count,
+                [call.tool_name] * min(known.count, MAX_CAUSES), known.event_ids, "carry out the plan",
+                since_ms=known.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_progress(self, tool_name: str) -> None:
+        """Forget all plans."""
+        del tool_name
+        self.plans = []

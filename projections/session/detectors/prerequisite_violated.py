@@ -40,7 +40,14 @@ class Prerequisite(msgspec.Struct, array_like=True):
 
 
 class PrerequisiteViolated(Detector, array_like=True):
-    """Detector that counts the violations of each policy.
+    """Detector of calls made before the tool that a policy wants first.
+
+    Holds when a call of a tool in `before` starts and the required tool has not succeeded within the policy's turns.
+    It is guidance at most, unless the policy says `interrupts`.
+
+    Ends with a success of the required tool.
+
+    Known false alarms: those of the policy.
 
     Attributes:
         policies: state of each policy, by name.
@@ -50,8 +57,9 @@ class PrerequisiteViolated(Detector, array_like=True):
     ends_with = "a success of the tool that the policy wants first"
     texts = (
         "{required_tool} comes before {tool_name} here. Please call {required_tool} first.",
-        "NOTICE: {tool_name} was called without {required_tool} {count} times. Call {required_tool} before going on.",
-        "PAUSED: {tool_name} was called without {required_tool} {count} times. The session waits for the user.",
+        "{tool_name} was called {count} times without {required_tool}. Call {required_tool} before you go on.",
+        "Stopped after {count} calls of {tool_name} without {required_tool}. Make no further calls. Say what you tried "
+        "and what you need.",
     )
     of_session = True
     reported = 2
@@ -68,14 +76,14 @@ class PrerequisiteViolated(Detector, array_like=True):
         )
 
     @classmethod
-    def template(cls, active: ActivePattern, strength: int, rules: Rules) -> str:
+    def template(cls, active: ActivePattern, severity: int, strength: int, rules: Rules) -> str:
         """Text of a nudge with placeholders: the policy's, else the operator's, else its own."""
         of_policy = (
-            policy.texts.get(SEVERITIES[strength - 1], policy.message)
+            policy.texts.get(SEVERITIES[severity - 1], policy.message)
             for name, policy in rules.policies.items()
             if policy_fingerprint(name) == active.fingerprint
         )
-        return next(of_policy, "") or super().template(active, strength, rules)
+        return next(of_policy, "") or super().template(active, severity, strength, rules)
 
     def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
         """Count the policies that the call violates; each violation also counts for `ToolAvoidance`."""
@@ -133,7 +141,7 @@ def _sighting(name: str, policy: Policy, record: Prerequisite, tool_name: str, s
         action = filled(action, tool_name=tool_name, count=record.violations, required_tool=policy.requires)
     return Sighting(
         PrerequisiteViolated.pattern, severity, policy_fingerprint(name), record.violations, [tool_name],
-        record.event_ids, action, required_tool=policy.requires, since_ms=record.since_ms,
+        record.event_ids, action, required_tool=policy.requires, since_ms=record.since_ms, proven=policy.interrupts,
     )  # fmt: skip
 
 

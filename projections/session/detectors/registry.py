@@ -13,44 +13,52 @@ from .announce_no_action import AnnounceNoAction
 from .call_budget import CallBudget
 from .detector import Detector
 from .error_retry_loop import ErrorRetryLoop
-from .monologue import Monologue
+from .failure_streaks import FailureStreak, SameErrorLoop
+from .missing_environment import MissingEnvironment
 from .one_class_loops import IntrospectionLoop, PlanningLoop
-from .paging_loop import PagingLoop
+from .poll import Poll
 from .prerequisite_violated import PrerequisiteViolated
-from .read_only_loop import ReadOnlyLoop
 from .repetitive_calls import RepetitiveCalls
-from .same_error_loop import SameErrorLoop
+from .stale_results import Reread, SelfAppending, Stagnation
 from .stalls import StalledCall, StalledTurn
+from .talk import Monologue, Restated
 from .text_loop import TextLoop
 from .tool_avoidance import ToolAvoidance
 from .unknown_tool import UnknownTool
+from .unproven_claim import UnprovenClaim
 
 
 class Detectors(msgspec.Struct):
     """The detectors of one agent and of its session, with their counts.
 
     The field order is the precedence: where one event raises several patterns, only the first of them is nudged. A
-    missing prerequisite and an unknown tool come first, because they name a single remedy. A repeated call comes before
-    the same error with other arguments, which is weaker evidence; paging comes before reading, and repeated text before
-    messages, because they are special cases. Stalls and budgets come last, because they do not name a cause.
+    missing prerequisite, an unknown tool and a missing environment come first, because they name a single remedy. A
+    repeated call comes before the same error with other arguments, which is weaker evidence; special cases come before
+    the general ones. Stalls and budgets come last, because they do not name a cause.
 
     Each field has the name of its pattern. A snapshot stores the fields by name, so their order may change.
     """
 
     prerequisite_violated: PrerequisiteViolated = msgspec.field(default_factory=PrerequisiteViolated)
     unknown_tool: UnknownTool = msgspec.field(default_factory=UnknownTool)
+    missing_environment: MissingEnvironment = msgspec.field(default_factory=MissingEnvironment)
     error_retry_loop: ErrorRetryLoop = msgspec.field(default_factory=ErrorRetryLoop)
     same_error_loop: SameErrorLoop = msgspec.field(default_factory=SameErrorLoop)
+    failure_streak: FailureStreak = msgspec.field(default_factory=FailureStreak)
     alternating_loop: AlternatingLoop = msgspec.field(default_factory=AlternatingLoop)
     repetitive_calls: RepetitiveCalls = msgspec.field(default_factory=RepetitiveCalls)
+    self_appending: SelfAppending = msgspec.field(default_factory=SelfAppending)
     introspection_loop: IntrospectionLoop = msgspec.field(default_factory=IntrospectionLoop)
     tool_avoidance: ToolAvoidance = msgspec.field(default_factory=ToolAvoidance)
-    paging_loop: PagingLoop = msgspec.field(default_factory=PagingLoop)
-    read_only_loop: ReadOnlyLoop = msgspec.field(default_factory=ReadOnlyLoop)
+    reread: Reread = msgspec.field(default_factory=Reread)
+    stagnation: Stagnation = msgspec.field(default_factory=Stagnation)
+    poll: Poll = msgspec.field(default_factory=Poll)
     planning_loop: PlanningLoop = msgspec.field(default_factory=PlanningLoop)
     announce_no_action: AnnounceNoAction = msgspec.field(default_factory=AnnounceNoAction)
     text_loop: TextLoop = msgspec.field(default_factory=TextLoop)
+    restated: Restated = msgspec.field(default_factory=Restated)
     monologue: Monologue = msgspec.field(default_factory=Monologue)
+    unproven_claim: UnprovenClaim = msgspec.field(default_factory=UnprovenClaim)
     stalled_call: StalledCall = msgspec.field(default_factory=StalledCall)
     stalled_turn: StalledTurn = msgspec.field(default_factory=StalledTurn)
     call_budget: CallBudget = msgspec.field(default_factory=CallBudget)
@@ -70,6 +78,9 @@ FIELDS: dict[type, str] = {kind: name for name, kind in KINDS.items()}
 
 PRECEDENCE: dict[str, int] = {name: place for place, name in enumerate(KINDS)}
 """Position in the order of precedence, by pattern."""
+
+OUTLIVES_USER = frozenset(name for name, kind in KINDS.items() if kind.outlives_user)
+"""Patterns that a user message does not end."""
 
 OF_SESSION = tuple(name for name, kind in KINDS.items() if kind.of_session)
 """Patterns whose detectors are shared by all agents of a session."""
@@ -96,6 +107,9 @@ def _interested_in(hook: str) -> Callable[[Detectors], tuple[Detector, ...]]:
 ON_CALL = _interested_in("on_call")
 ON_SUCCESS = _interested_in("on_success")
 ON_PROGRESS = _interested_in("on_progress")
+ON_EFFECT = _interested_in("on_effect")
+ON_COMPACTED = _interested_in("on_compacted")
+ON_INPUT = _interested_in("on_input")
 ON_NEWS = _interested_in("on_news")
 ON_FINISH = _interested_in("on_finish")
 ON_FAILURE = _interested_in("on_failure")

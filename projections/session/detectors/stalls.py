@@ -19,10 +19,11 @@ from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
+from ...calls.tool_class import asks_person
 from ..appended import is_appended
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
-from .monologue import Monologue
+from .talk import Monologue
 
 MAX_OVERDUE = 16
 
@@ -37,6 +38,7 @@ class OverdueCall(msgspec.Struct, array_like=True):
     Attributes:
         started_ms: start plus the time it waited for a person, milliseconds.
         multiple: latest multiple of its deadline that was reported.
+        stated: whether the publisher stated the deadline.
     """
 
     call_id: str
@@ -47,10 +49,19 @@ class OverdueCall(msgspec.Struct, array_like=True):
     deadline_ms: int
     multiple: int = 0
     agent_id: str = ""
+    stated: bool = False
 
 
 class StalledCall(Detector, array_like=True):
-    """Detector that tracks calls past their deadline until they finish or the model moves on.
+    """Detector of calls past their deadline, until they finish or the model moves on.
+
+    Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns; of a deadline that
+    nobody stated only the person is told, since many a call takes longer. Tools that ask a person are never overdue.
+
+    Ends with the finish of the call, or the model moving on.
+
+    Known false alarms: a sub-agent that works for longer than ten minutes; of a batch that waits for one prompt each call
+    is reported.
 
     Attributes:
         overdue: the latest of these calls.
@@ -60,12 +71,14 @@ class StalledCall(Detector, array_like=True):
     pattern = Pattern.STALLED_CALL
     ends_with = "the finish of the call, or the model moving on"
     texts = (
-        "{tool_name} has not answered for {seconds} seconds and is past its deadline. Consider going on without it.",
-        "NOTICE: {tool_name} has not answered for {seconds} seconds. Do not wait for it; check its state or use another way.",
-        "PAUSED: {tool_name} has not answered for {seconds} seconds. The session waits for the user.",
+        "{request} has not answered for {seconds} seconds and is past its deadline. See whether it still runs, or go on "
+        "without it.",
+        "{request} has not answered for {seconds} seconds. Do not wait for it any longer: check its state, use another "
+        "way, or tell the user.",
     )
+    notice = "{request} has not answered the agent for {seconds} seconds."
     of_session = True
-    reported = 9
+    reported = 15
     wants_action = True
 
     overdue: list[OverdueCall] = []
@@ -85,13 +98,13 @@ class StalledCall(Detector, array_like=True):
         """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
         moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
-        if call.started_ms < self.ignored_before or moved_on:
+        if call.started_ms < self.ignored_before or moved_on or asks_person(call.tool_name):
             return
         if state.turn.open and not (call.deadline_stated or state.turn.ends_published):
             return
         late = OverdueCall(
             call.call_id, call.event_id, call.tool_name, call.fingerprint, call.started_ms + call.waited_ms,
-            call.deadline_ms, multiple=1, agent_id=call.agent_id,
+            call.deadline_ms, multiple=1, agent_id=call.agent_id, stated=call.deadline_stated,
         )  # fmt: skip
         self.overdue.append(late)
         del self.overdue[:-MAX_OVERDUE]
@@ -146,13 +159,22 @@ class StalledCall(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, late.fingerprint, late.multiple, [late.tool_name],
                 [late.event_id, ctx.emit.cause], "stop waiting for the call", since_ms=late.started_ms,
-                agent_id=late.agent_id,
+                agent_id=late.agent_id, for_model=late.stated, for_user=True,
             )  # fmt: skip
             ctx.sightings.append(seen)
 
 
 class StalledTurn(Detector, array_like=True):
-    """Detector that measures the silence and the duration of the open turn.
+    """Detector of silence in the open turn, and of turns that take too long.
+
+    Holds at multiples of the longest allowed silence, of a publisher known to end its turns, while no call is open. A
+    silent model reads nothing: the person is told, once it is severe, and the history keeps it; the model gets a nudge
+    only if the rules give it a text (`nudges.texts`).
+
+    Ends with any sign of life.
+
+    Known false alarms: a model that thinks or writes a long file, for two to seven minutes, and a laptop that sleeps in
+    the middle of a turn.
 
     Attributes:
         last_sign: id of the latest event of the conversation.
@@ -164,12 +186,12 @@ class StalledTurn(Detector, array_like=True):
     pattern = Pattern.STALLED_TURN
     ends_with = "any sign of life"
     texts = (
-        "Nothing has come for {seconds} seconds in this turn. Please go on, or end the turn.",
-        "NOTICE: This turn has stood still for {seconds} seconds. Take the next step NOW, or end the turn.",
-        "PAUSED: This turn has stood still for {seconds} seconds. The session waits for the user.",
+        "Nothing has come for {seconds} seconds in this turn. Go on, or end the turn.",
+        "Nothing has come for {seconds} seconds in this turn. Take the next step, or end the turn and say what you need.",
     )
+    notice = "The agent has been silent for {seconds} seconds in the middle of a turn."
     of_session = True
-    reported = 8
+    reported = 16
     wants_action = True
 
     last_sign: str = ""
@@ -243,6 +265,7 @@ class StalledTurn(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, kind, multiple, [done.tool_name for done in ctx.state.steps.window[-1:]],
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
+                for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts),
             )  # fmt: skip
             ctx.sightings.append(seen)
 

@@ -37,7 +37,14 @@ _SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
 
 
 class TextLoop(Detector, array_like=True):
-    """Detector that counts the occurrences of each text block since the last new result.
+    """Detector of a text block that is repeated within a message or across messages, thoughts included.
+
+    Holds when a sentence or line of prose stands several times in what the model wrote since the last news or input.
+    Code, tables, lists, headings and quotes may repeat.
+
+    Ends with a message that repeats another text or none, with a result that brings news, and with anybody who speaks.
+
+    Known false alarms: none seen.
 
     Attributes:
         said: number of occurrences by digest of the block, most recent last.
@@ -48,10 +55,13 @@ class TextLoop(Detector, array_like=True):
 
     pattern = Pattern.TEXT_LOOP
     ends_with = "another message, or news"
+    notice = "The agent has written the same text {count} times."
     texts = (
-        "You've written the same text {count} times. Consider what is new, and go on from there.",
-        "NOTICE: You are repeating yourself: the same text {count} times. Stop, and take the next step instead.",
-        "PAUSED: The same text was written {count} times. The session waits for the user.",
+        "You have written the same text {count} times. Say what is new, or take the next step.",
+        "The same text stands in your messages {count} times. Take the next step instead of writing it again; if you "
+        "are waiting or done, end your turn.",
+        "Stopped after the same text was written {count} times. Make no further calls. Say what you tried and what you "
+        "need.",
     )
     ended_by_progress = True
 
@@ -71,6 +81,10 @@ class TextLoop(Detector, array_like=True):
             self.said = {}
             self.event_ids = []
             self.repeated = 0
+
+    def on_input(self) -> None:
+        """Reset the counts."""
+        self.on_news()
 
     def on_text(self, message: Message, ctx: Context) -> None:
         """Count the blocks of a message, and report the block that was repeated most often since the last reset."""
@@ -94,7 +108,7 @@ class TextLoop(Detector, array_like=True):
         if severity:
             seen = Sighting(
                 self.pattern, severity, worst, most, (), self.event_ids, "say something new or act",
-                since_ms=self.since_ms,
+                since_ms=self.since_ms, proven=True,
             )  # fmt: skip
             ctx.sightings.append(seen)
 

@@ -33,7 +33,13 @@ class NamedTool(msgspec.Struct, array_like=True):
 
 
 class ToolAvoidance(Detector, array_like=True):
-    """Detector that counts how often each tool is named before it is called.
+    """Detector of a tool that exists, is named and is not called.
+
+    Holds when the model names the tool in sentences that announce work, or violated policies name it.
+
+    Ends with any call of the tool, whatever its result.
+
+    Known false alarms: a tool whose name is an ordinary word.
 
     Attributes:
         named: the latest of these tools.
@@ -42,9 +48,8 @@ class ToolAvoidance(Detector, array_like=True):
     pattern = Pattern.TOOL_AVOIDANCE
     ends_with = "a call of the tool"
     texts = (
-        "{required_tool} was named {count} times but not called. If it is what you need, call it.",
-        "NOTICE: {required_tool} was named {count} times and never called. Call it NOW, or say why it cannot be used.",
-        "PAUSED: {required_tool} was named {count} times and never called. The session waits for the user.",
+        "{required_tool} was named {count} times and not called. If it is what you need, call it.",
+        "{required_tool} was named {count} times and not called. Call it, or say why it cannot be used.",
     )
     reported = 2
     wants_action = True

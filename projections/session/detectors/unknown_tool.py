@@ -15,7 +15,13 @@ from .detector import Detector, Finished
 
 
 class UnknownTool(Detector, array_like=True):
-    """Detector that counts the steps with calls to unknown tools.
+    """Detector of calls to tools that do not exist.
+
+    Holds when steps with such calls follow one another within a window of steps, whatever lies between.
+
+    Ends with a window of steps without such a call.
+
+    Known false alarms: a tool whose search answers in the words of a client that knows no such tool.
 
     Attributes:
         calls: number of these steps.
@@ -28,9 +34,12 @@ class UnknownTool(Detector, array_like=True):
     pattern = Pattern.UNKNOWN_TOOL
     ends_with = "a window of steps without a call to a tool that does not exist"
     texts = (
-        "There is no tool {tool_name}. Use a tool from the list you were given.",
-        "NOTICE: {count} calls to tools that do not exist, last {tool_name}. Check the list of tools and call one that is on it.",
-        "PAUSED: {count} calls to tools that do not exist. The session waits for the user.",
+        "There is no tool {tool_name}; {count} calls named tools that do not exist. Use a tool from the list you were "
+        "given.",
+        "{count} calls named tools that do not exist, the last one {tool_name}. Look at the list you were given and call "
+        "a tool that is on it; if none fits, tell the user which one you need.",
+        "Stopped after {count} calls of tools that do not exist. Make no further calls. Say what you tried and what you "
+        "need.",
     )
     reported = 7
     outgrown = True
@@ -66,7 +75,7 @@ class UnknownTool(Detector, array_like=True):
         if severity:
             seen = Sighting(
                 self.pattern, severity, 0, self.calls, self.tools, self.event_ids, "use a tool that is on the list",
-                since_ms=self.since_ms,
+                since_ms=self.since_ms, proven=True,
             )  # fmt: skip
             ctx.sightings.append(seen)
 

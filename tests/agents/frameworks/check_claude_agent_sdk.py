@@ -73,7 +73,7 @@ def test_a_shortened_context_is_told(tmp_path):
 def test_a_loop_is_said_in_the_next_request(tmp_path):
     guard = new_guard()
     _, told = run(guard, ["echo same"] * 4, tmp_path)
-    assert "3 times with the same result" in told
+    assert "3 times and gave the same result" in told
 
 
 def test_a_blocked_tool_is_refused_with_the_reason(tmp_path):

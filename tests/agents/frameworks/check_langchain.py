@@ -397,7 +397,7 @@ def test_a_pause_holds_until_the_user_speaks():
     agent = create_agent(scripted, [look], middleware=[middleware], checkpointer=InMemorySaver())
     guard.hooks.after_tool_call(pause)
     out = run(agent, "sync", config=thread)
-    assert "going in circles. Stop calling tools now" in out["messages"][4].content
+    assert out["messages"][4].content == "trustfold: You are going in circles."
     assert len(endings(guard)) == 1
     out = run(agent, "sync", "go on", config=thread)
     assert out["messages"][-2].content == "nothing at c"

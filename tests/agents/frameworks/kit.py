@@ -9,7 +9,7 @@ from typing import Any
 from trustfold.guard import ToolGuard
 from trustfold.guard.testing import published, set_state
 
-SAME_RESULT = "3 times with the same result"
+SAME_RESULT = "3 times and gave the same result"
 """Words of the nudge about a loop."""
 
 

@@ -146,6 +146,15 @@ def test_suspect_commands_need_a_word_of_security(command: str, message: str, se
         ("update_plan", ToolClass.PLANNING),
         ("BashOutput", ToolClass.POLL),
         ("wait_for_job", ToolClass.POLL),
+        ("get_terminal_output", ToolClass.POLL),
+        ("AgentOutputTool", ToolClass.POLL),
+        ("read_bash", ToolClass.POLL),
+        ("search_replace", ToolClass.ACTION),
+        ("findAndReplace", ToolClass.ACTION),
+        ("get_or_create_file", ToolClass.ACTION),
+        ("search_and_fetch", ToolClass.READ),
+        ("view_and_fix", ToolClass.UNKNOWN),
+        ("get_output_file", ToolClass.READ),
         ("frobnicate", ToolClass.UNKNOWN),
         ("Task", ToolClass.UNKNOWN),
     ],
@@ -166,16 +175,45 @@ def test_names_suggest_a_class(tool: str, found: ToolClass) -> None:
         ("git add f && git status && git commit -m p", ToolClass.ACTION),
         ("pytest -q", ToolClass.UNKNOWN),
         ("ls && ./deploy.sh", ToolClass.UNKNOWN),
-        ("find . -name x -delete", ToolClass.UNKNOWN),
+        ("find . -name x -delete", ToolClass.ACTION),
         ("sleep 5", ToolClass.POLL),
         ("", ToolClass.UNKNOWN),
         ("gh pr list", ToolClass.READ),
         ("gh pr create", ToolClass.ACTION),
+        ("yq .a f.yaml", ToolClass.READ),
+        ("yq -i .a=1 f.yaml", ToolClass.ACTION),
+        ("gawk -i inplace 1 f", ToolClass.ACTION),
+        ("sort -o f f", ToolClass.ACTION),
+        ("git branch -a", ToolClass.READ),
+        ("git branch -D old", ToolClass.ACTION),
+        ("git remote -v", ToolClass.READ),
+        ("git remote set-url origin u", ToolClass.ACTION),
+        ("kubectl rollout restart deploy/web", ToolClass.UNKNOWN),
     ],
 )
 def test_shell_calls_are_judged_by_their_commands(line: str, found: ToolClass) -> None:
     """Reads only where every command reads; one that acts makes the call an action."""
     assert command_line.read(line).tool_class is found
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("kubectl rollout status deploy/web --timeout=60s", True),
+        ("kubectl rollout restart deploy/web", False),
+        ("timeout 20 docker compose logs -f web", True),
+        ("docker compose -f dev.yml ps", False),
+        ("aws cloudformation wait stack-create-complete --stack-name x", True),
+        ("tail -f app.log", True),
+        ("tail -3 app.log", False),
+        ("python3 - <<'PY'\nimport time\ntime.sleep(30)\nprint(open('s').read())\nPY", True),
+        ("python3 -c 'import time; time.sleep(0.1)'", False),
+        ("cat > poll.py <<'PY'\ntime.sleep(30)\nPY", False),
+    ],
+)
+def test_lines_that_wait_are_known(line: str, waits: bool) -> None:
+    """Programs have their own words for waiting."""
+    assert command_line.read(line).waits is waits
 
 
 def test_annotations_declare_a_class() -> None:

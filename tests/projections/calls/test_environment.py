@@ -81,7 +81,12 @@ def test_a_missing_module_is_named(message, name):
         ("npm error code E401", "npm publish", "credential registry.npmjs.org"),
         ("Unable to locate credentials", "aws s3 ls", "credential aws"),
         ("Not logged in. Run 'acme login'.", "acme activity", "credential acme"),
+        ("AuthenticationError: Incorrect API key provided", "python a.py", "credential an API"),
+        ("AuthenticationError: 401 Incorrect API key provided", "node b.mjs", "credential an API"),
         ("connect ECONNREFUSED 127.0.0.1:5432", "node server.js", "host localhost:5432"),
+        ("java.net.ConnectException: Connection refused: broker1/10.0.0.4:9092", "java -jar a.jar", "host broker1:9092"),
+        ("error during connect: this error may indicate that the docker daemon is not running", "docker ps", "host docker daemon"),
+        ("CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https://conda.anaconda.org/x>", "conda install a", "network conda"),
         ("curl: (7) Failed to connect to localhost port 8080 after 0 ms: Couldn't connect to server", "curl localhost:8080", "host localhost:8080"),
         ("curl: (6) Could not resolve host: api.internal", "curl https://api.internal/x", "host api.internal"),
         ("The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?", "kubectl get a", "host 10.0.0.1:6443"),
@@ -121,6 +126,10 @@ def test_tools_that_are_no_shell_name_the_host_of_their_arguments():
     [
         ("bash: line 1: DISCUSSION: command not found", "DISCUSSION of x"),  # prose that was run
         ("bash: line 1: to: command not found", "to fix this"),
+        ("bash: line 1: Im sorry, but I cant: command not found", "I'm sorry, but I can't"),
+        ("bash: line 3: 4.0K: command not found", "`du -h x`"),
+        ("bash: line 1: total: command not found", "`ls -l x`"),
+        ("bash: line 1: total: command not found", "$(ls -l x)"),
         ("bash: line 1: BASH: command not found\nbash: line 2: testbed: command not found", "```BASH"),
         ("bash: line 1: d41d8cd98f00b204e9800998ecf8427e: command not found", "`md5sum x`"),
         ("bash: line 1: 4.6: command not found", "`awk 1`"),
@@ -148,6 +157,14 @@ def test_a_success_names_a_missing_program_alone():
     assert missing("sh: playwright: command not found", "npx x | head", severity=None) == "program playwright"
     assert missing("No module named 'yaml'", "cat log", severity=None) == ""
     assert missing("connect ECONNREFUSED 127.0.0.1:5432", "cat log", severity=None) == ""
+
+
+def test_a_status_of_401_needs_no_words():
+    """HTTP tools tell the status beside the message; a refused robot (403) lacks no credential."""
+    given = {"tool_name": "http_get", "command_word": "", "severity": Severity.PERMISSION}
+    request = '{"url": "https://api.acme.example/v1/users"}'
+    assert missing("Unauthorized", request, http_status=401, **given) == "credential acme.example"
+    assert missing("Forbidden", request, http_status=403, **given) == ""
 
 
 @pytest.mark.parametrize(

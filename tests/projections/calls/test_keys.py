@@ -77,6 +77,13 @@ def test_keys_of_one_cause_are_one_family(keys: list[str], family: str) -> None:
     assert {family_of_key(key) for key in keys} == {family}
 
 
+def test_below_a_home_each_directory_is_a_family_of_its_own() -> None:
+    """An agent that gives absolute paths is judged as one that gives paths of its project."""
+    keys = [call_key("Read", {"file_path": f"{home}/code/app/{name}/x.py"}).fine
+            for home in ("/home/ada", "/Users/ada", "C:/Users/ada", "/root") for name in ("api", "web")]  # fmt: skip
+    assert len({family_of_key(key) for key in keys}) == len(keys)
+
+
 def test_a_service_named_by_the_event_wins() -> None:
     """The publisher knows its MCP server better than the tool's name does."""
     assert call_key("mcp_a_b", {}, "jira") == CallKey("mcp_a_b|mcp_server=jira", "jira", "mcp")

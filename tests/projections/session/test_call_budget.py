@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fixed_rules import BehaviourRules, Rules
+from fixed_rules import BehaviourRules, NudgeRules, Rules
 from story import Story
 from trustfold.rules.rules import Ladder
 
@@ -25,10 +25,14 @@ def test_calls_in_all_and_of_each_tool() -> None:
     assert story.found("call_budget") == [("minor", 4), ("moderate", 6), ("minor", 4), ("severe", 8), ("moderate", 6)]
 
 
-def test_two_hundred_by_default() -> None:
-    """The busiest healthy turn seen had 156 calls of one tool."""
-    assert busy(Story(), 199).patterns() == []
-    assert busy(Story(), 200).found("call_budget") == [("minor", 200), ("minor", 200)]
+def test_it_is_told_to_the_person_and_not_to_the_model() -> None:
+    """Long turns of honest work exist; a policy of the operator may tell the model all the same."""
+    story = busy(Story(rules=SMALL), 9)
+    assert {one["notify_user"] for one in story.all("pattern.detected")} == {True}
+    assert "4 calls in one turn" in story.all("pattern.detected")[0]["message"]
+    assert story.nudges() == []
+    told = Rules(behaviour=SMALL.behaviour, nudges=NudgeRules(texts={"call_budget.minor": "{count} calls are enough."}))
+    assert busy(Story(rules=told), 4).decided("nudge.issued")["message"] == "4 calls are enough."
 
 
 def test_a_new_turn_has_a_new_budget() -> None:

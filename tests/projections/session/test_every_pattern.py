@@ -17,21 +17,16 @@ from trustfold.rules.rules import BehaviourRules, Ladder
 from trustfold.schemas.vocabulary import Pattern
 
 DETECTION = Path(__file__).parents[3] / "docs" / "detection.md"
-DESIGNED = (
-    "error_retry_loop alternating_loop repetitive_calls introspection_loop tool_avoidance read_only_loop planning_loop "
-    "announce_no_action monologue"
+MAY_STOP = (
+    "prerequisite_violated unknown_tool error_retry_loop alternating_loop repetitive_calls announce_no_action text_loop"
 ).split()
+"""Patterns that have a third text: they show waste by themselves, or a policy may name an interrupt."""
 
 
 def test_every_pattern_has_one_detector() -> None:
     """Under its own name, which is how its ladder and its counts are found."""
     assert sorted(KINDS) == sorted(Pattern)
     assert {name: kind.pattern for name, kind in KINDS.items()} == {name: name for name in KINDS}
-
-
-def test_the_designed_order_is_kept() -> None:
-    """The patterns that the design does not place stand between, and change nothing."""
-    assert [pattern for pattern in KINDS if pattern in DESIGNED] == DESIGNED
 
 
 def test_the_docs_tell_the_order_of_precedence() -> None:
@@ -58,17 +53,16 @@ def test_every_pattern_has_a_ladder(pattern: Pattern) -> None:
 
 
 @pytest.mark.parametrize("pattern", Pattern)
-def test_every_pattern_has_three_texts(pattern: Pattern) -> None:
-    """A hint, a NOTICE and PAUSED; no two the same, none with a hole, and BLOCKED is trust's word."""
+def test_every_pattern_has_its_texts(pattern: Pattern) -> None:
+    """A hint and guidance; a third text, `Stopped after …`, only where the pattern may stop a run. None has a hole."""
     kind = KINDS[pattern]
-    for texts in (kind.texts, *kind.variants.values()):
-        assert len(set(texts)) == 3
-        assert texts[1].startswith("NOTICE: ")
-        assert texts[2].startswith("PAUSED: ")
-        for text in texts:
+    assert len(kind.texts) == (3 if pattern in MAY_STOP else 2)
+    for texts in (kind.texts, *kind.variants.values(), (kind.notice,)):
+        for strength, text in enumerate(texts):
             check_template(pattern, text)
-            assert "BLOCKED" not in text
+            assert text.startswith("Stopped after ") is (strength == 2), text
             assert not re.search(r"[{}]", filled(text, **dict.fromkeys(PLACEHOLDERS, "x")))
+            assert not re.search(r"[A-Z]{4,}|!|sufficient information|NOTICE|in a row (?!without|ended)", text), text
 
 
 def test_every_placeholder_is_filled() -> None:
@@ -79,7 +73,7 @@ def test_every_placeholder_is_filled() -> None:
     for _ in range(2):
         story.says("I'll use run_tests to check this.")
         story.works("search", {"q": 1})
-    assert story.decided("nudge.issued")["message"] == "run_tests 2 tool avoidance 6 run_tests"
+    assert story.decided("nudge.issued")["message"] == "run_tests 2 tool avoidance 6 run_tests run_tests"
 
 
 @pytest.mark.parametrize("hook", [name for name in vars(registry) if name.startswith("ON_")])

@@ -34,10 +34,10 @@ def test_it_stays_so_for_the_session() -> None:
 
 def test_another_pattern_of_the_same_event_may_speak() -> None:
     """What was silenced hides nothing."""
-    story = Story().fails("bash", {"command": "broken"}, message="fail", times=3)
+    story = Story().works("list_tools", result="same", times=3)
     story.objects(story.decided("nudge.issued")["id"])
-    story.fails("bash", {"command": "broken"}, message="fail")
-    assert story.nudges() == [("error_retry_loop", "gentle"), ("repetitive_calls", "direct")]
+    story.works("list_tools", result="same")
+    assert story.nudges() == [("repetitive_calls", "gentle"), ("introspection_loop", "gentle")]
 
 
 def test_it_is_counted_by_pattern_and_tool() -> None:

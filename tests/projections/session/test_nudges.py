@@ -13,18 +13,13 @@ from trustfold.rules.rules import Ladder
 READ = ("read_file", {"path": "/src/a.py"})
 
 
-def test_breaking_out_clears_the_pattern() -> None:
-    """A different result of the same call ends the streak, and the next one is new."""
-    story = Story().works(*READ, result="same", times=3).works(*READ, result="other")
-    assert [one["pattern"] for one in story.all("pattern.cleared")] == ["repetitive_calls"]
-
-
 def test_nudges_follow_severity() -> None:
     """Minor gentle, moderate direct, severe interrupt; each on its lane."""
     story = Story().works(*READ, result="same", times=6)
     assert story.nudges() == [("repetitive_calls", kind) for kind in ("gentle", "direct", "interrupt")]
     assert [one["lane"] for one in story.all("nudge.issued")] == ["context_hint", "system_guidance", "pause"]
-    assert "read_file" in story.all("nudge.issued")[0]["message"]
+    assert story.all("nudge.issued")[0]["message"].startswith("read_file `/src/a.py` was called 3 times")
+    assert story.all("nudge.issued")[2]["message"].startswith("Stopped after 6 equal calls of read_file `/src/a.py`")
 
 
 @pytest.mark.parametrize(
@@ -54,10 +49,10 @@ def test_an_explicit_false_switches_nudges_off_and_null_inherits() -> None:
 
 
 def test_one_nudge_at_a_time() -> None:
-    """Where one event raises two patterns, error retry goes before repetition."""
-    story = Story().fails("bash", {"command": "broken"}, message="fail", times=3)
-    assert {name for name, _, _ in story.patterns()} == {"error_retry_loop", "repetitive_calls"}
-    assert story.nudges() == [("error_retry_loop", "gentle")]
+    """Where one event raises two patterns, a missing program goes before the retry of it."""
+    story = Story().fails("bash", {"command": "jqq ."}, with_="", message="jqq: command not found", times=3)
+    assert {name for name, _, _ in story.patterns()} == {"error_retry_loop", "missing_environment"}
+    assert story.nudges() == [("missing_environment", "gentle")]
 
 
 def test_a_nudge_that_works_is_judged_effective() -> None:
@@ -79,9 +74,80 @@ def test_an_ignored_nudge_raises_the_next() -> None:
 def test_the_cooldown_outlives_the_streak() -> None:
     """A pattern that clears and comes back within ten calls is reported again, but not nudged again."""
     story = Story()
+    story.works("list_tools", {"n": 9}, result="the old tools")
     for lap in range(3):
-        for number in range(2):
-            story.works("list_tools", {"lap": lap, "n": number}, result=f"{lap} {number}")
-        story.works("read_file", {"path": f"/{lap}"}, result=f"{lap}")
-    assert story.patterns() == [("introspection_loop", "minor", 2)] * 3
+        for number in range(3):
+            story.works("list_tools", {"lap": lap, "n": number}, result="the old tools")
+        story.works("edit_file", {"path": f"/{lap}"}, result=f"{lap}")
+    assert story.found("introspection_loop") == [("minor", 3)] * 3
     assert story.nudges() == [("introspection_loop", "gentle")]
+
+
+def test_a_request_that_fails_again_has_ignored_the_nudge() -> None:
+    """Whatever its text says this time: the request was repeated, failing."""
+    story = Story().fails("query_db", {"q": 1}, message="cannot reach alpha", times=3)
+    story.works("read_file", {"path": "/a"}, result="text")
+    story.fails("query_db", {"q": 1}, with_="validation", message="something else altogether")
+    assert [one["effective"] for one in story.all("nudge.judged")] == [False]
+
+
+def test_a_request_that_works_or_is_left_alone_has_followed_it() -> None:
+    """At once, or after five other calls."""
+    for follows in (True, False):
+        story = Story().fails("query_db", {"q": 1}, message="cannot reach alpha", times=3)
+        if follows:
+            story.works("query_db", {"q": 1}, result="a row")
+        else:
+            for number in range(5):
+                story.works("read_file", {"path": f"/{number}"}, result=f"text {number}")
+        assert [one["effective"] for one in story.all("nudge.judged")] == [True], follows
+
+
+def test_a_nudge_names_the_request() -> None:
+    """The command and not the tool; also on its own, for platforms that show it."""
+    story = Story().fails("bash", {"command": "make   all"}, message="it broke", times=3)
+    nudge, told = story.decided("nudge.issued"), story.decided("pattern.detected")
+    assert "`make all`" in nudge["message"]
+    assert nudge["request"] == told["request"] == "make all"
+    assert "in a row" not in nudge["message"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "shown"),
+    [
+        ("bash", {"command": 'grep "a\\.b" x | tr -d "\\n"'}, '`grep "a\\.b" x | tr -d "\\n"` has failed'),
+        ("read_file", {"path": "/x.py"}, "read_file `/x.py` has failed"),
+        ("list_jobs", {"page": 7}, 'list_jobs `{"page":7}` has failed'),
+        ("list_jobs", {}, "list_jobs has failed"),
+        ("run_sql", {"sql": "select 1"}, "run_sql `select 1` has failed"),
+    ],
+)
+def test_a_request_is_named_as_the_model_wrote_it(tool: str, args: dict[str, object], shown: str) -> None:
+    """A command without the escapes of JSON; an argument that does not speak for itself with its tool."""
+    story = Story().fails(tool, args, message="it broke", times=3)
+    assert story.decided("nudge.issued")["message"].startswith(shown)
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("bash", {"command": f"curl -H 'Authorization: Bearer {SECRET}' https://api.example.com/"}),
+        ("http_request", {"url": "https://api.example.com/", "headers": {"Authorization": f"Bearer {SECRET}"}}),
+        ("login", {"password": "tulip-and-rose-7", "user": "ada"}),
+    ],
+)
+def test_no_secret_of_a_request_is_stored_or_told(tool: str, args: dict[str, object]) -> None:
+    """Neither in the snapshot of an open call, nor in a decision, nor in the text of a nudge."""
+    story = Story().fails(tool, args, message="it broke", times=4)
+    story.started(tool, args)
+    _ = story.outputs
+    kept = b"".join(output.value or b"" for output in story.outputs if output.topic != "events")
+    assert story._topology is not None
+    for processor in story._topology.processors.values():
+        kept += b"".join(snapshot or b"" for _, snapshot in processor.snapshot())
+    assert b"error_retry_loop" in kept
+    assert SECRET.encode() not in kept
+    assert b"tulip-and-rose-7" not in kept

@@ -17,14 +17,14 @@ def ruled(policy: Policy = TEMPLATES, **rules: object) -> Story:
 
 
 def test_each_violation_is_a_step_more_severe() -> None:
-    """The first is a hint, the third pauses; the tools of one policy count together."""
+    """The first is a hint, the others guidance; the tools of one policy count together."""
     story = ruled()
     for number, tool in enumerate(("write_file", "multi_edit", "multi_write")):
         story.turn_starts()
         story.works(tool, {"path": f"/{number}"}, result=str(number))
     assert story.found("prerequisite_violated") == [("minor", 1), ("moderate", 2), ("severe", 3)]
     assert [kind for pattern, kind in story.nudges() if pattern == "prerequisite_violated"] == [
-        "gentle", "direct", "interrupt",
+        "gentle", "direct", "direct",
     ]  # fmt: skip
 
 

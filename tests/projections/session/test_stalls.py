@@ -6,14 +6,14 @@ import orjson
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
-from trustfold.rules.rules import Ladder
+from trustfold.rules.rules import Ladder, NudgeRules
 
 READ = ("read_file", {"path": "/a"})
 
 
-def in_a_turn(**limits: object) -> Story:
+def in_a_turn(nudges: NudgeRules = NudgeRules(), **limits: object) -> Story:  # noqa: B008 - frozen
     """A model at work, on a platform that reports the ends of turns."""
-    story = Story(rules=Rules(behaviour=BehaviourRules(**limits)))  # type: ignore[arg-type]
+    story = Story(rules=Rules(behaviour=BehaviourRules(**limits), nudges=nudges))  # type: ignore[arg-type]
     story.event("session.started", reports_turn_ends=True)
     story.turn_starts()
     return story.works(*READ)
@@ -23,14 +23,22 @@ def in_a_turn(**limits: object) -> Story:
 
 
 def test_silence_in_an_open_turn() -> None:
-    """Longer than two, four and eight minutes, each told when it is due."""
+    """Longer than two, four and eight minutes, each reported when it is due; a silent model reads no nudge."""
     story = in_a_turn()
     for minutes in (1.9, 0.2, 2, 4, 60):
         story.after(minutes=minutes).tick()
     assert story.found("stalled_turn") == [("minor", 1), ("moderate", 2), ("severe", 4)]
-    assert [kind for _, kind in story.nudges()] == ["gentle", "direct", "interrupt"]
+    assert story.nudges() == []
     assert [one["duration_ms"] for one in story.all("pattern.detected")] == [120_000, 240_000, 480_000]
-    assert "480 seconds" in story.decided("nudge.issued")["message"]
+    assert [bool(one.get("notify_user")) for one in story.all("pattern.detected")] == [False, False, True]
+    assert "480 seconds" in story.decided("pattern.detected")["message"]
+
+
+def test_operators_may_have_the_model_told() -> None:
+    """By a text of their rules; a platform may wake the model with it."""
+    story = in_a_turn(nudges=NudgeRules(texts={"stalled_turn.minor": "Silent for {seconds} seconds: go on."}))
+    story.after(minutes=3).tick()
+    assert story.decided("nudge.issued")["message"] == "Silent for 120 seconds: go on."
 
 
 def told(*, ticks: tuple[float, ...]) -> list[bytes | None]:
@@ -53,11 +61,10 @@ def test_ticks_and_the_next_event_tell_the_same(ticks: tuple[float, ...]) -> Non
 
 
 def test_a_sign_of_life_clears_it() -> None:
-    """The nudge worked, and the clock starts afresh."""
+    """The clock starts afresh."""
     story = in_a_turn().after(minutes=3)
     story.works("query_db", {"q": 1}, result="1")
     assert story.cleared() == ["stalled_turn"]
-    assert [one["effective"] for one in story.all("nudge.judged")] == [True]
     story.after(minutes=1.5).tick()
     assert len(story.found("stalled_turn")) == 1
 
@@ -127,7 +134,6 @@ def test_the_evidence_is_in_the_log() -> None:
     story.after(minutes=3).tick().tick()
     [passed] = [output for output in story.outputs if output.type == "time.passed"]
     assert story.decided("pattern.detected")["caused_by"] == [last, passed.id]
-    assert story.decided("nudge.issued")["caused_by"] == [passed.id]
     assert story.decided("pattern.detected")["time"] == orjson.loads(passed.value or b"")["time"]
 
 
@@ -216,12 +222,22 @@ def test_a_call_that_was_cut_off_before_its_deadline_is_not_waited_for() -> None
 
 
 def test_without_a_stated_deadline_a_call_is_overdue_after_ten_minutes() -> None:
-    """It counts as nothing: a person may be thinking."""
+    """It counts as nothing, and only the person is told: many a call takes longer."""
     story = in_a_turn()
-    story.started("ask_user", {"q": 1})
+    story.started("train_model", {"q": 1})
     assert story.after(minutes=9.5).tick().patterns() == []
     assert story.after(minutes=1).tick().found("stalled_call") == [("minor", 1)]
-    assert story.all("call.outcome", scope="tool:ask_user") == []
+    assert story.decided("pattern.detected")["message"] == "train_model has not answered the agent for 600 seconds."
+    assert story.all("nudge.issued") == []
+    assert story.all("call.outcome", scope="tool:train_model") == []
+
+
+@pytest.mark.parametrize("tool", ["ask_user", "AskUserQuestion", "ExitPlanMode", "mcp__ui__request_user_input"])
+def test_a_question_to_a_person_is_never_overdue(tool: str) -> None:
+    """A person may be thinking."""
+    story = in_a_turn()
+    story.started(tool, {"q": 1})
+    assert story.after(minutes=50).tick().patterns() == []
 
 
 def test_in_an_open_turn_of_which_nobody_reports_the_end_only_a_stated_deadline_is_a_promise() -> None:

@@ -1,185 +1,119 @@
-"""Messages: monologue and chanting (docs/detection.md)."""
+"""Messages in a row without a call, and messages that say again what was said (docs/detection.md)."""
 
 from __future__ import annotations
 
-from time import process_time
-
-import msgspec
 import pytest
 from story import Story
 
-SENTENCE = "The directory does not exist yet, it seems to me."
+# --- monologue ----------------------------------------------------------------------------------------------------
 
 
 def test_messages_without_a_call() -> None:
-    """Four, six and eight messages with neither a call nor a user message between them."""
+    """Six, eight and ten messages with neither a call nor anybody who speaks between them; it never stops the run."""
     story = Story()
-    for number in range(8):
-        story.says(f"Observation {number}.")
-    assert story.found("monologue") == [("minor", 4), ("moderate", 6), ("severe", 8)]
+    for number in range(20):
+        story.says(f"Is this observation {number}?")
+    assert story.found("monologue") == [("minor", 6), ("moderate", 8), ("severe", 10)]
+    assert {kind for pattern, kind in story.nudges() if pattern == "monologue"} == {"gentle", "direct"}
 
 
-@pytest.mark.parametrize("between", ["call", "user"])
-def test_a_call_or_the_user_ends_a_monologue(between: str) -> None:
-    """A chat is no monologue, and neither is work with commentary."""
+@pytest.mark.parametrize("between", ["call", "user", "report", "agent", "timer", "hook", "client"])
+def test_a_call_or_anybody_who_speaks_ends_a_monologue(between: str) -> None:
+    """A chat is no monologue, neither is work with commentary, nor answers to what others say."""
     story = Story()
-    for number in range(9):
-        story.says(f"Observation {number}.")
-        if number % 3 == 2:
-            story.works("read_file", {"path": f"/{number}"}, result=str(number)) if between == "call" else (
+    for number in range(20):
+        story.says(f"Is this observation {number}?")
+        if number % 4 == 3:
+            if between == "call":
+                story.works("read_file", {"path": f"/{number}"}, result=str(number))
+            elif between == "user":
                 story.user_says()
-            )
+            else:
+                story.is_woken(between)
     assert story.found("monologue") == []
 
 
 def test_a_monologue_is_over_when_a_call_starts() -> None:
     """Not only when it has finished."""
     story = Story()
-    for number in range(4):
+    for number in range(6):
         story.says(f"Is this observation {number}?")
     story.started("read_file", {"path": "/a"})
     assert story.cleared() == ["monologue"]
 
 
-def test_thoughts_do_not_count() -> None:
-    """Neither as messages nor as announcements."""
+def test_empty_texts_and_thoughts_are_no_messages() -> None:
+    """However many there are."""
     story = Story()
-    for number in range(9):
-        story.thinks(f"I'll do step {number} now.")
+    for number in range(20):
+        story.thinks(f"Is this observation {number}?")
+        story.says("")
     assert story.patterns() == []
 
 
 def test_our_own_nudges_end_nothing() -> None:
     """They are no user message: the monologue goes on and grows more severe."""
     story = Story()
-    for number in range(6):
+    for number in range(8):
         story.says(f"Is this observation {number}?")
     assert [pattern for pattern, _ in story.nudges()] == ["monologue", "monologue"]
 
 
-# --- text_loop ----------------------------------------------------------------------------------------------------
+# --- restated -----------------------------------------------------------------------------------------------------
+
+PLAN = "The plan is to read the file, to change the second line of it and to run the tests again after that?"
 
 
-def test_the_same_text_across_messages() -> None:
-    """Five, eight and ten times, whatever else the messages say, however the same failing call lies between."""
-    story = Story()
-    story.fails("bash", {"command": "ls /nowhere"}, message="no such directory")
-    for number in range(10):
-        story.says(f"{SENTENCE} Attempt {number}.")
-        story.fails("bash", {"command": "ls /nowhere"}, message="no such directory")
-    assert story.found("text_loop") == [("minor", 5), ("moderate", 8), ("severe", 10)]
+def says_again(story: Story, times: int) -> Story:
+    """The same plan with other words around it."""
+    words = "first then later also still again now finally anyway besides".split()
+    for number in range(times):
+        story.says(f"As I said {words[number % len(words)]} number {number}: {PLAN}")
+    return story
 
 
-def test_the_same_text_within_a_message() -> None:
-    """A chant, sentence by sentence or line by line."""
-    for chant in (f"{SENTENCE} " * 5, f"{SENTENCE}\n" * 5):
-        story = Story()
-        story.says(chant)
-        assert story.found("text_loop") == [("minor", 5)]
+def test_messages_that_say_again_what_was_said() -> None:
+    """Four, six and ten restatements, each followed by another message; the first said something new."""
+    story = says_again(Story(), 12)
+    assert story.found("restated") == [("minor", 4), ("moderate", 6), ("severe", 10)]
+    assert "interrupt" not in {kind for pattern, kind in story.nudges() if pattern == "restated"}
 
 
-def test_a_chant_without_sentences() -> None:
-    """A model that repeats a phrase until it is cut off."""
-    story = Story()
-    story.says("and so on and on, to the end of all ends of it, " * 12)
-    assert [severity for severity, _ in story.found("text_loop")] == ["severe"]
-
-
-def test_spacing_and_case_do_not_hide_a_repeat() -> None:
-    """What differs only at the margins is the same text."""
-    story = Story()
-    for text in (SENTENCE, f"  {SENTENCE}", SENTENCE.upper(), f"{SENTENCE}\n", f"Well then. {SENTENCE}"):
-        story.says(text)
-    assert story.found("text_loop") == [("minor", 5)]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "```\n" + "x = compute_the_value(of_this, and_that)\n" * 30 + "```",
-        "~~~python\n" + "print('the same line of a program')\n" * 30,
-        "| left column | right column |\n" * 30,
-        "- the same point of a list, again\n" * 30,
-        "* the same point of a list, again\n" * 30,
-        "1. the same point of a list, again\n" * 30,
-        "> a quoted line that comes back again\n" * 30,
-        "# A heading that comes back again\n" * 30,
-        "────────────────────────────────────\n" * 30,
-        "Done. " * 60,
-    ],
-    ids=["code", "open code", "table", "dashes", "stars", "numbers", "quote", "headings", "rules", "short words"],
-)
-def test_what_repeats_by_nature_is_exempt(text: str) -> None:
-    """Code, tables, lists, headings, quotes, rules, and words too short to mean anything."""
-    story = Story()
-    for _ in range(2):
-        story.says(text)
-    assert story.found("text_loop") == []
-
-
-def test_news_starts_the_count_afresh() -> None:
-    """Saying the same before each new step is a habit, not a loop."""
+def test_a_restatement_that_a_call_follows_is_none() -> None:
+    """A model may say before each call what it is about."""
     story = Story()
     for number in range(12):
-        story.says("Let me look at the next file of the package.")
+        says_again(story, 1)
         story.works("read_file", {"path": f"/{number}"}, result=str(number))
-    assert story.found("text_loop") == []
+    assert story.found("restated") == []
 
 
-def test_a_new_message_clears_it() -> None:
-    """The model says something else."""
+@pytest.mark.parametrize("speaker", ["user", "report", "agent"])
+def test_anybody_who_speaks_ends_restatements(speaker: str) -> None:
+    """They asked for it."""
+    story = says_again(Story(), 6)
+    assert story.found("restated") == [("minor", 4)]
+    story.user_says() if speaker == "user" else story.is_woken(speaker)
+    assert "restated" in story.cleared()
+    for _ in range(9):
+        says_again(story, 1)
+        story.user_says() if speaker == "user" else story.is_woken(speaker)
+    assert len(story.found("restated")) == 1
+
+
+def test_messages_of_fewer_than_eight_words_restate_nothing() -> None:
+    """Such as `Done`, or `Let us see`."""
     story = Story()
-    for _ in range(5):
-        story.says(SENTENCE)
-    story.says("I have found the reason: the path was wrong from the start.")
-    assert "text_loop" in story.cleared()
+    for _ in range(12):
+        story.says("Is that fine with you, then, friend?")
+    assert story.found("restated") == []
 
 
-def test_a_chant_that_begins_and_ends_within_sentences() -> None:
-    """Ten laps of a text that is cut off in the middle of a word are ten, not nine."""
+def test_messages_that_say_something_new_restate_nothing() -> None:
+    """A few common words are no restatement."""
     story = Story()
-    story.says("The directory is empty, so I look again. The directory is em" * 10)
-    assert story.found("text_loop") == [("severe", 10)]
-
-
-def test_thoughts_can_chant() -> None:
-    """A model that repeats itself to itself is stuck all the same."""
-    story = Story()
-    for _ in range(5):
-        story.thinks(SENTENCE)
-    assert story.found("text_loop") == [("minor", 5)]
-
-
-def test_publishers_that_keep_their_texts_are_understood() -> None:
-    """Equal digests are equal texts."""
-    story = Story()
-    for _ in range(5):
-        story.event("model.text", text_digest="d1")
-    assert story.found("text_loop") == [("minor", 5)]
-
-
-def test_no_text_is_kept() -> None:
-    """Neither in the state nor in a decision."""
-    story = Story()
-    for number in range(8):
-        story.says(f"My password is tulip and {SENTENCE} {number}")
-    kept = msgspec.msgpack.encode(story.state()) + b"".join(o.value or b"" for o in story.outputs)
-    assert b"tulip" not in kept
-    assert b"directory" not in kept
-
-
-def test_what_is_remembered_of_texts_is_bounded() -> None:
-    """Long messages full of new sentences push the old ones out."""
-    story = Story()
-    for message in range(20):
-        story.thinks(" ".join(f"Sentence {number} of message {message} says it." for number in range(100)))
-    assert len(story.state().detectors.text_loop.said) == 64
-
-
-@pytest.mark.parametrize("text", ["```\nx\n```\n{}.", "~~~{}.", "```{}."])
-def test_a_message_is_read_in_time_that_grows_with_its_length(text: str) -> None:
-    """Twenty thousand empty lines beside a block of code must not hold up the partition for seconds."""
-    story, begun = Story(), process_time()
-    story.says(text.format("\n" * 19_900))
-    _ = story.outputs
-    assert process_time() - begun < 0.5
+    topics = "parser lexer printer linter folder reader writer loader mapper joiner sorter filter".split()
+    for number, topic in enumerate(topics):
+        others = " ".join(f"{topic}{one}" for one in range(12))
+        story.says(f"I have looked at the {topic} {number} and found {others} in it?")
+    assert story.found("restated") == []

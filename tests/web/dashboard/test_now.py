@@ -50,12 +50,14 @@ def pattern(session: str, **about: Any) -> Change:
     return Change("nudges", session, pattern_of(session, **about))
 
 
-def pattern_of(session: str, *, kind: str = "pattern.detected", severity: str = "minor", age: float = 60) -> bytes:
+def pattern_of(
+    session: str, *, kind: str = "pattern.detected", severity: str = "minor", age: float = 60, **own: Any
+) -> bytes:
     """The same as a record."""
     record: dict[str, Any] = {"schema_version": "1.0", "type": kind, "id": f"p-{session}", "time": at(age)}
     record |= {"session_id": session, "pattern": "error_retry_loop"}
     record |= {"severity": severity, "repetitions": 7, "tool_sequence": ["bash", "bash"], "fingerprint": "f"}
-    return orjson.dumps(record)
+    return orjson.dumps(record | own)
 
 
 def board_of(*changes: Change) -> Board:
@@ -141,6 +143,20 @@ def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
     assert rows["s-stuck"].reason == "Error retry loop: bash."
     assert rows["tool:open"].reason == "5 failures in a row."
     assert rows["tool:open"].onward == "a probe in 30s"
+
+
+def test_a_stuck_session_says_what_a_person_should_know() -> None:
+    """Its row names the call, or has the text for a person where there is one."""
+    told = {"request": "make all", "message": "The agent cannot find make.", "notify_user": True}
+    board = board_of(
+        pattern("s1", request="make all"), pattern("s2", **told), pattern("s3", **told | {"notify_user": False})
+    )
+    reasons = {row.title: row.reason for row in now_page(board, Asked(), NOW).rows}
+    assert reasons == {
+        "s1": "Error retry loop: bash `make all`.",
+        "s2": "Error retry loop: The agent cannot find make.",
+        "s3": "Error retry loop: bash `make all`.",
+    }
 
 
 def test_the_list_is_filtered_by_the_url() -> None:

@@ -60,6 +60,10 @@ def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> No
     assert "git status" in page.text
     assert "×6" in page.text
     assert "repetitive calls" in page.text
+    for shown in (start, page.text):
+        assert "The agent repeats itself" in shown
+    assert page.text.count("The agent repeats itself") == 2  # on top, and where it was said
+    assert "(severe)</a> 6 times: bash `git status`" in page.text
 
 
 def test_the_cause_of_an_escalation_is_three_clicks_away(tmp_path: Path) -> None:

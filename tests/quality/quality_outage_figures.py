@@ -1,63 +1,30 @@
-"""Interruptions and planted outages as tables, for people and as Markdown, and as JSON for programs."""
+"""Planted outages as tables and as JSON: figures by kind and scope, and by source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from quality_checks import COLUMNS, SourceChecks
 from quality_outages import Back, Outage
-from rich.console import Console
-from rich.table import Table
-
-_TEXT_COLUMNS = frozenset({"source", "outage", "scope", "most by", "hit by"})
+from quality_tables import Grid
 
 
-class Grid(NamedTuple):
-    """A table before it is laid out."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
+def as_json(outages: list[Outage]) -> dict[str, Any]:
+    """Every planted outage by itself, and all in sum."""
+    return {"outages": [outage.as_json() for outage in outages], "outages_in_all": _sums(outages)}
 
 
-def as_json(checks: list[SourceChecks], outages: list[Outage]) -> dict[str, Any]:
-    """All figures; every planted outage by itself and in sum."""
-    return {
-        "checks": {one.source: one.as_json() for one in checks},
-        "outages": [outage.as_json() for outage in outages],
-        "outages_in_all": _sums(outages),
-    }
-
-
-def grids(checks: list[SourceChecks], outages: list[Outage]) -> list[Grid]:
-    """Interruptions by source; outages by kind and scope, and by source."""
-    found = [Grid("What a guard would have done", COLUMNS, [one.cells() for one in checks])]
-    if outages:
-        kinds = _grouped(outages, lambda outage: (outage.kind, str(outage.scope)))
-        sources = _grouped(outages, lambda outage: (outage.source,))
-        found.append(Grid("Planted outages, by what fails", ("outage", "scope", *_FIGURES), kinds))
-        found.append(Grid("Planted outages, by source", ("source", *_FIGURES), sources))
-    return found
-
-
-def show(grid: Grid, console: Console) -> None:
-    """Print a table for people."""
-    table = Table(title=grid.title, title_justify="left")
-    for column in grid.columns:
-        table.add_column(column, justify="left" if column in _TEXT_COLUMNS else "right")
-    for row in grid.rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def markdown(grid: Grid) -> str:
-    """A table as it stands in docs/detection.md."""
-    rules = ["---" if column in _TEXT_COLUMNS else "---:" for column in grid.columns]
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in grid.rows]
-    lines = ["| " + " | ".join(row) + " |" for row in ([*grid.columns], *cells)]
-    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:]])
+def grids(outages: list[Outage]) -> list[Grid]:
+    """Outages by kind and scope, and by source; none without outages."""
+    if not outages:
+        return []
+    kinds = _grouped(outages, lambda outage: (outage.kind, str(outage.scope)))
+    sources = _grouped(outages, lambda outage: (outage.source,))
+    return [
+        Grid("Planted outages, by what fails", ("outage", "scope", *_FIGURES), kinds),
+        Grid("Planted outages, by source", ("source", *_FIGURES), sources),
+    ]
 
 
 _FIGURES = (

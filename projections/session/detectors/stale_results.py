@@ -1,0 +1,316 @@
+"""Detectors of results that bring nothing new: reads of what was seen, and known answers to other requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from zlib import crc32
+
+import msgspec
+
+from ....schemas.vocabulary import Pattern, ToolClass
+from ...calls.fingerprints import digest
+from ...emitter import MAX_CAUSES
+from ..novelty import MAX_ECHO_BYTES
+from ..records import ActivePattern, Context, Sighting
+from ..steps import PAUSED, WAITED
+from .detector import Detector, Finished
+
+TELLING_BYTES = 12
+"""A shorter result is known only if the call before gave the same one."""
+
+MAX_ANSWERS = 8
+MAX_ANSWERED_TOOLS = 16
+MAX_NOTHING_BYTES = 200
+_NOTHING = re.compile(
+    rb'[\W_]{0,200}\Z|[\s"\[{]{0,8}(?:no |none\b|nothing|null\b|0 (?:results|matches|rows)|not found|empty)',
+    re.IGNORECASE,
+)
+_ACKNOWLEDGEMENT_BYTES = 40
+_EXACT_SEARCHES = frozenset(
+    "grep glob search_dir search_file find_file codesearch search_files find_files file_search grep_search".split()
+)
+
+
+def is_nothing(text: bytes) -> bool:
+    """Whether a result says that there is nothing."""
+    return len(text) < MAX_NOTHING_BYTES and _NOTHING.match(text) is not None
+
+
+class Reread(Detector, array_like=True):
+    """Detector of reads whose lines were all seen before: second passes, overlapping windows.
+
+    Holds when reads in a row bring no line that the session has not seen, by a sketch of the lines. Results below
+    twelve bytes are known only if the call before gave the same; searches that find nothing, and the same look after a
+    wait, are neutral.
+
+    Ends with a read that brings news, or a new successful action. After the context was compacted everything is new.
+
+    Known false alarms: a file that is read again on purpose, after something else was done with it outside of the session.
+
+    Attributes:
+        count: steps with such reads.
+        last: fingerprint of the result of the call before.
+        since_ms: start of the first of these reads, milliseconds.
+    """
+
+    pattern = Pattern.REREAD
+    ends_with = "news, or progress"
+    texts = (
+        "The last {count} reads showed nothing that you have not seen before, the last one {request}. Work with what "
+        "you have, or name what is missing and look for it elsewhere. If you are done, end your turn.",
+        "The last {count} reads showed only what you have seen before, the last one {request}. Further reads of it will "
+        "bring nothing: act on what you know, or end your turn and say what is missing.",
+    )
+    reported = 5
+    ended_by_progress = True
+
+    count: int = 0
+    step: int = -1
+    last: int = 0
+    event_ids: list[str] = []
+    since_ms: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether a result with news has reset the count."""
+        del active, ctx
+        return not self.count
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """Count a read without news; news reset the count."""
+        verdict, call = done.verdict, done.call
+        before, self.last = self.last, verdict.result
+        if done.news or (verdict.size < TELLING_BYTES + 2 and before != verdict.result and not verdict.failed):
+            self.count = 0
+            return
+        if call.tool_class is not ToolClass.READ or not done.known or verdict.failed or call.waits:
+            return
+        if done.equal and ctx.state.steps.waited_since(done.same[-1].step, WAITED | PAUSED):
+            return
+        if is_nothing(b"\n".join(done.lines)) if verdict.size < MAX_NOTHING_BYTES else False:
+            return
+        if not self.count:
+            self.since_ms, self.event_ids = call.started_ms, []
+        elif self.step == call.step:
+            return
+        self.step = call.step
+        self.count += 1
+        self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
+        severity = ctx.rules.behaviour.reread.step(self.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, 0, self.count, [call.tool_name], self.event_ids, "act on what has been read",
+                since_ms=self.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_progress(self, tool_name: str) -> None:
+        """Reset the count."""
+        del tool_name
+        self.count = 0
+
+    def on_compacted(self) -> None:
+        """Reset the count."""
+        self.count = 0
+
+
+class ToolAnswers(msgspec.Struct, array_like=True):
+    """Answers of one tool, or of one program of a shell.
+
+    Attributes:
+        answers: fingerprints of its latest different answers.
+        calls: fingerprints of the calls that gave known ones.
+        count: how often it gave a known answer to another request; an exact search that finds nothing counts half.
+    """
+
+    tool: str
+    answers: list[int]
+    calls: list[int]
+    event_ids: list[str]
+    step: int = -1
+    count: float = 0.0
+    since_ms: int = 0
+
+
+class Stagnation(Detector, array_like=True):
+    """Detector of a tool that answers other requests with an answer already seen.
+
+    Holds when a tool (of a shell: one program) gives answers that it has given before, to requests with other
+    arguments, with no new answer of it between. Lines that echo the request do not count. An exact search that finds
+    nothing counts half. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
+    results of other tools, which some clients leave out.
+
+    Ends with a new answer of the tool, or a new successful action.
+
+    Known false alarms: a service that answers every request with the same sentence and does its work.
+
+    Attributes:
+        tools: the latest tools that answered, the one that answered last at the end.
+    """
+
+    pattern = Pattern.STAGNATION
+    ends_with = "another answer of the tool, or progress"
+    texts = (
+        "{count} different requests to {tool_name} brought answers that you already had, the last one {request}. Other "
+        "words will likely bring the same: use the answer, or look elsewhere. If you are done, end your turn.",
+        "{count} different requests to {tool_name} brought only known answers, the last one {request}. Stop varying the "
+        "request: say what you need to know, take another way, or end your turn.",
+    )
+    reported = 10
+    ended_by_progress = True
+
+    tools: list[ToolAnswers] = []
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether a new answer has reset the count."""
+        del ctx
+        return all(digest(one.tool.encode()) != active.fingerprint or not one.count for one in self.tools)
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """Count a known answer to another request; a new answer resets the count of the tool."""
+        verdict, call = done.verdict, done.call
+        if (verdict.failed and not verdict.answer) or call.waits or call.tool_class in _EXEMPT_CLASSES:
+            return
+        lines = [] if verdict.failed else done.lines
+        empty = not lines
+        if call.may_change and (call.runs or empty or _is_acknowledgement(lines)):
+            return
+        if empty and (verdict.size > 2 or not call.runs):
+            return
+        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else crc32(b"\n".join(sorted(lines)))
+        tool = f"{call.tool_name}:{call.command}" if call.command else call.tool_name
+        known = next((one for one in self.tools if one.tool == tool), None)
+        if known is None:
+            self.tools.append(ToolAnswers(tool, [answer], [call.fingerprint], []))
+            del self.tools[:-MAX_ANSWERED_TOOLS]
+            return
+        if answer not in known.answers:
+            known.count, known.event_ids = 0.0, []
+            known.calls = [call.fingerprint]
+            known.answers = [*known.answers[1 - MAX_ANSWERS :], answer]
+            return
+        if known.answers[-1] != answer:
+            known.answers.remove(answer)
+            known.answers.append(answer)
+        if done.equal:
+            return
+        if known.step != call.step and call.fingerprint not in known.calls:
+            if not known.count:
+                known.since_ms = call.started_ms
+            nothing = empty or verdict.size > MAX_ECHO_BYTES or is_nothing(b"\n".join(lines))
+            half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
+            known.count += 0.5 if half else 1
+            known.step = call.step
+            known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
+        known.calls = [*known.calls[1 - MAX_CAUSES :], call.fingerprint]
+        severity = ctx.rules.behaviour.stagnation.step(known.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, digest(tool.encode()), int(known.count), [call.tool_name], known.event_ids,
+                "use the answer, or look elsewhere", since_ms=known.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+    def on_progress(self, tool_name: str) -> None:
+        """Forget all answers."""
+        del tool_name
+        self.tools = []
+
+    def on_compacted(self) -> None:
+        """Forget all answers."""
+        self.tools = []
+
+
+_EXEMPT_CLASSES = frozenset({ToolClass.ACTION, ToolClass.PLANNING, ToolClass.INTROSPECTION})
+
+
+def _is_acknowledgement(lines: Sequence[bytes]) -> bool:
+    """Whether a result is a status of one word that says nothing but that it worked."""
+    if len(lines) != 1 or len(lines[0]) > _ACKNOWLEDGEMENT_BYTES:
+        return False
+    return not is_nothing(lines[0]) and len(lines[0].split()) == 1
+
+
+_SHORTEST_COMMAND = 8
+_INSIDE_WORD = frozenset(b"/._-")
+
+
+class GrowingCommand(msgspec.Struct, array_like=True):
+    """Latest command of a tool: its length and checksum, how often it has grown, and since when (milliseconds)."""
+
+    tool_name: str
+    length: int
+    checksum: int
+    event_ids: list[str]
+    count: int = 1
+    since_ms: int = 0
+
+
+class SelfAppending(Detector, array_like=True):
+    """Detector of a command that grows by a word at each call and brings no news.
+
+    Holds when each command of a tool contains the one before, with something added at its end or its start as words
+    of their own.
+
+    Ends with news, or a command that does not contain the one before.
+
+    Known false alarms: a pipeline that is built step by step and so far only orders the same lines anew.
+
+    Attributes:
+        commands: the latest command of each tool.
+    """
+
+    pattern = Pattern.SELF_APPENDING
+    ends_with = "news, or another command"
+    texts = (
+        "{tool_name} was called {count} times with a command that only grew, the last one {request}, and it brought "
+        "nothing new. Look at what the command does before you add to it.",
+        "{count} times the command only grew and brought nothing new; it is now {request}. Adding to it does not help: "
+        "start afresh with one simple command, or end your turn and say what you need.",
+    )
+    reported = 11
+
+    commands: list[GrowingCommand] = []
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether the command has stopped growing."""
+        del ctx
+        return all(digest(one.tool_name.encode()) != active.fingerprint or one.count < 2 for one in self.commands)
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """Compare the command with the one before."""
+        call = done.call
+        if not call.runs or not (text := call.request.command()):
+            return
+        commands = self.commands
+        known = next((one for one in commands if one.tool_name == call.tool_name), None)
+        if known is None:
+            known = GrowingCommand(call.tool_name, len(text), crc32(text), [done.event.id], 1, call.started_ms)
+            commands.append(known)
+            del commands[:-MAX_ANSWERS]
+            return
+        grown = not done.news and _has_grown(known, text)
+        known.length, known.checksum = len(text), crc32(text)
+        if not grown:
+            known.event_ids, known.count, known.since_ms = [done.event.id], 1, call.started_ms
+            return
+        known.count += 1
+        known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
+        severity = ctx.rules.behaviour.self_appending.step(known.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, digest(call.tool_name.encode()), known.count, [call.tool_name],
+                known.event_ids, "start afresh with one simple command", since_ms=known.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+
+def _has_grown(before: GrowingCommand, text: bytes) -> bool:
+    """Whether a command is the one before with something added at its end or its start, as words of their own."""
+    length = before.length
+    if not _SHORTEST_COMMAND <= length < len(text):
+        return False
+    if crc32(text[:length]) == before.checksum:
+        after = text[length]
+        return not (after in _INSIDE_WORD or chr(after).isalnum())
+    return crc32(text[-length:]) == before.checksum

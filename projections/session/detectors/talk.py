@@ -1,0 +1,163 @@
+"""Detectors of talk: messages in a row without a call, and messages that say again what was said."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from zlib import crc32
+
+import msgspec
+
+from ....schemas.vocabulary import Pattern
+from ...emitter import MAX_CAUSES
+from ..novelty import RecentHashes
+from ..records import ActivePattern, Context, OpenCall, Sighting
+from .detector import Detector, Message
+
+SHINGLE_WORDS = 4
+MIN_WORDS = 8
+MAX_TEXT_CHARS = 400
+"""Number of characters of a message that are compared with what was said before."""
+
+
+class SaidWords(RecentHashes):
+    """Sequences of words that an agent has said; all of them, because a share of a message is judged."""
+
+    __slots__ = ()
+
+    generation: ClassVar[int] = 512
+
+
+class Monologue(Detector, array_like=True):
+    """Detector of messages in a row without a call or any input.
+
+    Holds when the model writes messages and nobody speaks between: no user, report, other agent, timer or hook.
+    Thoughts and empty texts do not count.
+
+    Ends with any call, and with anybody who speaks.
+
+    Known false alarms: several speakers under one agent id, who write one after another; answers to reports of background
+    work that the publisher does not send (`input.received`).
+
+    Attributes:
+        spoken: messages since the last call.
+        event_ids: ids of the latest of them.
+        since_ms: time of the first of them, milliseconds.
+    """
+
+    pattern = Pattern.MONOLOGUE
+    ends_with = "any call, or anybody who speaks"
+    notice = "The agent has written {count} messages without a call."
+    texts = (
+        "You have written {count} messages without a call. If there is work left, make the call that does the next "
+        "step; if you are waiting or done, end your turn.",
+        "{count} messages in a row without a call. Writing more does not move the work: make the next call, or end your "
+        "turn and say what you need.",
+    )
+    reported = 3
+    wants_action = True
+    ended_by_progress = True
+
+    spoken: int = 0
+    event_ids: list[str] = []
+    since_ms: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether a call or an input has reset the count."""
+        del active, ctx
+        return not self.spoken
+
+    def on_act(self, call: OpenCall) -> None:
+        """Reset the count."""
+        del call
+        self.spoken = 0
+
+    def on_input(self) -> None:
+        """Reset the count."""
+        self.spoken = 0
+
+    def on_message(self, message: Message, ctx: Context) -> None:
+        """Count a message."""
+        if not self.spoken:
+            self.since_ms, self.event_ids = ctx.emit.at, []
+        self.spoken += 1
+        self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], message.event.id]
+        severity = ctx.rules.behaviour.monologue.step(self.spoken)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, 0, self.spoken, (), self.event_ids, "call a tool, or hand over to the user",
+                since_ms=self.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)
+
+
+class Restated(Detector, array_like=True):
+    """Detector of messages that say again what was said, and are followed by another message instead of a call.
+
+    Holds for messages of eight words and more of which a share (`restated_share`) of the sequences of four words was
+    said before, since somebody spoke.
+
+    Ends with a message that says something new, a call after the latest restatement, and anybody who speaks.
+
+    Known false alarms: an orchestrator that hands the same instruction to one helper after another.
+
+    Attributes:
+        said: hashes of the sequences of words that were said.
+        count: restatements that were followed by a message.
+        pending: id of the latest message if it is a restatement; else empty.
+        since_ms: time of the first restatement, milliseconds.
+    """
+
+    pattern = Pattern.RESTATED
+    ends_with = "a message that says something new, a call, or anybody who speaks"
+    texts = (
+        "Your last messages say again what you have said before, {count} times now, and no call followed. Take the next "
+        "step by a call, or end your turn.",
+        "{count} messages repeated what was said before, with no call after them. Repeating it changes nothing: make "
+        "the next call, or end your turn and say what you need.",
+    )
+    reported = 13
+    wants_action = True
+
+    said: SaidWords = msgspec.field(default_factory=SaidWords)
+    count: int = 0
+    pending: str = ""
+    event_ids: list[str] = []
+    since_ms: int = 0
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether the count was reset."""
+        del active, ctx
+        return not self.count
+
+    def on_act(self, call: OpenCall) -> None:
+        """Drop the latest message: a call has followed it."""
+        del call
+        self.pending = ""
+
+    def on_input(self) -> None:
+        """Reset the count; what was said stays known."""
+        self.count, self.pending, self.event_ids = 0, "", []
+
+    def on_message(self, message: Message, ctx: Context) -> None:
+        """Count the message before, if it was a restatement, and compare this one with what was said."""
+        if self.pending:
+            if not self.count:
+                self.since_ms = ctx.emit.at
+            self.count += 1
+            self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], self.pending]
+            self.pending = ""
+            severity = ctx.rules.behaviour.restated.step(self.count)
+            if severity:
+                seen = Sighting(
+                    self.pattern, severity, 0, self.count, (), self.event_ids, "make the next call, or end the turn",
+                    since_ms=self.since_ms,
+                )  # fmt: skip
+                ctx.sightings.append(seen)
+        words = (message.event.text or "")[:MAX_TEXT_CHARS].lower().encode(errors="replace").split()
+        if len(words) < MIN_WORDS:
+            return
+        sequences = set(map(crc32, map(b" ".join, zip(words, words[1:], words[2:], words[3:], strict=False))))
+        known = len(sequences) - len(self.said.new_of(sequences))
+        self.said.add(sequences)
+        if known >= ctx.rules.behaviour.restated_share * len(sequences):
+            self.pending = message.event.id

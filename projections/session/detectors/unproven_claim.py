@@ -1,0 +1,121 @@
+"""Detector of a claim that checks pass although the last one failed."""
+
+from __future__ import annotations
+
+import re
+
+from ....schemas.vocabulary import Pattern
+from ...calls.fingerprints import digest
+from ..records import ActivePattern, Context, OpenCall, Sighting
+from .detector import Detector, Finished, Message
+
+MAX_TEXT_CHARS = 2000
+_RUNNERS = frozenset(
+    """pytest tox nox jest vitest mocha playwright cargo go mvn mvnw gradle gradlew npm pnpm yarn bun npx tsc make just
+    ruff mypy pyright eslint ctest dotnet rspec phpunit python python3 uv poetry mise bazel swift mix rake deno
+    unittest""".split()
+)
+_CHECK = re.compile(
+    rb"\b(?:pytest|tox|nox|jest|vitest|mocha|tsc|mypy|pyright|eslint|ctest|rspec|phpunit|unittest|ruff check"
+    rb"|playwright test|(?:cargo|go|dotnet|swift|mix|deno|bazel) (?:test|check|build|clippy|vet|lint)"
+    rb"|(?:mvnw?|gradlew?|gradle)\b[^|;&\n]{0,80}\b(?:test|verify|package|compile|build|check)"
+    rb"|(?:npm|pnpm|yarn|bun)(?: run)? (?:test|build|check|lint|typecheck|type-check|ci)"
+    rb"|(?:make|just|rake|mise run) (?:test|tests|check|build|all|ci|lint|spec))\b"
+)
+_CLAIM = re.compile(
+    r"\b(?:all (?:the )?(?:\d{1,6} )?(?:unit |integration )?(?:tests|checks|suites)(?: \w{1,20})? (?:now )?"
+    r"(?:pass|passed|passing|succeed|are green|are passing|green)"
+    r"|(?:tests|build|lint|type ?check|checks|suite) (?:now )?"
+    r"(?:passes|pass|passed|is passing|are passing|succeeds|is green|are green|is clean))\b",
+    re.IGNORECASE,
+)
+_DOUBT = re.compile(
+    r"\b(?:not|except|once|if|when|until|should|will|would|before|after|unless|ensure|verify|make sure|so that|to"
+    r"|pre-existing|unrelated|whether|expected|fail\w{0,4})\b|n't\b|n’t\b",
+    re.IGNORECASE,
+)
+
+
+_FAILS = re.compile(r"\b(?:still|one|two|\d{1,4}|which|that|it) fails?\b|\bfailing\b|\bis red\b", re.IGNORECASE)
+"""A message that says what fails makes no false claim."""
+
+
+class UnprovenClaim(Detector, array_like=True):
+    """Detector of a final text that says that tests, a build or checks pass, although the last check failed.
+
+    Holds at the end of a turn whose last message claims it, without a doubt in the sentence, when the latest check that
+    was run in the session failed and nothing was called since the message.
+
+    Ends with the next check that passes, or the next turn.
+
+    Known false alarms: a check whose failure has nothing to do with the claim ("the unit tests pass; the build fails as
+    before" is left out, for its doubt).
+
+    Attributes:
+        failed_check: the latest check, if it failed, in one line; else empty.
+        claimed: id of the message that claims it; empty if something was called since.
+        reported_claim: whether the claim was reported and not yet refuted.
+    """
+
+    pattern = Pattern.UNPROVEN_CLAIM
+    ends_with = "a check that passes, or a user message"
+    notice = "The agent says that checks pass, but the last one that was run, {required_tool}, failed."
+    texts = (
+        "Your message says that checks pass, but the last one that was run, {required_tool}, failed. Run it again, or "
+        "correct the message.",
+        "Your message says that checks pass, but the last one that was run, {required_tool}, failed. Run it again, or "
+        "correct the message.",
+    )
+    reported = 14
+
+    failed_check: str = ""
+    claimed: str = ""
+    reported_claim: bool = False
+
+    def is_over(self, active: ActivePattern, ctx: Context) -> bool:
+        """Whether a check has passed since."""
+        del active, ctx
+        return not self.reported_claim
+
+    def on_act(self, call: OpenCall) -> None:
+        """Forget the claim: the work goes on."""
+        del call
+        self.claimed = ""
+
+    def on_finish(self, done: Finished, ctx: Context) -> None:
+        """Remember how the latest check ended."""
+        del ctx
+        call = done.call
+        if call.runs != "shell" or _RUNNERS.isdisjoint(call.programs) or not _CHECK.search(call.request.raw):
+            return
+        failed = done.verdict.failed
+        self.failed_check = call.request.summary() if failed else ""
+        self.reported_claim = self.reported_claim and failed
+
+    def on_message(self, message: Message, ctx: Context) -> None:
+        """Look for a claim in a message that follows a failed check."""
+        del ctx
+        self.claimed = ""
+        text = message.event.text
+        if not self.failed_check or not text:
+            return
+        text = text[-MAX_TEXT_CHARS:]
+        if _FAILS.search(text):
+            return
+        for found in _CLAIM.finditer(text):
+            start = max(text.rfind(mark, 0, found.start()) for mark in ".\n!") + 1
+            if not _DOUBT.search(text[start : found.end() + 25]):
+                self.claimed = message.event.id
+                return
+
+    def on_turn(self, ctx: Context) -> None:
+        """Report a claim with which the turn ends."""
+        claimed, self.claimed = self.claimed, ""
+        severity = ctx.rules.behaviour.unproven_claim.step(1) if claimed else 0
+        if severity:
+            self.reported_claim = True
+            seen = Sighting(
+                self.pattern, severity, digest(claimed.encode()), 1, (), [claimed], "run the check again",
+                required_tool=self.failed_check,
+            )  # fmt: skip
+            ctx.sightings.append(seen)

@@ -1,0 +1,216 @@
+"""What an agent has seen: a bounded sketch of the lines of its results, and the request of a call in flight.
+
+A result brings news if it holds lines that the agent has not seen; so a second pass over a file, an overlapping window
+or the same answer to another question is told from work (docs/detection.md). Lines are kept as 32-bit hashes, of a long
+result only a sample, so that every window of it can still be recognised.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import filterfalse
+from typing import ClassVar, Self
+from zlib import crc32
+
+import orjson
+
+from ...security.redaction import redact_bytes
+from ..snapshot import PackedValue
+
+SHORT_LINES = 32
+"""Results of up to this many lines are remembered whole."""
+
+SAMPLE_MASK = 7
+"""Of a longer result, lines are remembered whose hash has these bits clear: one in eight."""
+
+ENOUGH_LINES = 3
+"""Number of sampled lines that decide whether a result brings news."""
+
+MAX_ECHO_BYTES = 4000
+"""In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request."""
+
+MIN_QUOTE_BYTES = 8
+"""Shortest part of a request by which the first line of a result is recognised as its heading."""
+
+MAX_REQUEST_BYTES = 600
+MAX_SUMMARY_CHARS = 80
+
+
+class RecentHashes(PackedValue):
+    """Bounded set of 32-bit hashes that forgets those which have not been used for longest, a generation at a time.
+
+    Class attributes:
+        generation: number of hashes of a generation; between one and two generations are remembered.
+    """
+
+    __slots__ = ("old", "young")
+
+    generation: ClassVar[int] = 256
+
+    def __init__(self, young: Iterable[int] = (), old: Iterable[int] = ()) -> None:
+        """Create a set of two generations."""
+        self.young = set(young)
+        self.old = set(old)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same hashes."""
+        return isinstance(other, RecentHashes) and (self.young, self.old) == (other.young, other.old)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def new_of(self, hashes: set[int]) -> set[int]:
+        """Those of some hashes that are not remembered."""
+        new = hashes - self.young
+        return new - self.old if new else new
+
+    def add(self, hashes: set[int]) -> None:
+        """Remember hashes as the latest used ones; of too many those with the smallest values."""
+        generation, young = self.generation, self.young
+        if len(hashes) > generation:
+            hashes = set(sorted(hashes)[:generation])
+        if len(young) + len(hashes) > generation and len(young | hashes) > generation:
+            self.old, self.young = young, set(hashes)
+        else:
+            young |= hashes
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.young, self.old = set(), set()
+
+    def pack(self) -> bytes:
+        """Return both generations as numbers of 32 bits, each sorted, behind the size of the first."""
+        young = sorted(self.young)
+        return array("I", [len(young), *young, *sorted(self.old)]).tobytes() if young else b""
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the set of a packed form."""
+        numbers = array("I", packed)
+        count = numbers[0] if numbers else 0
+        return cls(numbers[1 : 1 + count], numbers[1 + count :])
+
+
+class SeenLines(RecentHashes):
+    """Sketch of the lines that an agent has seen."""
+
+    __slots__ = ()
+
+    def look(self, lines: Iterable[bytes]) -> tuple[int, int]:
+        """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
+        judged = kept = set(map(crc32, lines))
+        if len(kept) > ENOUGH_LINES:
+            sampled = set(filterfalse(SAMPLE_MASK.__and__, kept))
+            if len(kept) > SHORT_LINES:
+                kept = sampled
+            judged = sampled if len(sampled) >= ENOUGH_LINES else kept
+        new = self.new_of(judged)
+        self.add(kept)
+        return len(judged), len(new)
+
+
+class CallRequest(PackedValue):
+    """Beginning of what a call in flight asks for, as JSON that may be cut off: its command line or its arguments.
+
+    Its snapshot holds it without secrets, and so is everything that leaves the fold.
+    """
+
+    __slots__ = ("_shown", "raw")
+
+    def __init__(self, raw: bytes = b"", *, clean: bool = False) -> None:
+        """Keep at most `MAX_REQUEST_BYTES`; `clean` says that it holds no secret."""
+        self.raw = raw[:MAX_REQUEST_BYTES]
+        self._shown: bytes | None = self.raw if clean else None
+
+    @classmethod
+    def of_command(cls, shown: str) -> Self:
+        """Return the request of a command line without secrets."""
+        return cls(_COMMAND[:-1] + orjson.dumps(shown[:MAX_REQUEST_BYTES]), clean=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same request."""
+        return isinstance(other, CallRequest) and self.shown == other.shown
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def shown(self) -> bytes:
+        """The request without secrets."""
+        if self._shown is None:
+            self._shown = redact_bytes(self.raw)
+        return self._shown
+
+    def pack(self) -> bytes:
+        """Return the request without secrets."""
+        return self.shown
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the request of a packed form."""
+        return cls(packed, clean=True)
+
+    def command(self) -> bytes:
+        """The command line as it stands in its JSON, or the program of a tool that runs code; else empty."""
+        raw = self.raw
+        if raw.startswith(_COMMAND):
+            return raw[len(_COMMAND) : -1] if raw.endswith(b'"') else raw[len(_COMMAND) :]
+        found = _CODE.search(raw)
+        return found[1] if found is not None else b""
+
+    def text(self) -> str:
+        """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
+        shown = self.shown.decode(errors="replace")
+        try:
+            args = orjson.loads(shown)
+        except orjson.JSONDecodeError:
+            args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
+        if not isinstance(args, dict):
+            return shown
+        telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
+        only = next(iter(args.values())) if len(args) == 1 else None
+        return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
+
+    def summary(self) -> str:
+        """The request in one short line, for people and models."""
+        line = " ".join(self.text()[: 4 * MAX_SUMMARY_CHARS].split())
+        return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
+
+
+NO_REQUEST = CallRequest(clean=True)
+"""Request of a call whose arguments are unknown."""
+
+_COMMAND = b'{"command":"'
+_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
+_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
+"""Text fields of JSON that is cut off."""
+
+
+def _unescaped(text: str) -> str:
+    """Text of JSON without its escapes; as it is where the last one is cut off."""
+    try:
+        return str(orjson.loads(f'"{text}"'))
+    except orjson.JSONDecodeError:
+        return text
+
+
+_TELLING_ARGS = (
+    "command", "cmd", "script", "query", "sql", "statement", "code", "input", "file_path", "path", "notebook_path",
+    "filename", "url", "uri", "pattern", "action", "description", "prompt", "text", "message", "name",
+)  # fmt: skip
+
+
+def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> Sequence[bytes]:
+    """Lines of a result that are not empty and, in a short result (bytes), do not echo the request."""
+    raw = request.raw
+    if not raw or size > MAX_ECHO_BYTES or len(lines) > SHORT_LINES:
+        return lines if all(lines) else list(filter(None, lines))
+    if b": " in lines[0] and _is_heading(lines[0], request):
+        lines = lines[1:]
+    return [line for line in lines if line and (line not in raw or len(line) <= 3 or line not in request.shown)]
+
+
+def _is_heading(line: bytes, request: CallRequest) -> bool:
+    """Whether a line is a heading that quotes the request, as `Results for query: "…"` or `Command: …`."""
+    quoted = line.partition(b": ")[2].strip(b"\\\"'`. ")
+    return len(quoted) >= MIN_QUOTE_BYTES and quoted in request.raw and quoted in request.shown
