@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     ("program", "options"),
     [
         ("bench", ["--only", "fold", "--quick", "--runs", "2", "--fold-events", "50"]),
-        ("quality", ["--only", "checks", "--only", "outages", "--plants", "1"]),
+        ("quality", ["--only", "behaviour", "--only", "outages", "--plants", "1"]),
     ],
     ids=["bench", "quality"],
 )
