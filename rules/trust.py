@@ -85,11 +85,11 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
 
 
 SERVICE_RULE = EscalationPatch(
-    count_threshold=2,
+    count_threshold=3,
     window_seconds=300,
     severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
 )
-"""Shipped rule of MCP servers: two hard failures in five minutes (docs/trust.md#rules)."""
+"""Shipped rule of MCP servers: three hard failures in five minutes (docs/trust.md#rules)."""
 
 PROGRAM_RULE = EscalationPatch(
     count_threshold=3,

@@ -342,6 +342,17 @@ def asks_person(tool_name: str) -> bool:
     return _ASKING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
 
 
+_DELEGATING = re.compile(
+    r"(?:task|agent|sub_?agent|(?:spawn|dispatch|run|call)_?(?:sub_?)?agent|delegate(?:_?task)?)\Z"
+)
+
+
+@lru_cache(maxsize=4096)
+def delegates(tool_name: str) -> bool:
+    """Whether a tool hands the work to another agent, which may take its time."""
+    return _DELEGATING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
+
+
 def only_waits(tool_name: str) -> bool:
     """Whether a tool only lets time pass, so that its result tells nothing."""
     return not _PAUSES.isdisjoint(_words_of(tool_name))

@@ -21,12 +21,15 @@ def stored(values: list[bytes]) -> list[bytes]:
     return [row["record"].encode() for row in rows if row.get("record") is not None]
 
 
-def decided(values: list[bytes]) -> list[dict[str, Any]]:
+DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
+
+
+def decided(values: list[bytes], topics: frozenset[str] = DECISIONS) -> list[dict[str, Any]]:
     """Decisions over events; the fingerprints in them name results and may have other values."""
     decisions = [
         orjson.loads(output.value)
         for output in replayed(("events", value) for value in values)
-        if output.value is not None and output.topic in {"escalations", "breakers", "nudges", "suggestions"}
+        if output.value is not None and output.topic in topics
     ]
     return [{name: value for name, value in one.items() if name != "fingerprint"} for one in decisions]
 
@@ -42,9 +45,13 @@ def test_the_scenarios_fold_the_same(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACE_NAMES)
 def test_a_recorded_run_folds_the_same(trace: str) -> None:
-    """Every decision of a recorded run comes out of its stored form."""
-    values = lines_of(trace)
-    assert decided(stored(values)) == decided(values)
+    """Every decision about trust and circuits comes out of a recorded run's stored form.
+
+    Behaviour, and what is blamed on a model for it, is judged by lines of results as well, which a history does not
+    keep (docs/decisions/0097).
+    """
+    values, topics = lines_of(trace), DECISIONS - {"nudges", "suggestions"}
+    assert decided(stored(values), topics) == decided(values, topics)
 
 
 RESULTS = st.one_of(

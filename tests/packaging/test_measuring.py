@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     ("program", "options"),
     [
         ("bench", ["--only", "fold", "--quick", "--runs", "2", "--fold-events", "50"]),
-        ("quality", ["--only", "checks", "--only", "outages", "--plants", "1"]),
+        ("quality", ["--only", "behaviour", "--only", "outages", "--plants", "1"]),
     ],
     ids=["bench", "quality"],
 )
@@ -44,5 +44,5 @@ def test_a_short_run_reports_as_json(program: str, options: list[str], tmp_path:
         assert {row["name"].partition("/")[0] for row in found["rows"]} == {options[1]}
     else:
         found = json.loads(done.stdout)["shipped"]
-        assert found["checks"]["toy"]["calls"] == 80
+        assert found["sources"]["toy"]["calls"] == 80
         assert {outage["scope"] for outage in found["outages"]} == {"key", "service"}, "the tools have one key each"

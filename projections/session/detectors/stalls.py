@@ -19,7 +19,7 @@ from ....rules.rules import BehaviourRules
 from ....schemas import events as ev
 from ....schemas.vocabulary import Pattern, Status
 from ...calls.errors import neutral_reason
-from ...calls.tool_class import asks_person
+from ...calls.tool_class import asks_person, delegates
 from ..appended import is_appended
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Finished
@@ -56,7 +56,8 @@ class StalledCall(Detector, array_like=True):
     """Detector of calls past their deadline, until they finish or the model moves on.
 
     Holds at multiples of the stated deadline, or of ten minutes of a publisher that ends its turns; of a deadline that
-    nobody stated only the person is told, since many a call takes longer. Tools that ask a person are never overdue.
+    nobody stated only the person is told, since many a call takes longer. Tools that ask a person are never overdue,
+    nor are other agents without a stated deadline.
 
     Ends with the finish of the call, or the model moving on.
 
@@ -98,7 +99,8 @@ class StalledCall(Detector, array_like=True):
         """Track the call until its real finish, unless the model has moved on."""
         state = ctx.state
         moved_on = state.steps.number > call.step or state.detector(Monologue).spoken
-        if call.started_ms < self.ignored_before or moved_on or asks_person(call.tool_name):
+        takes_time = asks_person(call.tool_name) or (delegates(call.tool_name) and not call.deadline_stated)
+        if call.started_ms < self.ignored_before or moved_on or takes_time:
             return
         if state.turn.open and not (call.deadline_stated or state.turn.ends_published):
             return

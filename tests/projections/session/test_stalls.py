@@ -240,6 +240,17 @@ def test_a_question_to_a_person_is_never_overdue(tool: str) -> None:
     assert story.after(minutes=50).tick().patterns() == []
 
 
+@pytest.mark.parametrize("tool", ["Agent", "Task", "spawn_agent", "delegate_task"])
+def test_another_agent_takes_its_time(tool: str) -> None:
+    """Helpers work for half an hour; only a deadline that somebody stated is a promise."""
+    story = in_a_turn()
+    story.started(tool, {"prompt": "read everything"})
+    assert story.after(minutes=50).tick().patterns() == []
+    promised = in_a_turn()
+    promised.started(tool, {"prompt": "read everything"}, deadline_ms=600_000)
+    assert promised.after(minutes=11).tick().found("stalled_call") == [("minor", 1)]
+
+
 def test_in_an_open_turn_of_which_nobody_reports_the_end_only_a_stated_deadline_is_a_promise() -> None:
     """Such calls wait for a person, or were left open with their session."""
     for deadline, expected in ((None, []), (600_000, [("minor", 1)])):

@@ -58,15 +58,17 @@ def test_the_log_gives_the_same_bytes_again(lines: list[bytes], data: st.DataObj
     with TemporaryDirectory() as folder:
         path, time, told = Path(folder) / "s.sqlite", 0.0, list[Output]()
         engine = EmbeddedEngine.open(path, RULES)
-        for line in lines:
-            time += data.draw(st.sampled_from(GAPS))
-            if data.draw(st.sampled_from([False, False, True])):
-                engine.close()
-                engine = EmbeddedEngine.open(path, RULES)
-            if data.draw(st.booleans()):
-                told += engine.tick(at(time), arrived_ms=at(time))
-            told += engine.ingest([timed(line, time)], arrived_ms=at(time))
-        engine.close()
+        try:
+            for line in lines:
+                time += data.draw(st.sampled_from(GAPS))
+                if data.draw(st.sampled_from([False, False, True])):
+                    engine.close()
+                    engine = EmbeddedEngine.open(path, RULES)
+                if data.draw(st.booleans()):
+                    told += engine.tick(at(time), arrived_ms=at(time))
+                told += engine.ingest([timed(line, time)], arrived_ms=at(time))
+        finally:
+            engine.close()
         assert public(told) == public(folded_again(path))
 
 
