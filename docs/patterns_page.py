@@ -60,7 +60,7 @@ def steps(ladder: Ladder) -> tuple[int | None, ...]:
 
 
 def measured(verdicts: list[dict[str, Any]]) -> str:
-    """What was said of the detections that were read."""
+    """Markdown paragraph on the verdicts of a pattern's detections."""
     if not verdicts:
         return "None in the recorded runs.\n"
     counts = Counter(row["verdict"] for row in verdicts)

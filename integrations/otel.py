@@ -35,7 +35,7 @@ _COMPACTIONS = frozenset(
     {"claude_code.compaction", "gemini_cli.chat_compression", "qwen-code.chat_compression", "compaction"}
 )
 _WITHHELD = frozenset({"<REDACTED>", "[REDACTED]"})
-"""What agents put in place of a prompt that they keep to themselves."""
+"""Placeholders of agents for prompts that they do not export."""
 
 _ARGUMENTS = ("arguments", "function_args", "tool_input", "tool_parameters")
 _REFUSALS = frozenset({"reject", "denied", "abort"})
@@ -129,7 +129,7 @@ class Exports:
 
 
 def _prompted(session: Session, text: str, at: int) -> Iterator[bytes]:
-    """Who spoke to the model, and how much; the user, if the text is not told."""
+    """Write the events of a prompt, by its speakers; a prompt whose text is withheld is the user's."""
     spoken, source = heard("" if text in _WITHHELD else text)
     if spoken or not source:
         yield from session.said_by_user(at, words=words_in(spoken) or None)

@@ -255,7 +255,7 @@ class ClaudeCodeLog:
         pictures: bool,
         is_chain: bool,
     ) -> Iterator[bytes]:
-        """What somebody said to the model; the prompt of a sub-agent is of the agent that began it."""
+        """Write the event of a message to the model; the prompt of a sub-agent comes from the agent that started it."""
         inbox = self._inboxes[session.id]
         told = [one for text in texts if (one := heard(text)).spoken or one.source]
         source = _source_of(record, told, spoken=pictures or any(one.spoken for one in told))
@@ -363,7 +363,7 @@ def _note_of(text: str, record: dict[str, Any] | None = None) -> _Note:
 
 
 def _source_of(record: dict[str, Any], told: list[Heard], *, spoken: bool) -> str:
-    """Who spoke in a line of the user: `user`, another source, or empty for nobody."""
+    """Source of a record of the user's role: `user`, one of `input.received`, or empty for none."""
     origin = record.get("origin")
     about = origin if isinstance(origin, dict) else {}
     kind = str(about.get("kind", "human"))

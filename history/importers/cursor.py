@@ -82,7 +82,7 @@ class CursorLog(SessionLog):
 
 
 def _queries(text: str) -> Iterator[str]:
-    """What stands in `<user_query>`."""
+    """User's text: the content of `<user_query>`."""
     for rest in text.split("<user_query>")[1:]:
         yield rest.partition("</user_query>")[0]
 

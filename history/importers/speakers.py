@@ -69,7 +69,7 @@ class Heard(NamedTuple):
 
 
 def heard(text: str) -> Heard:
-    """Who speaks in a text of the user's role."""
+    """Speaker of a text of the user's role, and what the user wrote in it."""
     source, at = "", _after_spaces(text, 0)
     while found := _TAG.match(text, at):
         tag = found[1]

@@ -1,4 +1,4 @@
-"""What a failure says is missing around a tool: a program, a module, a credential, a host, the network.
+"""Recognition of a missing environment in failures: a program, a module, a credential, a host, the network.
 
 The model cannot make up for it with other words, only by installing, logging in, starting, or asking; so the same
 missing thing behind four tools is one finding. A capital first letter is prose that was taken for a command; a 403

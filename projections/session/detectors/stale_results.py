@@ -87,7 +87,7 @@ class Reread(Detector, array_like=True):
             return
         if done.equal and ctx.state.steps.waited_since(done.same[-1].step, WAITED | PAUSED):
             return
-        if is_nothing(b"\n".join(done.lines)) if verdict.size < MAX_NOTHING_BYTES else False:
+        if verdict.size < MAX_NOTHING_BYTES and is_nothing(b"\n".join(done.lines)):
             return
         if not self.count:
             self.since_ms, self.event_ids = call.started_ms, []
@@ -197,7 +197,7 @@ class Stagnation(Detector, array_like=True):
         if known.step != call.step and call.fingerprint not in known.calls:
             if not known.count:
                 known.since_ms = call.started_ms
-            nothing = empty or verdict.size > MAX_ECHO_BYTES or is_nothing(b"\n".join(lines))
+            nothing = empty or is_nothing(b"\n".join(lines))
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
             known.count += 0.5 if half else 1
             known.step = call.step

@@ -130,6 +130,15 @@ def test_other_words_for_the_same_answer() -> None:
     assert {kind for pattern, kind in story.nudges() if pattern == "stagnation"} == {"gentle", "direct"}
 
 
+def test_a_long_known_answer_of_a_shell_counts_whole() -> None:
+    """Only an exact search that finds nothing counts half."""
+    long = "\n".join(f"{number:04} the same row of a long report" for number in range(200))
+    story = Story()
+    for number in range(7):
+        story.works("bash", {"command": f"cat reports/{number}.txt"}, result=long)
+    assert story.found("stagnation") == [("minor", 6)]
+
+
 def test_lines_that_echo_the_request_do_not_hide_it() -> None:
     """A heading with the query, and nothing else that differs."""
     story = Story()
