@@ -74,7 +74,7 @@ def _read(line: str) -> CommandLine:
     waits, only_waits = waiting(commands)
     called = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
     found = class_of_commands(commands, waits=waits)
-    waits = waits or (found is ToolClass.UNKNOWN and _CODE_SLEEPS.search(line) is not None)
+    waits = waits or (found is ToolClass.UNKNOWN and "sleep(" in line and _CODE_SLEEPS.search(line) is not None)
     suspect = is_suspect(line, commands)
     edits = found is ToolClass.ACTION and edits_first(commands)
     return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, edits, asked_by(commands, {}))
