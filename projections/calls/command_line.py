@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
@@ -61,11 +60,7 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
         windows: it is for PowerShell or cmd, where a backslash escapes nothing.
     """
     line = line.lstrip().replace("\0", "")[:MAX_SCRIPT_CHARS]
-    return _read(line.replace("\\", "/") if windows else line)
-
-
-@lru_cache(maxsize=4096)
-def _read(line: str) -> CommandLine:
+    line = line.replace("\\", "/") if windows else line
     commands = simple_commands(line)
     danger, risk, culprit = danger_of(line, commands)
     word = _word(commands)

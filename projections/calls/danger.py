@@ -358,7 +358,7 @@ def _risk_of(step: Step) -> str:
 
 def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:
     """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
-    if any([command.privileged or command.name == "eval" for command in commands]):
+    if any(command.privileged or command.name == "eval" for command in commands):
         return True
     return _near_credentials(line) and any(_CREDENTIALS.search(word) for one in commands for word in one.words[1:])
 
