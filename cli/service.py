@@ -177,7 +177,12 @@ class UserService:
             self.stop()
         address = self._free_address(port)
         self.prepare()
-        how = self._start_unit(address) or self._start_process(address)
+        try:
+            how = self._start_unit(address) or self._start_process(address)
+        except ConfigError:
+            if port or self.address or _is_free(int(address.rpartition(":")[2])):
+                raise
+            how = self._start_process(self._free_address(None))  # another program was quicker at that port
         if (found := self.running()) is not None:  # possibly one that was started at the same time
             self.prepare(found[1].partition("//")[2])
         return how

@@ -232,11 +232,12 @@ def test_a_person_gives_orders_and_an_agent_does_not(home: dict[str, str], tmp_p
     trustfold("up", "--detach", cwd=tmp_path, env=home)
     code, said = at_a_terminal(command("remove", "Bash", "--yes"), tmp_path, home)
     assert (code, "Bash" in said) == (0, True), said
+    restoring = command("restore", "Bash")
     cleared = "env -i HOME=$HOME XDG_DATA_HOME=$XDG_DATA_HOME"
     for line in (
         f"exec -a claude bash -c {shlex.quote(command('restore', 'Bash') + '; exit $?')}",
         f"CLAUDECODE=1 {command('restore', 'Bash')}",
-        f"export GEMINI_CLI=1; bash -c {shlex.quote(f'{cleared} {command("restore", "Bash")}; exit $?')}",
+        f"export GEMINI_CLI=1; bash -c {shlex.quote(f'{cleared} {restoring}; exit $?')}",
         f"QWEN_CODE=1 {command('up', '--stop')}",
         f"OPENCODE=1 {command('uninstall', '--yes')}",
     ):
