@@ -75,18 +75,18 @@ def workspace_digest(folder: str, within_s: float | None = None) -> str | None:
     """
     until = time.monotonic() + (WITHIN_S if within_s is None else within_s)
     root, program = project_of(folder), _program()
-    if not root or not program or os.path.lexists(os.path.join(root, ".gitmodules")):
+    if root is None or not program or os.path.lexists(root / ".gitmodules"):
         return None
-    git = [program, "-C", root, f"--work-tree={root}", "--no-pager"]
+    git = [program, "-C", str(root), f"--work-tree={root}", "--no-pager"]
     environ = _VARIABLES | {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    environ["GIT_CEILING_DIRECTORIES"] = os.path.dirname(root)
+    environ["GIT_CEILING_DIRECTORIES"] = str(root.parent)
     names = _answer([*git, *_FILTERS], environ | _settings(_SETTINGS), until, accepted=(0, 1))
     filters = [os.fsdecode(name) for name in (names or b"").split(b"\0") if name]
     if names is None or len(filters) > MAX_FILTERS:
         return None
     off = {name: "false" if name.endswith(".required") else "" for name in filters}
     status = _answer([*git, *_STATUS], environ | _settings(_SETTINGS | off), until)
-    return None if status is None else _digest_of(os.fsencode(root), status)
+    return None if status is None else _digest_of(os.fsencode(root) + b"/", status)
 
 
 @lru_cache(maxsize=1024)
@@ -96,25 +96,24 @@ def git_root(folder: str) -> str:
     return next((str(one) for one in (here, *here.parents) if (one / ".git").exists()), "")
 
 
-def project_of(folder: str) -> str:
-    """Root of this user's project that a folder is in; empty without one, and for a home and what is above it."""
+def project_of(folder: str) -> Path | None:
+    """Root of this user's project that a folder is in; None without one, and for a home and what is above it."""
     if not folder.startswith("/") or "\x00" in folder:
-        return ""
+        return None
     try:
-        real = os.path.realpath(folder)
-        root = git_root(real) if os.path.isdir(real) else ""
-        if not root or os.lstat(os.path.join(root, ".git")).st_uid != os.geteuid():
-            return ""
-    except OSError:
-        return ""
-    home = os.path.realpath(os.path.expanduser("~"))
-    return "" if Path(home).is_relative_to(root) else root
+        found = git_root(str(Path(folder).resolve(strict=True)))
+        root = Path(found)
+        if not found or (root / ".git").lstat().st_uid != os.geteuid():
+            return None
+        return None if Path.home().resolve().is_relative_to(root) else root
+    except (OSError, RuntimeError):
+        return None
 
 
 @lru_cache(maxsize=1)
 def _program() -> str:
     found = shutil.which("git") or ""
-    return found if os.path.isabs(found) else ""
+    return found if found.startswith("/") else ""
 
 
 def _settings(values: Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +176,7 @@ def _digest_of(root: bytes, status: bytes) -> str | None:
         path = record.split(b" ", fields)[-1] if fields else b""
         if path.endswith(b"/"):
             return None
-        digest.update(b"%d:%b%b" % (len(record), record, _state_of(os.path.join(root, path)) if path else b""))
+        digest.update(b"%d:%b%b" % (len(record), record, _state_of(root + path) if path else b""))
     return f"w1:{digest.hexdigest()}"
 
 
@@ -252,6 +251,4 @@ def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:
 
 def is_evidence(tool_name: str, args: Mapping[str, Any]) -> bool:
     """Whether a failure of a call calls for a digest: that of a shell, or of a tool of unknown effect."""
-    return (
-        keys.runs(tool_name, args) == "shell" or tool_class.class_of_tool(tool_name, args) is ToolClass.UNKNOWN
-    )
+    return keys.runs(tool_name, args) == "shell" or tool_class.class_of_tool(tool_name, args) is ToolClass.UNKNOWN

@@ -28,9 +28,9 @@ from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
 from ..guard.workspace import Workspaces, git_root, is_evidence
-from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
-from ..integrations.hooks.dialect import CallBegan, CallEnded
-from ..integrations.hooks.session import Verdict
+from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
+from ..ingest.hooks.dialect import CallBegan, CallEnded
+from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339
