@@ -19,13 +19,14 @@ from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
+from .clients.base import Rights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
 from .render import ExitCode, note
 
 if TYPE_CHECKING:
-    from ..history.importers.growing_files import Following
+    from ..ingest.growing_files import Following
 
 LOOK_S = 1.0
 """Seconds between two polls of the files."""
@@ -62,8 +63,8 @@ def tail(
     even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.privacy import secrets_in
-    from ..history.importers import Run
-    from ..history.importers.growing_files import Following
+    from ..ingest import Run
+    from ..ingest.growing_files import Following
 
     paths = [Path(name).absolute() for name in names]
     if missing := [str(path) for path in paths if not path.exists()]:
@@ -151,7 +152,7 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
                 "publish to where? start this user's server with `trustfold up --detach`, or give --url or --bootstrap"
             )
         url, token = service.address, service.token
-    target = HttpTarget(url, token)
+    target = HttpTarget(url, Rights(token))
 
     hooked: set[str] = set()
 
