@@ -15,9 +15,6 @@ import stat
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -31,6 +28,7 @@ from ..guard.result import told_to_model
 from ..guard.tools import Tool
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan
+from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
@@ -125,9 +123,7 @@ class Hooks:
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
         session = self._session(dialect, hook)
-        if events := session.handle(hook, now_ms):
-            folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
-            folded.add_done_callback(self._count)
+        if folded := self._fold(session.handle(hook, now_ms)):
             await asyncio.wait({folded}, timeout=FOLD_S)
 
         def check(begun: CallBegan) -> Verdict:
@@ -142,8 +138,16 @@ class Hooks:
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
+        self._fold(session.taken())
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
+        if not events:
+            return None
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded.add_done_callback(self._count)
+        return folded
 
     def _count(self, folded: asyncio.Future[Receipt]) -> None:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
@@ -226,15 +230,3 @@ def read_tail(path: str) -> bytes:
         return b""
     finally:
         os.close(descriptor)
-
-
-@lru_cache(maxsize=1024)
-def workspace_of(folder: str) -> str:
-    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
-    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
-        return ""
-    here = Path(folder)
-    root = str(next((one for one in (here, *here.parents) if (one / ".git").exists()), here))
-    if len(root) <= MAX_NAME:
-        return root
-    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"

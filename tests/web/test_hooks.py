@@ -22,7 +22,7 @@ from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import read_tail, workspace_of
+from trustfold.web.hooks import read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
@@ -224,20 +224,6 @@ def test_the_tail_of_a_log_and_of_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     for path in (tmp_path / "folder.jsonl", tmp_path / "secret.txt", tmp_path / "none.jsonl", "a\x00.jsonl", ""):
         assert read_tail(str(path)) == b""
-
-
-def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
-    """Below a git project it is the project's root, elsewhere the folder; a long path stays a name of its own."""
-    inside = tmp_path / "shop" / "src" / "deep"
-    inside.mkdir(parents=True)
-    assert workspace_of(str(inside)) == str(inside)
-    (tmp_path / "shop" / ".git").mkdir()
-    workspace_of.cache_clear()
-    assert workspace_of(str(inside)) == str(tmp_path / "shop")
-    long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
-    assert len({workspace_of(path) for path in long}) == 2
-    assert all(len(workspace_of(path)) <= 256 for path in long)
-    assert workspace_of("") == ""
 
 
 # --- the client ------------------------------------------------------------------------------------------------------

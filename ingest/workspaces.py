@@ -1,0 +1,21 @@
+"""Workspace of a session: the project that its folder belongs to."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+from ..schemas.fields import MAX_NAME
+
+
+@lru_cache(maxsize=1024)
+def workspace_of(folder: str) -> str:
+    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
+    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
+        return ""
+    here = Path(folder)
+    root = str(next((one for one in (here, *here.parents) if (one / ".git").exists()), here))
+    if len(root) <= MAX_NAME:
+        return root
+    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"
