@@ -18,6 +18,7 @@ import orjson
 from ..guard.clock import new_id
 from ..guard.nudges import NudgeInbox
 from ..guard.result import NO_DETOUR
+from ..guard.workspace import Evidence
 from ..ingest.hooks.dialect import (
     Answer,
     CallBegan,
@@ -116,6 +117,7 @@ class HookSession:
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
+        self._evidence = Evidence()
         self._events: list[bytes] = []
 
     def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
@@ -298,6 +300,8 @@ class HookSession:
 
     def _publish_end(self, open_call: _Open, ended: CallEnded) -> None:
         call = open_call.call if ended.looked_up or not ended.call.args else ended.call
+        if ended.ending.status == "success":
+            self._evidence.succeeded(call.tool, call.args)
         if not open_call.published:
             began = open_call.began_ms
             if ended.duration_ms is not None:  # without the time of the approval
@@ -310,6 +314,7 @@ class HookSession:
             error=ended.ending.error,
             result=bounded(ended.result),
             duration_ms=ended.duration_ms,
+            workspace_digest=self._evidence.state(ended.workspace),
         )
 
     def _cancel(self, open_call: _Open | None) -> None:

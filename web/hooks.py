@@ -26,8 +26,9 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
+from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
-from ..ingest.hooks.dialect import CallBegan
+from ..ingest.hooks.dialect import CallBegan, CallEnded
 from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
@@ -69,6 +70,7 @@ class Hooks:
         self._policy = policy
         self._writer = service.writer
         self._user = user
+        self._workspaces = Workspaces()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
         self._heard: Counter[str] = Counter()
@@ -123,6 +125,8 @@ class Hooks:
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
         session = self._session(dialect, hook)
+        if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
+            hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
         if folded := self._fold(session.handle(hook, now_ms)):
             await asyncio.wait({folded}, timeout=FOLD_S)
 
@@ -230,3 +234,22 @@ def read_tail(path: str) -> bytes:
         return b""
     finally:
         os.close(descriptor)
+
+
+def _calls_for_digest(happening: object) -> bool:
+    """Whether something that happened is a failure after which the state of the workspace is evidence."""
+    return (
+        isinstance(happening, CallEnded)
+        and happening.ending.status == "error"
+        and is_evidence(happening.call.tool, happening.call.args)
+    )
+
+
+def _with_digest(hook: Hook, digest: str | None) -> Hook:
+    """Return a hook whose failed calls state the digest of the workspace."""
+    return hook._replace(
+        happened=tuple(
+            one._replace(workspace=digest) if isinstance(one, CallEnded) and _calls_for_digest(one) else one
+            for one in hook.happened
+        )
+    )

@@ -87,6 +87,7 @@ class CallEnded(NamedTuple):
         result: return value of the tool; None if the agent does not report it.
         duration_ms: milliseconds as measured by the agent; None if unknown.
         looked_up: read from the agent's log, which tells of older calls, too: it counts only for an open call.
+        workspace: digest of the workspace after the call; None if unknown.
     """
 
     call: CallBegan
@@ -94,6 +95,7 @@ class CallEnded(NamedTuple):
     result: Any = None
     duration_ms: float | None = None
     looked_up: bool = False
+    workspace: str | None = None
 
 
 class CallsClosed(NamedTuple):

@@ -38,13 +38,13 @@ LOGS = {
 }
 """Where each agent keeps the log of a session, below its home; OpenCode exports it."""
 
-_TEXT = 4000
+_TEXT = 1200
 """Characters kept of a text in a record: instructions of the agents are long, and theirs."""
 
 _LEFT_OUT = re.compile(
     r'"type": ?"(?:api-request[a-z-]*|atis-latch|last-prompt|tools-used|cost-state|prompt_snapshot|agent_listing_delta'
     r"|skill_listing|deferred_tools_delta|session_context|environment|token_usage_record|world_state|token_count"
-    r'|thread_settings_applied|hook\.start|hook\.end|session\.usage_record|session\.shutdown|system\.message)"'
+    r'|thread_settings_applied|hook_success|system_prompt|hook\.start|hook\.end|session\.usage_record|session\.shutdown|system\.message)"'
 )
 """Records about the agent itself; no reader looks at them."""
 
@@ -171,9 +171,9 @@ def scrubbed(lines: list[dict[str, Any]], trial: Trial) -> Iterator[dict[str, An
 
 def _shortened(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _TEXT else f"{value[:200]} …"
+        return value if len(value) <= _TEXT else f"{value[:_TEXT]} …"
     if isinstance(value, dict):
-        return {name: _shortened(inner) for name, inner in value.items()}
+        return {name: _shortened(inner) for name, inner in value.items() if name != "usage"}
     return [_shortened(inner) for inner in value] if isinstance(value, list) else value
 
 

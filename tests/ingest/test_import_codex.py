@@ -286,7 +286,7 @@ def test_kinds_of_calls() -> None:
         output("a", 2, "of a"),
     )
     assert pairs(events) == [
-        ({"type": "exec", "command": "ls -l"}, "of b"),
+        ({"command": "ls -l"}, "of b"),
         ({}, "of d"),
         ({"input": "*** Begin Patch"}, "of c"),
         ({"command": "git status"}, "of a"),

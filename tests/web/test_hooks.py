@@ -17,6 +17,7 @@ from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -60,8 +61,11 @@ class Agent:
         call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
         before = self.hook("PreToolUse", **call)
         if error:
-            return before, self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
-        return before, self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
+            after = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
+        else:
+            after = self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
+        self.hook("PostToolBatch", tool_calls=[call])
+        return before, after
 
 
 def context(answer: dict[str, Any]) -> str:
@@ -137,12 +141,30 @@ def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
         assert "ask" in json.dumps(agent.runs("./release 5")[0])
 
 
+def test_edits_beside_the_agent_end_a_streak(
+    server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that stays red while somebody edits is no unchanged retry; with nothing edited it is one."""
+    monkeypatch.setattr(workspace, "WITHIN_S", 20.0)
+    for name, edits in (("edited", True), ("left", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        (folder / "area.py").write_text("")
+        agent, said = Agent(server, folder), ""
+        for number in range(5):
+            if edits:
+                (folder / "area.py").write_text("x" * number)
+            said += context(agent.runs("pytest -q", "Exit code 1\n1 failed")[1])
+        assert ("nothing was changed" in said) is not edits, said
+
+
 def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClient, tmp_path: Path) -> None:
     """In shadow every answer is empty, calls go on, and the words can be read."""
     agent = Agent(server, tmp_path, "?shadow=1")
     assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
     overview = server.get("/v1/hooks").json()
-    assert overview["agents"]["claude"]["hooks"] == 15
+    assert overview["agents"]["claude"]["hooks"] == 22
     assert {one["kind"] for one in overview["said"]} >= {"context", "pause", "refusal"}
     assert all(one["shadow"] for one in overview["said"])
 
