@@ -16,7 +16,7 @@ from trustfold.ingest import IMPORTERS, Skipped, objects_of
 from trustfold.ingest.reading import recognised
 from trustfold.ingest.results import ending_of, exit_code_of, remark_of, wall_time_of
 from trustfold.ingest.values import MAX_TEXT, arguments_of, bounded, name_of, shortened, time_of
-from trustfold.ingest.workspaces import workspace_of
+from trustfold.ingest.workspaces import git_root, workspace_of
 from trustfold.schemas.codec import decode_event
 
 A, B = b'{"n": 1}', b'{"n": 2}'
@@ -106,7 +106,7 @@ def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
     inside.mkdir(parents=True)
     assert workspace_of(str(inside)) == str(inside)
     (tmp_path / "shop" / ".git").mkdir()
-    workspace_of.cache_clear()
+    git_root.cache_clear()
     assert workspace_of(str(inside)) == str(tmp_path / "shop")
     long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
     assert len({workspace_of(path) for path in long}) == 2
