@@ -26,8 +26,10 @@ from .secret_patterns import (
     INNER,
     LABEL_ENDS,
     LABELLED,
+    LONGEST_BARE,
     NAME,
     QUOTES,
+    REST,
     RUN,
     SEPARATED,
     SESSION_NAME,
@@ -197,8 +199,10 @@ def _labelled(pattern: re.Pattern[bytes], raw: bytes, lower: bytes) -> list[tupl
         if place is None:
             at = match.end(2)  # the value may contain a label itself
         else:
-            found.append(place)
-            at = place[1]
+            start, at = place
+            if at - start >= LONGEST_BARE:
+                at = REST.match(raw, at).end()  # type: ignore[union-attr] # it matches anything
+            found.append((start, at))
     return found
 
 
