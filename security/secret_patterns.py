@@ -234,8 +234,8 @@ STRUCTURES = tuple(
     _shape(kind, needles, pattern, check[0] if check else None, gates)
     for kind, gates, needles, pattern, *check in (
         ("private key", "-----begin", "PRIVATE KEY",
-         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:[^-]++|-(?!----END[^-]*-----))*+(?:-----END[^-]*-----)?"),
-        ("putty key", "putty-", "PuTTY-User-Key-File-", r"PuTTY-User-Key-File-\d(?:[^P]++|P(?!rivate-MAC:\s*[0-9a-f]))*+(?:Private-MAC:\s*[0-9a-f]+)?"),
+         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END[^-]*-----|\Z)"),
+        ("putty key", "putty-", "PuTTY-User-Key-File-", r"PuTTY-User-Key-File-\d[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\Z)"),
         ("header", "authorization", "authorization",
          r"(?#folded)authorization(?:\\*['\"])?\]?\s*[:=,]\s*(?:\\*[\"'])?(?:f['\"])?([^\s\r\n'\",;}\\][^\r\n'\",;}\\]*)",
          lambda match, text: is_header_value(text[slice(*match.span(1))])),

@@ -66,7 +66,7 @@ class Automaton:
         self.names: list[str] = []
         # nodes: (kind, payload, next nodes)
         self._nodes: list[tuple[Any, list[int]]] = []
-        self.committed: set[int] = set()  # positions after which a match cannot fail
+        self._ends: dict[int | None, list[tuple[int, int]]] = {}  # where a match may end: after and before what
         end = self._accept = self._node(None, [])
         if whole:
             end = self._guards([(self.any, self.end)], end)
@@ -87,6 +87,13 @@ class Automaton:
         return self._masks[key]
 
     def _sequence(self, items: list[Any], flags: int, end: int) -> int:
+        items = list(items)
+        for place in range(len(items) - 1):
+            one, (kind, value) = items[place : place + 2]
+            if one[0] in _ONE and kind in {sre.ASSERT, sre.ASSERT_NOT} and value[0] < 0:
+                inner = list(value[1])
+                if len(inner) > 1 and inner[-1] == one:  # `b(?<!ab)` is `(?<!a)b`
+                    items[place : place + 2] = [(kind, (value[0], inner[:-1])), one]
         for item in reversed(items):
             end = self._item(item, flags, end)
         return end
@@ -133,7 +140,7 @@ class Automaton:
         if endless:
             leave = end
             if kind is sre.POSSESSIVE_REPEAT and len(items) == 1 and items[0][0] in _ONE:
-                leave = self._node(("left", self.any, self.any & ~self._mask(items[0], flags)), [end])
+                leave = self._guards([(self.any, self.any & ~self._mask(items[0], flags))], end)
             loop = self._node(None, [])
             self._nodes[loop][1].extend([self._sequence(items, flags, loop), leave])
             end = loop
@@ -234,21 +241,20 @@ class Automaton:
         """Every way from a node to the positions that consume the next character; notes whether a match may end here."""
         found: list[Edge] = []
 
-        def walk(node: int, after: int, over: int, seen: tuple[int, ...], sure: bool) -> None:
+        def walk(node: int, after: int, over: int, seen: tuple[int, ...]) -> None:
             while True:
                 what, following = self._nodes[node]
                 if what is not None and what[0] == "over":
                     if over & self.consumes[what[1]] and after:
                         found.append(Edge(what[1], after, over & self.consumes[what[1]]))
                     return
-                if node == self._accept and sure and position is not None:
-                    self.committed.add(position)
+                if node == self._accept:
+                    self._ends.setdefault(position, []).append((after, over))
                 if seen.count(node) > 1:  # a loop may begin again once, after an iteration that took something
                     return
                 if what is not None:
                     after &= what[1]
                     over &= what[2]
-                    sure = sure and what[0] == "left"
                     if not after or not over:
                         return
                 seen += (node,)
@@ -256,9 +262,9 @@ class Automaton:
                     break
                 node = following[0]
             for one in following:
-                walk(one, after, over, seen, sure)
+                walk(one, after, over, seen)
 
-        walk(node, self.any, self.any, (), True)
+        walk(node, self.any, self.any, ())
         return found
 
     @cached_property
@@ -276,8 +282,8 @@ class Automaton:
         groups: dict[int, list[int]] = {}
         for position, edges in ways.items():
             parts = [consumes[position]]
-            for edge in edges:
-                parts = [part for one in parts for part in (one & edge.after, one & ~edge.after) if part]
+            for after in {edge.after for edge in edges} | {after for after, _ in self._ends.get(position, ())}:
+                parts = [part for one in parts for part in (one & after, one & ~after) if part]
             groups[position] = parts
         return {
             (position, group): [
@@ -292,6 +298,22 @@ class Automaton:
         }
 
     @cached_property
+    def committed(self) -> set[tuple[int, int]]:
+        """States from which a match is certain: whatever comes next, it ends here or goes on to such a state."""
+        certain = {state for state in self.edges if state[0] >= 0}
+        while True:
+            left = {
+                state
+                for state in certain
+                if (self.all | self.end)
+                & ~_union(over for after, over in self._ends.get(state[0], ()) if after & state[1])
+                & ~_union(over for target, over in self.edges[state] if target in certain)
+            }
+            if not left:
+                return certain
+            certain -= left
+
+    @cached_property
     def components(self) -> dict[tuple[int, int], int]:
         """States that lie on a cycle, with the number of their strongly connected component.
 
@@ -301,9 +323,9 @@ class Automaton:
         order: list[tuple[int, int]] = []
         seen: set[tuple[int, int]] = set()
         edges = {
-            state: [(target, over) for target, over in ways if target[0] not in self.committed]
+            state: [(target, over) for target, over in ways if target not in self.committed]
             for state, ways in self.edges.items()
-            if state[0] not in self.committed
+            if state not in self.committed
         }
         for root in edges:
             stack = [(root, iter(edges[root]))] if root not in seen else []
