@@ -45,6 +45,9 @@ from .secret_patterns import (
 HIDDEN = "[redacted]"
 """Text that replaces a secret."""
 
+MAX_BYTES = 1 << 20
+"""Length above which a text is hidden as a whole, unread."""
+
 MAX_DEPTH = 32
 """Nesting depth below which values are replaced as a whole."""
 
@@ -75,6 +78,8 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
     """Return the text without secrets: known ones, and those that match a pattern."""
     if len(text) < _SHORTEST:
         return HIDDEN if text in known else text
+    if len(text) > MAX_BYTES:
+        return HIDDEN
     for secret in known:
         if secret in text:
             text = text.replace(secret, HIDDEN)
@@ -94,7 +99,9 @@ def _redact_short(text: str) -> str:
 
 
 def redact_bytes(raw: bytes) -> bytes:
-    """Redact UTF-8 text; returns the same object if it holds no secret."""
+    """Redact UTF-8 text; returns the same object if it holds no secret. Longer than `MAX_BYTES`, it is hidden."""
+    if len(raw) > MAX_BYTES:
+        return _HIDDEN
     lower = raw.lower()
     for shape in shapes_for(raw, lower):
         if places := _places(shape, raw, lower):

@@ -85,7 +85,7 @@ _W = r"(?<![A-Za-z0-9])"
 """No letter or digit before; an underscore is allowed: `MY_ghp_...`."""
 
 TOKENS: tuple[Shape, ...] = tuple(
-    _shape(kind, needles, pattern, *check)
+    _shape(kind, needles, pattern, check[0] if check else None)
     for kind, needles, pattern, *check in (
         ("aws", "AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA",
          _W + r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA)[0-9A-Z]{12,}(?![a-z])"),

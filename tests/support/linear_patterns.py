@@ -1,24 +1,26 @@
 """Proof that a regular expression is matched in linear time by a backtracking engine.
 
-The work of such an engine is at most the number of paths through the expression's automaton over the text, one set of
-paths from each place at which a search may begin. That number grows linearly exactly if the automaton, with a loop in
-front for the search, is finitely ambiguous: if no states p and q and no word w exist so that w leads from p to p, from p to q
-and from q to q (Weber and Seidl, On the degree of ambiguity of finite automata, 1991). This is decided here.
+The work of such an engine is at most the number of paths through the expression's automaton over the text, from each
+place at which an attempt may begin. The automaton, with a loop in front for the search, has a linear number of them
+exactly if there are no states p and q and no word that leads from p to p, from p to q and from q to q (Weber and Seidl,
+On the degree of ambiguity of finite automata, 1991). This is decided here.
 
-Assertions about one character before or after a place are conditions of transitions. Of other assertions, what is
-conditioned is ignored and their work is counted, which can only make a linear expression look worse than it is. So does
-an atomic group; a possessive repetition of one class is left only before a character of another class.
+States from which a match is certain are left out: what an attempt reads up to there belongs to its match, so that no
+other attempt reads it again. Assertions about one character before or after a place are conditions of transitions. What
+other assertions demand is ignored and their work is counted; so is what an atomic group forbids, and a reference to
+a group is taken for all that the group can match. This can only make a linear expression look worse than it is. A
+possessive repetition of one class is left only before a character of another class.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import pairwise
+from re import _compiler, _parser  # type: ignore[attr-defined]
+from re import _constants as sre
 from typing import Any, NamedTuple
-
-from re import _compiler, _constants as sre, _parser  # type: ignore[attr-defined]
 
 _SAMPLES = [*range(256), 0x130, 0x131, 0x17F, 0x212A, 0x2028, 0x3000, 0x660, 0x4E00, 0xFF21, 0xFF41, 0xD800, 0x1F600]
 _ONE = {sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY}
@@ -34,7 +36,7 @@ class Edge(NamedTuple):
 
 
 class Ambiguity(NamedTuple):
-    """Why an expression is not linear: the two places between which a text can be divided in a growing number of ways."""
+    """Why an expression is not linear: two places between which texts can be divided in a growing number of ways."""
 
     first: str
     second: str
@@ -238,7 +240,7 @@ class Automaton:
     # --- transitions ---
 
     def _ways(self, node: int, position: int | None = None) -> list[Edge]:
-        """Every way from a node to the positions that consume the next character; notes whether a match may end here."""
+        """Every way from a node to the positions that consume the next character; notes where a match may end."""
         found: list[Edge] = []
 
         def walk(node: int, after: int, over: int, seen: tuple[int, ...]) -> None:
@@ -313,22 +315,40 @@ class Automaton:
                 return certain
             certain -= left
 
+    @property
+    def begins(self) -> list[tuple[tuple[int, int], int]]:
+        """Transitions with which a match begins."""
+        return [
+            (state, state[1] & edge.over)
+            for edge in self._ways(self.start)
+            for state in self.edges
+            if state[0] == edge.target and state[1] & edge.over
+        ]
+
+    @cached_property
+    def cycles(self) -> dict[tuple[int, int], int]:
+        """States that lie on a cycle, with the number of their strongly connected component."""
+        return self._components(set())
+
     @cached_property
     def components(self) -> dict[tuple[int, int], int]:
         """States that lie on a cycle, with the number of their strongly connected component.
 
-        Cycles through a committed state are none: an attempt that comes there succeeds, and what it consumed up to there
-        belongs to its match, so that neither another attempt nor another path of this one reads it again.
+        Cycles through a committed state are none: an attempt that comes there succeeds, and what it consumed up to
+        there belongs to its match, so that neither another attempt nor another path of this one reads it again.
         """
+        return self._components(self.committed)
+
+    def _components(self, without: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
         order: list[tuple[int, int]] = []
         seen: set[tuple[int, int]] = set()
         edges = {
-            state: [(target, over) for target, over in ways if target not in self.committed]
+            state: [(target, over) for target, over in ways if target not in without]
             for state, ways in self.edges.items()
-            if state not in self.committed
+            if state not in without
         }
-        for root in edges:
-            stack = [(root, iter(edges[root]))] if root not in seen else []
+        for root, first in edges.items():
+            stack = [(root, iter(first))] if root not in seen else []
             seen.add(root)
             while stack:
                 for target, _ in stack[-1][1]:
@@ -358,6 +378,33 @@ class Automaton:
             for state, number in numbers.items()
             if sizes[number] > 1 or any(target == state for target, _ in edges[state])
         }
+
+    # --- words ---
+
+    def sample(self, mask: int) -> Any:
+        """One character of a set, the last."""
+        return self._characters[(mask & self.all).bit_length() - 1]
+
+    def word(
+        self,
+        edges: list[tuple[tuple[int, int], int]],
+        goal: Callable[[tuple[int, int]], bool],
+        inside: set[tuple[int, int]] | None = None,
+    ) -> Any:
+        """A shortest word along transitions to a goal; None without one."""
+        empty: Any = self.pattern.pattern[:0]
+        waiting = deque((edge, empty) for edge in edges)
+        seen: set[tuple[int, int]] = set()
+        while waiting:
+            (state, over), word = waiting.popleft()
+            if state in seen or (inside is not None and state not in inside):
+                continue
+            seen.add(state)
+            word += self.sample(over)
+            if goal(state):
+                return word
+            waiting += [(edge, word) for edge in self.edges[state]]
+        return None
 
     # --- the decision ---
 
@@ -472,3 +519,28 @@ def ambiguity(pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = 
         whole: whether a match must end with the text (`fullmatch`).
     """
     return Automaton(pattern, searched=searched, whole=whole).ambiguity()
+
+
+_STATES_OF_A_LOOP = 2
+"""States of each loop from which texts are made."""
+
+
+def pumped(pattern: re.Pattern[Any], *, chars: int) -> Iterator[Any]:
+    """Texts that make an engine repeat each loop of an expression, once and from its beginning, and fail at the end."""
+    machine = Automaton(pattern, searched=False)
+    edges, begin = machine.edges, machine.begins
+    empty: Any = pattern.pattern[:0]
+    ends = [empty, machine.sample(1 << 0), machine.sample(machine.all)]
+    made: Counter[int] = Counter()
+    for state, number in machine.cycles.items():
+        made[number] += 1
+        if made[number] > _STATES_OF_A_LOOP:
+            continue
+        head = machine.word(begin, lambda one, state=state: one == state)
+        inside = {one for one, other in machine.cycles.items() if other == number}
+        around = machine.word(edges[state], lambda one, state=state: one == state, inside)
+        if head is None or around is None:
+            continue
+        for body in ((head + around * 3), around):
+            for end in ends:
+                yield head + body * (chars // len(body)) + end

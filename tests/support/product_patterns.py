@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import trustfold
 
-_COMPILES = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
+_COMPILES = {f"re.{name}" for name in "compile search match fullmatch split findall finditer sub subn".split()}
 
 
 class Found(NamedTuple):
@@ -34,7 +34,9 @@ def modules() -> dict[str, ModuleType]:
     """Every module of the product, imported."""
     for info in pkgutil.walk_packages(trustfold.__path__, "trustfold."):
         if not info.name.endswith("__main__") and info.name.split(".")[1] not in {"tests", "docs", "build"}:
-            with suppress(ModuleNotFoundError):  # of a framework; `tests/patterns` asserts that such a module holds none
+            with suppress(
+                ModuleNotFoundError
+            ):  # of a framework; `tests/patterns` asserts that such a module holds none
                 importlib.import_module(info.name)
     return {name: module for name, module in sys.modules.items() if name.split(".")[0] == "trustfold"}
 
@@ -97,21 +99,33 @@ class _Source:
         return self.uses.get(name, set()) - {"pattern", "flags"}
 
 
-def compiled_in_functions() -> list[tuple[str, int, str]]:
-    """Calls of `re` inside of functions: module, line and source of the first argument."""
-    found = []
+def modules_without_import() -> list[Path]:
+    """Files of the product that could not be imported, because a framework is not installed."""
+    root = Path(trustfold.__file__ or "").parent
+    known = {Path(module.__file__ or "").resolve() for module in modules().values()}
+    packages = {Path(path).name for path in {name.split(".")[1] for name in modules() if "." in name}}
+    return sorted(
+        file.resolve()
+        for package in packages
+        for file in (root / package).rglob("*.py")
+        if file.resolve() not in known and file.name != "__main__.py"
+    )
+
+
+@cache
+def compiled_in_functions() -> dict[tuple[str, str], list[str | None]]:
+    """Expressions that functions compile: by module and function, as written; None for one that is computed."""
+    found: dict[tuple[str, str], list[str | None]] = {}
+
+    def walk(node: ast.AST, module: str, function: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+            if inside and isinstance(child, ast.Call) and ast.unparse(child.func) in _COMPILES:
+                first = child.args[0]
+                literal = first.value if isinstance(first, ast.Constant) else None
+                found.setdefault((module, inside), []).append(literal)
+            walk(child, module, inside)
+
     for name, module in sorted(modules().items()):
-        tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
-        for outer in ast.walk(tree):
-            if not isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                continue
-            for node in ast.walk(outer):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Attribute)
-                    and isinstance(node.func.value, ast.Name)
-                    and node.func.value.id == "re"
-                    and node.func.attr in _COMPILES
-                ):
-                    found.append((name, node.lineno, node.func.attr, ast.unparse(node.args[0])))
-    return sorted(set(found))
+        walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")), name, "")
+    return found
