@@ -113,9 +113,9 @@ class StageProcessor:
             try:
                 event = decode(value)
                 key, event_id, at = envelope(event)
-            except EventRejected as rejected:
+            except Exception as fault:  # noqa: BLE001 - no record stops a partition, whatever it does to a decoder
                 self.rejected += 1
-                shown = described_without_secrets(value, rejected, decode)
+                shown = described_without_secrets(value, _fault(fault), decode)
                 outputs.append(dead_letter(record, topic, self.partition, shown))
                 continue
             state = live.get(key) or self._state_of(key)

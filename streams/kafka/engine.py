@@ -203,20 +203,34 @@ class Engine:
         """Return the note that a commit carries for each partition (see `order`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
-    async def update_skew(self) -> None:
-        """Read how far the other workers have come; does nothing if this worker owns all partitions."""
+    async def update_skew(self) -> bool:
+        """Tell the other workers how far this one has come and read how far they have; nothing if it owns all partitions.
+
+        Returns:
+            Whether any of them folds a backlog, so that the next exchange is due soon.
+        """
         tenure = self._tenure
         if tenure is None or self.watch.waiting:
-            return
+            return False
         foreign_partitions = [
             tp
             for topic in self.sources
             for tp in (TP(topic, number) for number in range(self.settings.partitions))
             if tp not in self.gate.expected
         ]
-        notes = await self._app.consumer.notes(foreign_partitions) if foreign_partitions else []
+        if not foreign_partitions:
+            self.order.skew.update([])
+            return False
+        consumer, skew = self._app.consumer, self.order.skew
+        reached = (self.order.behind(tp, consumer.place) for tp in self.gate.expected)
+        oldest = min([skew.slowest, *(at for at in reached if at is not None)])
+        backlog = oldest < (time.time() - self.settings.worker_lead) * 1000
+        if backlog:
+            await consumer.post_notes()
+        notes = await consumer.notes(foreign_partitions)
         if self._tenure is tenure:
-            self.order.skew.update(notes)
+            skew.update(notes)
+        return backlog
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""

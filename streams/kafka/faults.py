@@ -60,6 +60,11 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
         "raise max.message.bytes of the topic, or message.max.bytes of the brokers",
     ),
     (
+        (errors.InvalidTimestampError,),
+        "the brokers refuse records from their future: this machine's clock is ahead of theirs (set it by NTP), or the "
+        "records carry future times and message.timestamp.after.max.ms of the topic is too small for them",
+    ),
+    (
         (errors.InvalidSessionTimeoutError,),
         "set TRUSTFOLD_SESSION_TIMEOUT to what the brokers allow (group.min.session.timeout.ms and its maximum)",
     ),
