@@ -30,6 +30,9 @@ from .stage import HOUR_MS, KeyState, Retention, SourceRecord, Stage
 CLOCK_TOLERANCE_MS = 60_000
 """Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
+LATE_MS = 60_000
+"""Milliseconds by which an event that comes after a younger one of its key counts as late."""
+
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 """Valid event times; records written at another time could not be read back."""
 
@@ -132,7 +135,9 @@ class StageProcessor:
                 arrivals = timestamp
             event_time = at
             active_at = timestamp if by_arrival and timestamp > 0 else event_time
-            if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
+            if at < state.clock:
+                if state.clock - at > LATE_MS:
+                    emit.count("late" if by_arrival else "late_outcomes")
                 at = state.clock
             emit.origin = offset << ORIGIN_BITS
             traceparent = traceparent_of(record.headers) if record.headers else None

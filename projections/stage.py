@@ -61,8 +61,8 @@ def internal_decoder(union: Any, what: str) -> Callable[[bytes], Any]:
             return decode(value)
         except msgspec.DecodeError as error:
             message = (
-                f"not {what} of this version of trustfold: {error}; only workers may write to this topic, and a worker of "
-                "another version is stopped and its records are folded before the upgrade"
+                f"not {what} of this version of trustfold: {error}; only workers write to this topic, and records of "
+                "an older version are folded before the upgrade"
             )
             raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
         except RecursionError as error:

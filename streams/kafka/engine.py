@@ -31,6 +31,7 @@ from .faults import WorkerFault, describe, is_expected, is_passing
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
+from .publisher_faults import KeySamples
 from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
@@ -52,7 +53,7 @@ BACK_OFF_S = 8.0
 """Longest wait in seconds between two of them; the first waits half a second."""
 
 
-DEAD_LETTERS = "dead-letters"
+EVENTS, DEAD_LETTERS = "events", "dead-letters"
 
 REASONS = frozenset(RejectReason)
 """Labels of dead letters; reason codes of foreign topologies count as `other`."""
@@ -74,6 +75,7 @@ class Engine:
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         clock: set whenever a stage's stream time moves; ticks go by it. A tenure begins with a new one.
+        samples: samples of how publishers key their events.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovery_step: what the recovery under way does or waits for; empty without one.
         stopping: whether the worker was asked to stop.
@@ -97,6 +99,7 @@ class Engine:
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
         internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
         self.order = Order(settings, places, internal)
+        self.samples = KeySamples(settings.partitions)
         self.reached = 0
         self.clock = StreamClock()
         self._app: Any = None
@@ -169,6 +172,8 @@ class Engine:
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
+        if topic == EVENTS:
+            self.samples.look(batch.tp.topic, batch.tp.partition, batch.records[-1])
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if self._spans is not None:
@@ -204,7 +209,7 @@ class Engine:
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
     async def update_skew(self) -> bool:
-        """Tell the other workers how far this one has come and read how far they have; nothing if it owns all partitions.
+        """Tell the other workers how far this one has come, and read how far they have; not if it owns all partitions.
 
         Returns:
             Whether any of them folds a backlog, so that the next exchange is due soon.

@@ -61,8 +61,7 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     (
         (errors.InvalidTimestampError,),
-        "the brokers refuse records from their future: this machine's clock is ahead of theirs (set it by NTP), or the "
-        "records carry future times and message.timestamp.after.max.ms of the topic is too small for them",
+        "the brokers refuse records from their future: this machine's clock is ahead of the brokers' (set it by NTP)",
     ),
     (
         (errors.InvalidSessionTimeoutError,),

@@ -12,9 +12,9 @@ Three rules hold a record back, each for a bounded time:
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
-order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. A worker ahead of
-the slowest by more than its lead waits, but only for a bounded time, as a stuck worker must not stop the group; then it
-continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than what it
+order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. A worker ahead
+of the slowest by more than its lead waits, but only for a bounded time, as a stuck worker must not stop the group; then
+it continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than it
 folds between two exchanges would order nothing (docs/operating.md, Backlogs).
 """
 
@@ -53,7 +53,7 @@ def time_in_note(note: str) -> int | None:
 
 
 EXCHANGES_AHEAD = 5
-"""Exchanges within which the slowest worker's progress is what another one may be ahead of it: half a second of work."""
+"""Exchanges in which the slowest worker's progress is how far another one may be ahead of it: half a second of work."""
 
 
 class Skew:

@@ -265,6 +265,10 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
             yield Difference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
 
 
+FUTURE_MS = 3_600_000
+"""Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """Record times that a topic keeps and its brokers accept.
@@ -277,7 +281,7 @@ class TimeLimits:
 
     topic: str
     kept_ms: int = -1
-    future_ms: int = 3_600_000
+    future_ms: int = FUTURE_MS
 
     def check(self, at_ms: int, now_ms: int, what: str) -> None:
         """Raise ConfigError if a record of this time would be deleted before it is folded, or be refused.
@@ -289,15 +293,15 @@ class TimeLimits:
         """
         if self.kept_ms >= 0 and at_ms < now_ms - self.kept_ms:
             raise ConfigError(
-                f"{what}, and {self.topic} keeps records for {_span(self.kept_ms)}: they would be deleted before they are "
-                f"folded. Run `trustfold topics keep --for-ever` first (and `trustfold topics keep --days 7` afterwards), "
-                "or publish with --now, which stamps all of them with the present"
+                f"{what}, and {self.topic} keeps records for {_span(self.kept_ms)}: they would be deleted before they "
+                "are folded. Run `trustfold topics keep --for-ever` first (and `trustfold topics keep --days 7` "
+                "afterwards), or publish with --now, which stamps all of them with the present"
             )
         if at_ms > now_ms + self.future_ms:
             raise ConfigError(
-                f"{what}, and the brokers refuse records that are more than {_span(self.future_ms)} ahead of their clocks "
-                f"(message.timestamp.after.max.ms of {self.topic}). Correct the times, or publish with --now, which stamps "
-                "all of them with the present"
+                f"{what}, and the brokers refuse records more than {_span(self.future_ms)} ahead of their clocks "
+                f"(message.timestamp.after.max.ms of {self.topic}). Correct the times, or publish with --now, which "
+                "stamps all of them with the present"
             )
 
 
@@ -322,14 +326,14 @@ async def time_limits(settings: KafkaSettings, topic: str) -> TimeLimits:
         return TimeLimits(topic)
     if config.get("message.timestamp.type") == "LogAppendTime":
         raise ConfigError(
-            f"{topic} stamps records with their arrival (message.timestamp.type is LogAppendTime), so a backlog cannot be "
+            f"{topic} stamps records with their arrival (message.timestamp.type is LogAppendTime): a backlog cannot be "
             "folded in order of time: set CreateTime, or publish with --now"
         )
     deletes = "delete" in config.get("cleanup.policy", "delete")
     return TimeLimits(
         topic,
         int(config.get("retention.ms") or -1) if deletes else -1,
-        int(config.get("message.timestamp.after.max.ms") or TimeLimits.future_ms),
+        int(config.get("message.timestamp.after.max.ms") or FUTURE_MS),
     )
 
 
@@ -362,7 +366,9 @@ async def keep_events(settings: KafkaSettings, kept_ms: int) -> str:
         deadline = asyncio.get_running_loop().time() + READY_S
         while (await _configs(admin, [topic]))[topic].get("retention.ms") != str(kept_ms):
             if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(f"the brokers took the change, and do not show it after {READY_S:g} s: look at their logs")
+                raise ConfigError(
+                    f"the brokers took the change, and do not show it after {READY_S:g} s: look at their logs"
+                )
             await asyncio.sleep(0.05)
     return topic
 

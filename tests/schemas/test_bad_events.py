@@ -278,7 +278,7 @@ def test_nesting_of_any_depth_is_a_dead_letter(depth: int) -> None:
     [b'{"a":' * 3_000, b'{"type":' * 3_000, b"[" * 100_000, b'{"a":' * 3_000 + b"1" + b"}" * 3_000, b"\xff", b"1"],
 )
 def test_no_record_of_any_topic_stops_a_fold(topic: str, value: bytes) -> None:
-    """Topics that only workers should write get foreign records, too: each is a dead letter of the publisher's fault."""
+    """Topics that only workers should write get foreign records, too: each is a dead letter, by its own fault."""
     (letter,) = LocalTopology(Rules()).feed(topic, (value,))
     assert letter.topic == "dead-letters"
     assert orjson.loads(letter.value or b"")["reason"] != "internal_error"
