@@ -301,12 +301,12 @@ async def _lag(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterato
     for group in groups:
         lost = sum(one.deleted for one in group.partitions)
         found = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
-        if group.role == "worker" and group.records and running == 0:
-            advice = "start `trustfold worker`: nothing is folded, and guards see old decisions"
-            yield Finding("lag", Status.FIX, f"{found}, and no worker runs", advice)
-        elif lost:
+        if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
             yield Finding("lag", Status.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
+        elif group.role == "worker" and group.records and running == 0:
+            advice = "start `trustfold worker`: nothing is folded, and guards see old decisions"
+            yield Finding("lag", Status.FIX, f"{found}, and no worker runs", advice)
         else:
             yield Finding("lag", Status.OK, found)
 

@@ -136,8 +136,7 @@ class StageProcessor:
             event_time = at
             active_at = timestamp if by_arrival and timestamp > 0 else event_time
             if at < state.clock:
-                if state.clock - at > LATE_MS:
-                    emit.count("late" if by_arrival else "late_outcomes")
+                emit.late = state.clock - at > LATE_MS
                 at = state.clock
             emit.origin = offset << ORIGIN_BITS
             traceparent = traceparent_of(record.headers) if record.headers else None
