@@ -70,7 +70,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         return
     try:
         from ..streams.embedded.roles import check_exposure
-        from ..streams.embedded.serve import address_of, listen, serve
+        from ..streams.embedded.serve import address_of, listen, private_socket, serve
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import Roles
         from ..web.routes import more_routes
@@ -105,6 +105,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
             app,
             listener,
             lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+            beside.enter_context(private_socket(path)),
         )
     if temporary:
         temporary.cleanup()

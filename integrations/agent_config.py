@@ -20,12 +20,13 @@ from .json_text import drop, parse, put, set_member
 AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode", "cursor")
 
 CLIENT = "trustfold-hook.py"
-"""Name of the client that agents without HTTP hooks run; marks an entry as trustfold's."""
+"""Name of the client that agents run; marks an entry as trustfold's."""
 
 MARK = "X-Trustfold"
-"""Header that marks an HTTP entry as trustfold's."""
+"""Header that marks an HTTP entry as trustfold's; earlier versions wrote such."""
 
-TIMEOUT_S = 5
+TIMEOUT_S = 2
+"""Seconds after which an agent ends a hook; the client itself waits for half a second."""
 
 _CLAUDE_EVENTS = (
     *("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionDenied"),
@@ -212,8 +213,8 @@ def client_source() -> str:
 
 def _plugin(link: Link) -> str:
     source = files(__package__).joinpath("opencode_plugin.js").read_text(encoding="utf-8")
-    endpoint = json.dumps(str(link.home / "endpoint"))
-    return source.replace('"@ENDPOINT@"', endpoint).replace("@QUERY@", "?shadow=1" if link.shadow else "")
+    home = json.dumps(str(link.home))
+    return source.replace('"@HOME@"', home).replace("@QUERY@", "?shadow=1" if link.shadow else "")
 
 
 def _entries(agent: str, link: Link, *, shared: bool) -> list[tuple[str, dict[str, Any]]]:
@@ -225,18 +226,10 @@ def _entry(agent: str, event: str, link: Link, *, shared: bool) -> dict[str, Any
         return {"type": "command", "bash": _command(link, agent, event), "timeoutSec": TIMEOUT_S}
     if agent == "cursor":
         return {"command": _command(link, agent), "timeout": TIMEOUT_S}
-    if agent in {"claude", "qwen"} and not shared:
-        handler: dict[str, Any] = {
-            "type": "http",
-            "url": f"http://{link.address}/hooks/{agent}{'?shadow=1' if link.shadow else ''}",
-            "headers": {"Authorization": f"Bearer {link.token}", MARK: "1"},
-            "timeout": TIMEOUT_S,
-        }
-    else:
-        handler = {"type": "command", "command": _command(link, agent)}
-        if agent == "gemini":
-            handler["name"] = "trustfold"
-        handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
+    handler: dict[str, Any] = {"type": "command", "command": _command(link, agent)}
+    if agent == "gemini":
+        handler["name"] = "trustfold"
+    handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
     matcher = {"matcher": "*"} if event in _WITH_MATCHER else {}
     return matcher | {"hooks": [handler]}
 
