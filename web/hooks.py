@@ -78,6 +78,7 @@ class Hooks:
         self._by_id: dict[str, HookSession] = {}
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
+        self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
         self._late: set[asyncio.Future[Receipt]] = set()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
@@ -107,7 +108,8 @@ class Hooks:
         """Return the agents whose hooks were received, their sessions, and the answers they got."""
         del request
         agents = {
-            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
+            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent]), "shadow": agent in self._shadow}
+            for agent, heard in self._heard.items()
         }
         return Response(
             orjson.dumps(
@@ -128,6 +130,7 @@ class Hooks:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
+        (self._shadow.add if shadow else self._shadow.discard)(dialect.agent)
         session = self._session(dialect, hook)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
