@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.guard import workspace
+from trustfold.guard.workspace import workspace_of
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, client_source, connected
 from trustfold.integrations.hook_client import ANSWER_S, PAUSE_S
@@ -35,7 +36,7 @@ from trustfold.integrations.policy import Policy
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import FOLD_S, Hooks, read_tail, workspace_of
+from trustfold.web.hooks import FOLD_S, Hooks, read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
