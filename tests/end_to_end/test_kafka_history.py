@@ -95,7 +95,7 @@ def test_recorders_come_and_go_and_the_files_are_the_log(broker: Broker, topic_p
     third = len(events) // 3
     asyncio.run(prepare(settings, events[:third]))
     first = recorder(settings, root)
-    wait_until(lambda: files_in(root) > 0, timeout=60, what="the first recorder writes")
+    wait_until(lambda: files_in(root) > 0, what="the first recorder writes")
     second = recorder(settings, root)
     asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
     before = files_in(root)
@@ -226,15 +226,15 @@ def test_a_recorder_that_hangs_keeps_its_partitions_and_wakes_to_give_them_up(
     said = tmp_path / "said"
     with recorder(settings, root) as first:
         try:
-            wait_until(lambda: files_in(root) > 0, timeout=60, what="the first recorder writes")
+            wait_until(lambda: files_in(root) > 0, what="the first recorder writes")
             first.send_signal(signal.SIGSTOP)
             asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
             with said.open("wb") as told:
                 second = recorder(settings, root, told=told)
-            wait_until(lambda: b"waiting until it releases" in said.read_bytes(), timeout=60, what="the second waits")
+            wait_until(lambda: b"waiting until it releases" in said.read_bytes(), what="the second waits")
             first.send_signal(signal.SIGCONT)
             asyncio.run(publish(settings, [value for _, value in events[2 * third :]]))
-            wait_until(lambda: len(recorded(root)) == len(events), timeout=60, what="all is recorded")
+            wait_until(lambda: len(recorded(root)) == len(events), what="all is recorded")
         finally:
             first.kill()
     second.send_signal(signal.SIGTERM)
