@@ -17,7 +17,9 @@ from trustfold.streams.kafka.topics import create_topics
 CHILD = """
 import asyncio, os, sys, threading, traceback
 from trustfold.guard import RedisDedupeStore, SyncToolGuard, ToolGuard
+from trustfold.guard.idempotency import fallback
 
+fallback.BUDGET_MS = fallback.CLAIM_MS = fallback.PATIENCE_MS = fallback.FIRST_PATIENCE_MS = 60_000.0
 way, where = sys.argv[1:3]
 
 

@@ -18,7 +18,7 @@ def guard_over(kind: str, request: pytest.FixtureRequest) -> ToolGuard:
     if kind == "memory":
         guard = guard_for_tests()
     else:
-        url = request.getfixturevalue("redis_url")
+        url = request.getfixturevalue("patient_redis_url")
         guard = guard_for_tests(store=RedisDedupeStore.from_url(url, f"trustfold-test:{uuid4()}:"))
     guard.home = asyncio.get_running_loop()
     return guard

@@ -138,12 +138,12 @@ SOME = pytest.param(list(KINDS)[::10], id="some kinds")
 @pytest.mark.parametrize("kinds", [SOME, ALL])
 @pytest.mark.parametrize("sends", [False, True], ids=["digests", "redacted"])
 async def test_nothing_secret_leaves_the_process(
-    redis_url: str, caplog: pytest.LogCaptureFixture, *, sends: bool, kinds: list[str]
+    patient_redis_url: str, caplog: pytest.LogCaptureFixture, *, sends: bool, kinds: list[str]
 ) -> None:
     """Every kind, planted in arguments, results, errors and texts: in no event, decision, log, metric or store."""
     caplog.set_level(logging.DEBUG, "trustfold.guard")
     prefix = f"trustfold-test:{uuid4()}:"
-    store = RedisDedupeStore.from_url(redis_url, prefix)
+    store = RedisDedupeStore.from_url(patient_redis_url, prefix)
     guard = guard_for_tests(store=store, send_args=sends, send_errors=sends, digest_key=b"deployment")
     guard.register("lookup", read_only=True)
     left: list[bytes] = []
