@@ -22,7 +22,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..ingest.workspaces import git_root
 from ..projections.calls import keys, tool_class
+from ..schemas.fields import MAX_NAME
 from ..schemas.vocabulary import ToolClass
 
 WITHIN_S = 0.06
@@ -87,13 +89,6 @@ def workspace_digest(folder: str, within_s: float | None = None) -> str | None:
     off = {name: "false" if name.endswith(".required") else "" for name in filters}
     status = _answer([*git, *_STATUS], environ | _settings(_SETTINGS | off), until)
     return None if status is None else _digest_of(os.fsencode(root) + b"/", status)
-
-
-@lru_cache(maxsize=1024)
-def git_root(folder: str) -> str:
-    """Root of the git project that a folder is in; empty without one."""
-    here = Path(folder)
-    return next((str(one) for one in (here, *here.parents) if (one / ".git").exists()), "")
 
 
 def project_of(folder: str) -> Path | None:
@@ -252,3 +247,13 @@ def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:
 def is_evidence(tool_name: str, args: Mapping[str, Any]) -> bool:
     """Whether a failure of a call calls for a digest: that of a shell, or of a tool of unknown effect."""
     return keys.runs(tool_name, args) == "shell" or tool_class.class_of_tool(tool_name, args) is ToolClass.UNKNOWN
+
+
+def workspace_of(folder: str) -> str:
+    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
+    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
+        return ""
+    root = git_root(folder) or folder
+    if len(root) <= MAX_NAME:
+        return root
+    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"

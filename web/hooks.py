@@ -15,7 +15,6 @@ import stat
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -27,9 +26,10 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
-from ..guard.workspace import Workspaces, git_root, is_evidence
+from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan, CallEnded
+from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
@@ -75,6 +75,7 @@ class Hooks:
         self._by_id: dict[str, HookSession] = {}
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
+        self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         service.writer.listeners.append(self._listen)
@@ -103,7 +104,8 @@ class Hooks:
         """Return the agents whose hooks were received, their sessions, and the answers they got."""
         del request
         agents = {
-            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
+            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent]), "shadow": agent in self._shadow}
+            for agent, heard in self._heard.items()
         }
         return Response(
             orjson.dumps(
@@ -124,12 +126,11 @@ class Hooks:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
+        (self._shadow.add if shadow else self._shadow.discard)(dialect.agent)
         session = self._session(dialect, hook)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
-        if events := session.handle(hook, now_ms):
-            folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
-            folded.add_done_callback(self._count)
+        if folded := self._fold(session.handle(hook, now_ms)):
             await asyncio.wait({folded}, timeout=FOLD_S)
 
         def check(begun: CallBegan) -> Verdict:
@@ -144,8 +145,16 @@ class Hooks:
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
+        self._fold(session.taken())
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
+        if not events:
+            return None
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded.add_done_callback(self._count)
+        return folded
 
     def _count(self, folded: asyncio.Future[Receipt]) -> None:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
@@ -247,13 +256,3 @@ def _with_digest(hook: Hook, digest: str | None) -> Hook:
             for one in hook.happened
         )
     )
-
-
-def workspace_of(folder: str) -> str:
-    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
-    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
-        return ""
-    root = git_root(folder) or folder
-    if len(root) <= MAX_NAME:
-        return root
-    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"
