@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from ..projections.calls.keys import in_quotes
 from ..schemas.events import GuaranteeOverridden, PermissionRequested, PermissionResolved
 from ..schemas.tool_envelopes import ResultError, ResultStatus
 from ..schemas.vocabulary import Status
@@ -28,7 +27,7 @@ from .interface import Services
 from .json_view import is_big
 from .log import LOGGER, log_call
 from .metrics import CALLS, SHADOW
-from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message
+from .permission import Answer, PermissionWrapper, is_refused, must_ask, order, refusal_message
 from .publisher import Digest, Ending
 from .request import Call
 from .result import ToolResult, refusal
@@ -240,7 +239,7 @@ class CallFlow:
         call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
         if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
             return None
-        approve = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+        approve = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
         way = f"; one call passes by {approve}" if approve else ""
         return refusal("approval_required", f"{refusal_message(call.name, trust)}; nobody is here to approve it{way}")
 

@@ -25,6 +25,7 @@ from ..guard.permission import CONTEXT_KEY, PermissionWrapper
 from ..guard.result import ToolResult, told_to_model
 from ..guard.session import GuardSession
 from ..guard.settings import RetryPolicy
+from ..projections.calls.keys import in_quotes
 from ..schemas.settings import SettingsOverrides
 from .mcp_upstream import Upstream, UpstreamGone
 
@@ -325,7 +326,7 @@ class McpProxy:
         reason = f"{why.get('key', tool_name)} is {why.get('state', 'not trusted')}"
         reason += f" - {why['reason']}" if why.get("reason") else ""
         if not self._can_ask:
-            way = f"one call passes by `trustfold approve '{why.get('key', tool_name)}' --once`"
+            way = f"one call passes by `trustfold approve {in_quotes(str(why.get('key', tool_name)))} --once`"
             return False, {"method": "unattended", "reason": f"{reason}; {way}; {why.get('recovery_hint', '')}"}
         self._asked += 1
         number = f"{ASKED}{self._asked}"

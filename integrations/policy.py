@@ -9,11 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from ..guard.permission import refusal_message
+from ..guard.permission import order, refusal_message
 from ..guard.policy import ALLOWED, Decision, check_recorded
 from ..guard.request import Call
 from ..guard.state_cache import Approval, StateView, Trust
-from ..projections.calls.keys import in_quotes
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
 
@@ -64,7 +63,7 @@ class Policy:
             decision = Decision(allowed=True, ask=True, code="approval_required", message=message)
         if trust is None or not decision.ask:
             return Judgement(decision)
-        orders = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+        orders = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
         way_out = f"; one call passes by {orders}" if orders else ""
         return Judgement(decision, way_out=way_out, may_try=_may_recover(trust, now_ms))
 

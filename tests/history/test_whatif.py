@@ -12,7 +12,7 @@ import orjson
 import pytest
 from fixed_rules import Rules
 from recorded import ARRIVED, TRACE_NAMES, lines_of, record, replayed, told
-from refolded import compared, lenient, nervous
+from refolded import compared, lenient, nervous, watchful
 from story import Story
 from trustfold.history.recorder import Recorder
 from trustfold.history.whatif import decisions
@@ -83,7 +83,7 @@ def test_the_same_rules_make_no_difference(trace: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("trace", "rules"), [("intercode", lenient), ("tau_airline_gpt4o", nervous), ("cipherbox_claude_code", nervous)]
+    ("trace", "rules"), [("intercode", lenient), ("tau_airline_gpt4o", nervous), ("cipherbox_claude_code", watchful)]
 )
 def test_one_threshold_makes_the_difference_of_two_replays(trace: str, rules: Any, tmp_path: Path) -> None:
     """Counted from the original events, folded once under each rules."""
