@@ -22,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..ingest.workspaces import git_root
 from ..projections.calls import keys, tool_class
 from ..schemas.fields import MAX_NAME
 from ..schemas.vocabulary import ToolClass
@@ -88,13 +89,6 @@ def workspace_digest(folder: str, within_s: float | None = None) -> str | None:
     off = {name: "false" if name.endswith(".required") else "" for name in filters}
     status = _answer([*git, *_STATUS], environ | _settings(_SETTINGS | off), until)
     return None if status is None else _digest_of(os.fsencode(root) + b"/", status)
-
-
-@lru_cache(maxsize=1024)
-def git_root(folder: str) -> str:
-    """Root of the git project that a folder is in; empty without one."""
-    here = Path(folder)
-    return next((str(one) for one in (here, *here.parents) if (one / ".git").exists()), "")
 
 
 def project_of(folder: str) -> Path | None:
@@ -243,7 +237,7 @@ class Evidence:
 def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:
     """Whether a call may change something, by its tool and its commands."""
     found = (
-        keys.read_command(tool_name, args).tool_class
+        keys.read_command(tool_name, args).line.tool_class
         if keys.runs(tool_name, args) == "shell"
         else tool_class.class_of_tool(tool_name, args)
     )

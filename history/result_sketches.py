@@ -3,7 +3,7 @@
 A recorded event is decided as the original was (`whatif`), also under other rules. What the folds read of a result is
 its fingerprint, its failure, and hashes of its lines, by which they know what the agent has seen. The hashes are keyed
 with a secret of the recorder, which is not in the recorded files: a reader can tell that two lines of a history are
-equal, but cannot try what a line may have been. See docs/decisions/0098.
+equal, but cannot try what a line may have been. See docs/decisions/0100.
 """
 
 from __future__ import annotations

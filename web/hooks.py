@@ -26,9 +26,10 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
-from ..guard.workspace import Workspaces, is_evidence, workspace_of
+from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan, CallEnded
+from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
@@ -50,8 +51,11 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Number of latest answers kept for `trustfold status`."""
 
-FOLD_S = 2.0
-"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that."""
+FOLD_S = 0.3
+"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that.
+
+While they are not, no other hook waits: a disk that hangs costs this time once.
+"""
 
 TAIL_BYTES = 256 * 1024
 """Bytes at the end of an agent's own log that are read."""
@@ -76,6 +80,7 @@ class Hooks:
         self._last: dict[str, int] = {}
         self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
+        self._late: set[asyncio.Future[Receipt]] = set()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         service.writer.listeners.append(self._listen)
 
@@ -129,10 +134,12 @@ class Hooks:
         session = self._session(dialect, hook)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
-        if events := session.handle(hook, now_ms):
-            folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
-            folded.add_done_callback(self._count)
-            await asyncio.wait({folded}, timeout=FOLD_S)
+        if folded := self._fold(session.handle(hook, now_ms)):
+            if not self._late:
+                await asyncio.wait({folded}, timeout=FOLD_S)
+            if not folded.done():
+                self._late.add(folded)
+                folded.add_done_callback(self._late.discard)
 
         def check(begun: CallBegan) -> Verdict:
             where = session.workspace or DEFAULT_WORKSPACE
@@ -146,8 +153,16 @@ class Hooks:
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
+        self._fold(session.taken())
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
+        if not events:
+            return None
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded.add_done_callback(self._count)
+        return folded
 
     def _count(self, folded: asyncio.Future[Receipt]) -> None:
         if not folded.cancelled() and (fault := folded.exception()) is not None:

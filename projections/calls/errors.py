@@ -37,7 +37,7 @@ _REFUSED = re.compile(
     r"""the\ user\ doesn't\ want\ to\ (?:proceed|take\ this\ action)
       | the\ user\ (?:has\ )?(?:rejected|declined|denied|refused)\b
       | (?:the\ )?user\ chose\ (?:not\ )?to\ (?:skip|reject|decline|deny|refuse|run|proceed)
-      | permission\ (?:to\ use\ \S+[^\n]*|for\ this\ action)\ has\ been\ denied
+      | permission\ (?:to\ use\ \S[^\n]*|for\ this\ action)\ has\ been\ denied
       | user\ (?:rejected|declined|denied)\b | [^\n]{0,80}\b(?:rejected|declined|denied)\ by\ (?:the\ )?user\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -181,7 +181,7 @@ def is_unknown_tool(tool_name: str, error_type: str, code: str, message: str) ->
     if code == "-32601" or _is_type(error_type[:MAX_TYPE_CHARS]) or _is_type(code[:MAX_TYPE_CHARS]):
         return True
     head = message[:MAX_MESSAGE_CHARS]
-    if _PLAIN.search(head):
+    if "tool" in head.lower() and _PLAIN.search(head):
         return True
     place = head.find(tool_name)
     return (

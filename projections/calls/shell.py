@@ -22,7 +22,9 @@ _TOKEN = re.compile(
     | \#[^\n]*                                                                  # comment
     | (?P<redirect>[0-9]*(?:&>>?|>>|>\||>&|<<<|<<-?|<>|<&|>|<))
     | (?P<quoted>(?:[^\s'"\\;&|<>()]++|\\.|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\\n)++)
-    | .)""",
+    | .
+    | (?<=[ \t])\Z)                                                              # blanks at the end
+    """,
     re.VERBOSE | re.DOTALL,
 )
 _Token = tuple[str, str, str, str, str]
@@ -187,7 +189,7 @@ def _tokens_without_data(text: str) -> list[_Token]:
     """Tokens of a line that may hold data, which are no commands: bodies of here-documents, values of arrays."""
     tokens: list[_Token] = []
     position, here, before = 0, "", ""
-    while (found := _TOKEN.match(text, position)) is not None:
+    while position < len(text) and (found := _TOKEN.match(text, position)) is not None:
         position = found.end()
         token: _Token = found.groups("")  # type: ignore[assignment]
         tokens.append(token)
@@ -214,22 +216,21 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
     return start if "((" in text[:start] else position  # a shift in arithmetic is no here-document
 
 
+_NESTING = re.compile(r"""[()]|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\.""", re.DOTALL)
+"""A parenthesis, or text that holds none: it is quoted or escaped."""
+
+
 def balanced(text: str, position: int) -> tuple[str, int]:
     """Return the text before the closing parenthesis, and the position after it."""
-    depth, at, quote = 1, position, ""
-    while at < len(text):
-        character = text[at]
-        if character == "\\" and quote != "'":
-            at += 1
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
+    depth, at = 1, position
+    while (found := _NESTING.search(text, at)) is not None:
+        at, mark = found.end(), text[found.start()]
+        if mark == "(":
+            depth += 1
+        elif mark == ")":
+            depth -= 1
             if not depth:
-                return text[position:at], at + 1
-        at += 1
+                return text[position : at - 1], at
     return text[position:], len(text)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...schemas.vocabulary import ToolClass
 from .shell import SimpleCommand
 
-_WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_WORDS = re.compile(r"[A-Z]{1,64}(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _READ = frozenset(
     """read get list search find view show fetch query grep glob ls cat head tail describe lookup inspect
@@ -254,8 +254,10 @@ def class_of_commands(commands: Sequence[SimpleCommand], *, waits: bool = False)
 
 def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
     """Whether a line waits for something, and whether it does nothing else."""
-    waits = any(command.name in _WAITING or _follows(command) for command in commands)
-    return waits, waits and all(command.name in _SILENT for command in commands)
+    for command in commands:
+        if command.name in _WAITING or _follows(command):
+            return True, all(one.name in _SILENT for one in commands)
+    return False, False
 
 
 _EDITORS = frozenset({"sed", "perl", "patch", "apply_patch", "applypatch", "tee", "ed"})
