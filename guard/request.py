@@ -164,7 +164,7 @@ class Call(msgspec.Struct, eq=False):
         """Tool class guessed from the arguments; used for behaviour only."""
         name = self.tool.name
         if runs(name, self.sent_args, self.families) == "shell":
-            return read_command(name, self.sent_args).tool_class
+            return read_command(name, self.sent_args).line.tool_class
         named = class_by_name(name)
         return class_by_args(self.sent_args) if named is ToolClass.UNKNOWN and self.args else named
 
@@ -179,7 +179,7 @@ class Call(msgspec.Struct, eq=False):
         name, args = self.tool.name, self.sent_args
         kind, of_server = runs(name, args, self.families), self.key.kind == "mcp"
         if kind == "shell":
-            line = read_command(name, args)
+            line = read_command(name, args).line
             return Program(kind, line.word, bool(line.danger), line.suspect, of_server)
         path = args.get("path") or args.get("file_path")
         acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION

@@ -48,16 +48,17 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     name = event.tool_name
     families = rules.tools.families
     runs = keys.runs(name, args, families)
-    line = keys.read_command(name, args) if runs == "shell" else None
-    key = keys.call_key(name, args, event.service or "", line, families)
+    command = keys.read_command(name, args) if runs == "shell" else None
+    line = None if command is None else command.line
+    key = keys.call_key(name, args, event.service or "", command, families)
     canonical = _canonical(event, args, rules)
     if event.failure_key:
         key = keys.given_key(name, event.failure_key, key)
     elif rules.tools.key_by == "args" and args:
         key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
     found, declared = _class_of(event, args, line, rules)
-    if line is not None:
-        request = CallRequest.of_command(keys.shown_command(args))
+    if command is not None:
+        request = CallRequest.of_command(command.shown)
     else:
         request = CallRequest(canonical) if args else NO_REQUEST
     call = OpenCall(

@@ -260,13 +260,13 @@ def test_more_shells_are_known(tool: str) -> None:
 )
 def test_cmdlets_are_classed_by_their_verbs(line: str, found: str) -> None:
     """`Get-…` reads, `Set-…` acts; commands with a hyphen of other systems are not taken for cmdlets."""
-    assert keys.read_command("powershell", {"command": line}).tool_class == found
+    assert keys.read_command("powershell", {"command": line}).line.tool_class == found
 
 
 def test_words_of_a_command_given_as_a_list_stay_words() -> None:
     """A word that holds a semicolon is no second command."""
-    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).danger
-    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).danger
+    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).line.danger
+    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).line.danger
 
 
 def test_an_mcp_tool_without_a_command_is_no_shell() -> None:
@@ -363,7 +363,7 @@ def test_no_command_of_recorded_sessions_is_dangerous(trace: str) -> None:
         event = orjson.loads(line)
         args = event.get("args")
         if isinstance(args, dict) and keys.runs(event["tool_name"], args) == "shell":
-            read = keys.read_command(event["tool_name"], args)
+            read = keys.read_command(event["tool_name"], args).line
             if read.danger or (read.risk and ASKED_FOR_IT not in keys.shell_command(args)):
                 found.append((read.danger or read.risk, keys.shell_command(args)))
     assert found == []

@@ -92,12 +92,12 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
         freshness = page.partition('id="freshness"')[2].partition("</span>")[0]
         return "Newest data" in freshness and "behind" not in freshness
 
-    assert command(kafka, "agents", "publish", events).exit_code == 0
+    assert command(kafka, "agents", "publish", "--now", events).exit_code == 0
     log = tmp_path / "worker.log"
     with process_of(kafka, "trustfold", log) as process:
         try:
             wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
-            assert command(kafka, "agents", "publish", events).exit_code == 0
+            assert command(kafka, "agents", "publish", "--now", events).exit_code == 0
             for user, role in ROLES.items():
                 looked = command(kafka, user, "doctor", "--role", role, "--json")
                 wrong = [one for one in orjson.loads(looked.stdout)["checks"] if one["status"] == "fix"]
@@ -109,7 +109,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
             wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
             pages = ("web", "--port", "0", "--allow-local-orders")
             with serving(*pages, cwd=tmp_path, env=kafka.environ("dashboards")) as web:
-                wait_until(lambda: nothing_behind(now_page(web)), timeout=60, what=lambda: now_page(web), every=0.5)
+                wait_until(lambda: nothing_behind(now_page(web)), what=lambda: now_page(web), every=0.5)
                 status, answer = order(web, "reset", "bash")
                 assert status == 200, answer
                 assert web.stop() == 0
