@@ -79,7 +79,7 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
         return decision, refusing.scope
     if trust is None or decision is ALLOWED:
         return decision, call.key.fine
-    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms):
+    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id):
         return APPROVED, call.key.fine
     return decision, trust.record.key
 
@@ -129,7 +129,8 @@ class Checking:
         found = decide(tool_name, trust, self._gate.refusing_circuit_at(workspace, scopes), shadow=settings.shadow)
         if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
             user = (session or settings).user_id
-            if view.approvals(workspace, keys, user, self.clock.now_ms()):
+            name = session.session_id if session else ""
+            if view.approvals(workspace, keys, user, self.clock.now_ms(), name):
                 return APPROVED
         return found
 
