@@ -10,9 +10,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
-from .state_cache import ASKING, Trust
+from .state_cache import ASKING, DANGER_SCOPE, Trust
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
@@ -71,7 +72,7 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
     """Return the context entry of an escalated call."""
     record = trust.record
     return {
-        "state": str(trust.state),
+        "state": "dangerous" if record.scope == DANGER_SCOPE else str(trust.state),
         "key": record.key,
         "reason": record.reason or "",
         "failure_count": _count(record.failures),
@@ -102,6 +103,11 @@ def recovery_hint(trust: Trust) -> str:
     keys = trust.resets or (record.key,)
     reset = " and ".join(f"`trustfold reset {in_quotes(key)}`" for key in keys)
     match trust.state:
+        case TrustState.ESCALATED if record.scope == DANGER_SCOPE:
+            return f"a person may let one call pass: {approval_order(trust)}"
+        case TrustState.BLOCKED if record.scope == DANGER_SCOPE:
+            kind = danger_of_key(record.key)
+            return f"the rules refuse this (calls.danger.{kind}); a person can make an exception in calls.security_allow"
         case TrustState.ESCALATED if record.scope == "user":
             return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
         case TrustState.ESCALATED:
@@ -140,11 +146,24 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 def refusal_message(tool_name: str, trust: Trust) -> str:
     """Explain to the model and the user why a call is refused or needs approval, naming the narrowest cause."""
     record = trust.record
+    if record.scope == DANGER_SCOPE:
+        return f"{record.reason}; {recovery_hint(trust)}"
     why = f" - {record.reason}" if record.reason else ""
     subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
     if record.scope == "service":
         subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"
     return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
+
+
+def approval_order(trust: Trust) -> str:
+    """Return the commands that let one call pass; empty if no operator can."""
+    return " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+
+
+def way_out(trust: Trust) -> str:
+    """Return what to append to a refusal where nobody can be asked; empty if it says so itself."""
+    order = "" if trust.record.scope == DANGER_SCOPE else approval_order(trust)
+    return f"; one call passes by {order}" if order else ""
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

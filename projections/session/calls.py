@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ...rules.calls import CallRules
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import danger, fingerprints, keys, programs, tool_class
+from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
+from ..calls.danger import NO_DANGER
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, CallRequest
@@ -50,6 +50,9 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     runs = keys.runs(name, args, families)
     line = keys.read_command(name, args) if runs == "shell" else None
     key = keys.call_key(name, args, event.service or "", line, families)
+    found_danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
+    if found_danger.kind is not None:
+        key = attempt.keyed(key, found_danger)
     canonical = _canonical(event, args, rules)
     if event.failure_key:
         key = keys.given_key(name, event.failure_key, key)
@@ -85,8 +88,10 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.scenario = event.scenario[:MAX_SCENARIO]
     if event.agent_id:
         call.agent_id = event.agent_id
-    if args:
-        call.dangerous, call.risky, call.suspect = _security(name, args, line, rules.calls)
+    if found_danger.kind is not None:
+        call.dangerous, call.risky = found_danger.blocks, not found_danger.blocks
+    if line is not None and line.suspect:
+        call.suspect = True
     if runs:
         call.runs = runs
     if line is not None:
@@ -165,26 +170,6 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
     if line is not None:
         return line.tool_class, False
     return tool_class.class_of_tool(event.tool_name, args), False
-
-
-_HARMLESS = (False, False, False)
-
-
-def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
-    """Danger of a call: (dangerous, risky, dangerous if the message of its failure indicates it)."""
-    if line is not None:
-        dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
-    else:
-        path = args.get("path") or args.get("file_path")
-        acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
-        dangerous, risky, suspect = acts and danger.writes_credentials(str(path)), False, False
-    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
-        text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
-        if danger.matches_any(text, rules.security_allow):
-            return _HARMLESS
-        dangerous = dangerous or danger.matches_any(text, rules.security_patterns)
-        risky = risky or danger.matches_any(text, rules.risky_patterns)
-    return dangerous, risky and not dangerous, suspect
 
 
 def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | None:
