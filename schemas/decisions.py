@@ -66,6 +66,7 @@ __all__ = [
     "QualityUpdated",
     "StateUpdated",
     "TrustChanged",
+    "TrustDangerNoted",
     "TrustFields",
     "TrustRecoveryPending",
     "TrustUpdated",
@@ -73,7 +74,7 @@ __all__ = [
 
 
 class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """Fields of both outputs about trust.
+    """Fields of all outputs about trust.
 
     Attributes:
         key: the key without its workspace: a tool, a service, or a failure key such as `bash|command=git`.
@@ -120,6 +121,13 @@ class TrustChanged(TrustFields, kw_only=True, frozen=True, omit_defaults=True, t
 
 class TrustRecoveryPending(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.recovery_pending"):
     """A key has met the conditions of recovery and waits for the operator's `trust.recover` (recovery mode `ask`)."""
+
+
+class TrustDangerNoted(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.danger_noted"):
+    """A dangerous call was made, or it was held back before it ran; the state of its key is as it was.
+
+    `key` names what it would do (`Bash|danger=root`); `count` is the number of such calls.
+    """
 
 
 class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.changed"):
@@ -417,6 +425,7 @@ class DeadLetterRepublished(
 Decision = (
     TrustChanged
     | TrustRecoveryPending
+    | TrustDangerNoted
     | BreakerChanged
     | BreakerProbeGranted
     | BreakerProbeDenied

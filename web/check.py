@@ -42,7 +42,7 @@ def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
         now_ms = time.time_ns() // 1_000_000
         event, use = read_check(await read_body(request), now_ms)
         workspace, user = event.workspace_id, event.user_id
-        if not policy.view.only_defaults and event.session_id != NO_SESSION and not (workspace and user):
+        if policy.view.keys() and event.session_id != NO_SESSION and not (workspace and user):
             known = await service.read("owner", event.session_id)
             workspace, user = workspace or known[0], user or known[1]
         rules = service.writer.engine.rules

@@ -23,8 +23,6 @@ MAX_SHOWN = 120
 """Number of characters of a command that a person is shown."""
 
 _PROGRAM_ARGS = ("code", "script", "source", "program", "expression")
-_PATTERN = Danger(DangerKind.PATTERN, "match a security pattern of the rules")
-_RISKY_PATTERN = Danger(DangerKind.RISKY_PATTERN, "match a risky pattern of the rules")
 _PARAMETER = "|danger="
 
 
@@ -36,9 +34,9 @@ def danger_in(tool_name: str, args: Mapping[str, Any], runs: Runs, line: Command
         if matches_any(text, rules.security_allow):
             return NO_DANGER
         if not found.blocks and matches_any(text, rules.security_patterns):
-            return _PATTERN
+            return Danger(DangerKind.PATTERN, HARMS[DangerKind.PATTERN])
         if found.kind is None and matches_any(text, rules.risky_patterns):
-            return _RISKY_PATTERN
+            return Danger(DangerKind.RISKY_PATTERN, HARMS[DangerKind.RISKY_PATTERN])
     return found
 
 
@@ -79,6 +77,22 @@ def danger_of_key(key: str) -> DangerKind | None:
 
 
 _KINDS = frozenset(DangerKind)
+
+HARMS = {
+    DangerKind.ROOT: "remove or change a root or home directory",
+    DangerKind.DISK: "overwrite or erase a disk",
+    DangerKind.CREDENTIALS: "write or remove a store of credentials",
+    DangerKind.FORK_BOMB: "start processes without end",
+    DangerKind.PATTERN: "match a security pattern of the rules",
+    DangerKind.DOWNLOAD: "run a download or decoded text at once",
+    DangerKind.FORCED_PUSH: "overwrite a remote branch by force",
+    DangerKind.DATABASE: "drop or empty tables of a database",
+    DangerKind.RESOURCES: "destroy what others may use",
+    DangerKind.ABOVE: "remove what lies above its directory",
+    DangerKind.PRIVILEGED: "run a destructive command as somebody else",
+    DangerKind.RISKY_PATTERN: "match a risky pattern of the rules",
+}
+"""What calls of each kind would do, where the call itself is not known."""
 
 
 def words_for(danger: Danger, tool_name: str, args: Mapping[str, Any]) -> str:
