@@ -21,7 +21,7 @@ from .render import data, note, output_file
 from .replay import check_files
 
 if TYPE_CHECKING:
-    from ..history.importers import Defaults, Skipped
+    from ..ingest import Defaults, Skipped
 
 FORMATS = ("openai", "otel", "claude-code", "codex", "gemini", "copilot", "cursor", "droid", "kiro", "opencode", "pi")
 DETECTION_LINES = 400
@@ -47,7 +47,7 @@ def import_logs(
     `trustfold import ~/.codex/sessions | trustfold replay -` shows what would have been decided.
     """
     from ..guard.privacy import secrets_in
-    from ..history.importers import Defaults, InOrderOfTime, Run
+    from ..ingest import Defaults, InOrderOfTime, Run
     from ..security.redaction import redact, redact_record
 
     files = log_files(names)
@@ -90,7 +90,7 @@ def _events(defaults: Defaults, origin: str | None, damages: list[str]) -> Itera
     Raises:
         ConfigError: the file has no line of the format, or none of any known format.
     """
-    from ..history.importers import IMPORTERS, Skipped, objects_of, recognised
+    from ..ingest import IMPORTERS, Skipped, objects_of, recognised
 
     with open_lines(defaults.file) as opened:
         lines = lines_of(opened, damages, defaults.file)

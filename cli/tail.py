@@ -25,7 +25,7 @@ from .publish import bodies, destination
 from .render import ExitCode, note
 
 if TYPE_CHECKING:
-    from ..history.importers.growing_files import Following
+    from ..ingest.growing_files import Following
 
 LOOK_S = 1.0
 """Seconds between two polls of the files."""
@@ -62,8 +62,8 @@ def tail(
     even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.privacy import secrets_in
-    from ..history.importers import Run
-    from ..history.importers.growing_files import Following
+    from ..ingest import Run
+    from ..ingest.growing_files import Following
 
     paths = [Path(name).absolute() for name in names]
     if missing := [str(path) for path in paths if not path.exists()]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from claude_agent_sdk import HookMatcher
 
-from ..history.importers.speakers import heard
+from ..ingest.speakers import heard
 from .conversation import Conversation, Conversations, OpenCall
 
 if TYPE_CHECKING:

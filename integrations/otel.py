@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 
 from ..guard.privacy import secrets_in
-from ..history.importers import Defaults, Run
-from ..history.importers.base import Session, attempted
-from ..history.importers.otel import Before, SpanLog, is_model, is_tool
-from ..history.importers.results import GOOD, Ending, failed
-from ..history.importers.speakers import WAKING, heard
-from ..history.importers.values import arguments_of, first_name, name_of, structured, text_of, time_of
+from ..ingest import Defaults, Run
+from ..ingest.base import Session, attempted
+from ..ingest.otel import Before, SpanLog, is_model, is_tool
+from ..ingest.results import GOOD, Ending, failed
+from ..ingest.speakers import WAKING, heard
+from ..ingest.values import arguments_of, first_name, name_of, structured, text_of, time_of
 from ..schemas.otlp_spans import attributes_of, spans_of
 from ..schemas.words import words_in
 from ..security.redaction import redact

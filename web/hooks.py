@@ -29,9 +29,9 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
-from ..integrations.hooks import DIALECTS, Answer, Dialect, Hook, HookSession
-from ..integrations.hooks.dialect import CallBegan
-from ..integrations.hooks.session import Verdict
+from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
+from ..ingest.hooks.dialect import CallBegan
+from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339

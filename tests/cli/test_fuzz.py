@@ -32,7 +32,7 @@ from trustfold.errors import ConfigError, TrustfoldError
 from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.request import is_name
 from trustfold.guard.testing import guard_for_tests
-from trustfold.history.importers import IMPORTERS, Defaults, Skipped, objects_of, recognised
+from trustfold.ingest import IMPORTERS, Defaults, Skipped, objects_of, recognised
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact, redact_record, redact_text
 from trustfold.streams.embedded.engine import EmbeddedEngine

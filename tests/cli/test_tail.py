@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_logs import LOGS, written
 from trustfold.errors import TrustfoldError
-from trustfold.history.importers import Run, following
-from trustfold.history.importers.growing_files import Following
+from trustfold.ingest import Run, following
+from trustfold.ingest.growing_files import Following
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hook_kit import START_MS, STEP_MS, Conversation
-from trustfold.integrations.hooks.session import Verdict
+from trustfold.integrations.hook_session import Verdict
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_decision

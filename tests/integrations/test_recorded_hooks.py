@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 from hook_kit import Conversation, recorded
-from trustfold.integrations.hooks import DIALECTS, Answer
-from trustfold.integrations.hooks.dialect import CallBegan
-from trustfold.integrations.hooks.session import Verdict
+from trustfold.ingest.hooks import DIALECTS, Answer
+from trustfold.ingest.hooks.dialect import CallBegan
+from trustfold.integrations.hook_session import Verdict
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trustfold.integrations.hooks import DIALECTS, Answer, Hook, HookSession
-from trustfold.integrations.hooks.session import Check, Verdict
+from trustfold.ingest.hooks import DIALECTS, Answer, Hook
+from trustfold.integrations.hook_session import Check, HookSession, Verdict
 
 PAYLOADS = Path(__file__).parents[1] / "integrations" / "payloads"
 START_MS = 1_795_312_387_000

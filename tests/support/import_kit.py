@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from recorded import replayed
-from trustfold.history.importers import IMPORTERS, Defaults, InOrderOfTime, Run
+from trustfold.ingest import IMPORTERS, Defaults, InOrderOfTime, Run
 from trustfold.schemas.codec import decode_event
 
 Events = list[dict[str, Any]]

@@ -17,8 +17,8 @@ from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
-from trustfold.integrations.hooks import DIALECTS
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles

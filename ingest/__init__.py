@@ -1,0 +1,52 @@
+"""Importers: convert existing logs into events, so that the time before trustfold can be analysed.
+
+Each importer reads one format and yields events in the wire format, in time order within a session. Ids derive from
+the log, so importing it again gives the same events and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .agents.claude_code import ClaudeCodeLog
+from .agents.codex import CodexLog
+from .agents.copilot import CopilotLog
+from .agents.cursor import CursorLog
+from .agents.droid import DroidLog
+from .agents.gemini import GeminiLog
+from .agents.kiro import KiroLog
+from .agents.opencode import OpenCodeLog
+from .agents.pi import PiLog
+from .base import Defaults, Run, importer
+from .openai import OpenAiLog
+from .otel import read_otel
+from .reading import InOrderOfTime, Lines, Skipped, objects_of, recognised
+
+Importer = Callable[[Lines, Defaults], Iterator[bytes]]
+
+IMPORTERS: dict[str, Importer] = {
+    "openai": importer(OpenAiLog),
+    "otel": read_otel,
+    "claude-code": importer(ClaudeCodeLog),
+    "codex": importer(CodexLog),
+    "gemini": importer(GeminiLog),
+    "copilot": importer(CopilotLog),
+    "cursor": importer(CursorLog),
+    "droid": importer(DroidLog),
+    "kiro": importer(KiroLog),
+    "opencode": importer(OpenCodeLog),
+    "pi": importer(PiLog),
+}
+"""Importers by their name on the command line."""
+
+__all__ = [
+    "IMPORTERS",
+    "Defaults",
+    "Importer",
+    "InOrderOfTime",
+    "Lines",
+    "Run",
+    "Skipped",
+    "objects_of",
+    "recognised",
+]

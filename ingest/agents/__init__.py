@@ -1,0 +1,1 @@
+"""Coding agents: readers of their own logs, one module an agent."""

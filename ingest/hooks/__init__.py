@@ -1,0 +1,20 @@
+"""Hooks of coding agents: converts their reports to events, and decisions to their answers.
+
+`dialect` is the part common to all agents, a module per agent parses its payloads and formats its answers. Nothing
+here reads a clock or does I/O.
+"""
+
+from __future__ import annotations
+
+from .claude import CLAUDE, QWEN
+from .codex import CODEX
+from .copilot import COPILOT
+from .cursor import CURSOR
+from .dialect import Answer, Dialect, Hook
+from .gemini import GEMINI
+from .opencode import OPENCODE
+
+DIALECTS: dict[str, Dialect] = {one.agent: one for one in (CLAUDE, CODEX, GEMINI, QWEN, COPILOT, OPENCODE, CURSOR)}
+"""Dialects by the agent's name on the command line and in the path of the endpoint."""
+
+__all__ = ["DIALECTS", "Answer", "Dialect", "Hook"]

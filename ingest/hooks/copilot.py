@@ -1,0 +1,83 @@
+"""GitHub Copilot CLI: no call ids, no event name in the payload, and exit codes after the output."""
+
+from __future__ import annotations
+
+import re
+
+from ..results import INTERRUPTED, Ending, by_exit_code, code_in
+from ..values import name_of, text_of
+from .dialect import (
+    Answer,
+    CallEnded,
+    Compacted,
+    Dialect,
+    Happening,
+    Payload,
+    ReadTail,
+    SessionOver,
+    TurnOver,
+    failure,
+    prompted,
+    words_of,
+)
+
+_EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
+_TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
+"""Counter of commands; masked, as it would make every result different."""
+
+_NOT_MADE = frozenset({"rejected", "denied"})
+
+
+class CopilotDialect(Dialect):
+    """Copilot CLI, with its own event names (`preToolUse`); with Claude Code's it drops the context after a call."""
+
+    agent = "copilot"
+    can_ask = True
+    takes_context = frozenset({"preToolUse", "postToolUse", "sessionStart", "userPromptSubmitted"})
+    sessions = ("sessionId",)
+    tool, args = "toolName", "toolArgs"
+
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """Return what an event reports; its name comes with the request."""
+        del tail
+        match event:
+            case "userPromptSubmitted":
+                return prompted(text_of(payload.get("prompt")))
+            case "preToolUse":
+                return (self.call(payload),)
+            case "postToolUse" | "postToolUseFailure":
+                result = payload.get("toolResult")
+                text = words_of(result) or words_of({"error": payload.get("error")})
+                plain = _TRAILER.sub("", text)
+                ending = _ending(event, result, plain, code_in(_EXIT, text))
+                return (CallEnded(self.call(payload), ending, plain or result),)
+            case "preCompact":
+                return (Compacted(),)
+            case "agentStop":
+                return (TurnOver(),)
+            case "sessionEnd":
+                return (SessionOver(name_of(payload.get("reason"))),)
+        return ()
+
+    def write(self, event: str, answer: Answer) -> Payload:
+        """Format an answer for Copilot."""
+        del event
+        written: Payload = {}
+        if answer.refusal or answer.question:
+            written["permissionDecision"] = "deny" if answer.refusal else "ask"
+            written["permissionDecisionReason"] = answer.refusal or answer.question
+        if answer.context:
+            written["additionalContext"] = answer.context
+        return written
+
+
+def _ending(event: str, result: object, text: str, code: int | None) -> Ending:
+    kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
+    if kind in _NOT_MADE:
+        return INTERRUPTED
+    if not code and (event == "postToolUseFailure" or kind == "failure"):
+        return failure(text)
+    return by_exit_code(text, code)
+
+
+COPILOT = CopilotDialect()

@@ -1,0 +1,77 @@
+"""Gemini CLI: no call ids, and exit codes in the text for the model."""
+
+from __future__ import annotations
+
+import re
+
+from ..results import EXIT_CODE, Ending, by_exit_code, code_in
+from ..values import name_of, text_of
+from .dialect import (
+    Answer,
+    CallEnded,
+    Compacted,
+    Dialect,
+    Happening,
+    Payload,
+    ReadTail,
+    SessionOver,
+    TurnOver,
+    failure,
+    prompted,
+    without_process,
+    words_of,
+)
+
+_HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
+
+
+class GeminiDialect(Dialect):
+    """Gemini CLI. A question without a terminal restarts the whole run, so none is asked."""
+
+    agent = "gemini"
+    takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
+    takes_pause = frozenset({"AfterTool"})
+    takes_notice = frozenset({"AfterTool", "AfterAgent"})
+
+    def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
+        """Return what an event reports."""
+        del tail
+        match event:
+            case "BeforeAgent":
+                return prompted(_HOOK_CONTEXT.sub("", text_of(payload.get("prompt"))))
+            case "BeforeTool":
+                return (self.call(payload),)
+            case "AfterTool":
+                response = payload.get("tool_response")
+                return (CallEnded(self.call(payload), _ending(response), without_process(response)),)
+            case "PreCompress" if name_of(payload.get("trigger")) == "manual":  # `auto` comes before every request
+                return (Compacted(),)
+            case "AfterAgent":
+                return (TurnOver(text_of(payload.get("prompt_response"))),)
+            case "SessionEnd":
+                return (SessionOver(name_of(payload.get("reason"))),)
+        return ()
+
+    def write(self, event: str, answer: Answer) -> Payload:
+        """Format an answer for Gemini CLI."""
+        if reason := answer.refusal or answer.question:
+            return {"decision": "deny", "reason": reason}
+        written: Payload = {}
+        if answer.pause:  # the person reads the reason
+            written |= {"continue": False, "stopReason": answer.notice or answer.pause}
+        elif answer.notice:
+            written["systemMessage"] = answer.notice
+        if answer.context:
+            written["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": answer.context}
+        return written
+
+
+def _ending(response: object) -> Ending:
+    text = words_of(response)
+    code = code_in(EXIT_CODE, text)
+    if isinstance(response, dict) and response.get("error") and not code:
+        return failure(words_of({"error": response["error"]}) or text)
+    return by_exit_code(text, code)
+
+
+GEMINI = GeminiDialect()

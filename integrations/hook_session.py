@@ -1,0 +1,357 @@
+"""State of a coding agent's conversation between its hooks: events for the folds, and answers to hooks.
+
+A call becomes events when it has ended: its start is held until then, as a person may take an hour to approve it, or
+deny it unreported. Calls still held at the next user message or the end of the turn count as cancelled.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..guard.clock import new_id
+from ..guard.nudges import NudgeInbox
+from ..guard.result import NO_DETOUR
+from ..ingest.hooks.dialect import (
+    Answer,
+    CallBegan,
+    CallEnded,
+    CallsClosed,
+    Compacted,
+    Dialect,
+    Happening,
+    Hook,
+    Prompted,
+    Received,
+    Said,
+    SessionOver,
+    TurnOver,
+)
+from ..ingest.results import INTERRUPTED
+from ..ingest.speakers import WAKING
+from ..ingest.values import bounded, bounded_arguments, name_of, shortened
+from ..projections.calls.fingerprints import canonical
+from ..schemas.codec import rfc3339
+from ..schemas.decisions import NudgeIssued, PatternDetected
+
+MAX_OPEN = 200
+"""Number of open calls per session; beyond it the oldest are forgotten, and end as whole calls."""
+
+MAX_IGNORED = 500
+"""Number of calls remembered whose end is ignored: refused here, or ended already."""
+
+MAX_PIECES = 50
+"""Number of incomplete messages kept."""
+
+MAX_SPOKEN = 100_000
+"""Characters kept of an incomplete message."""
+
+SETTINGS = {"rules": {"behaviour": {name: {"enabled": False} for name in ("stalled_turn", "stalled_call")}}}
+"""Of every session: between two hooks a call may run, or a person be asked about it, and nobody is told which."""
+
+
+class Verdict(NamedTuple):
+    """Verdict on a call that the model requests.
+
+    Attributes:
+        refusal: why it is refused, a text for the model; empty: it is not.
+        question: reason why a person must approve it; empty: no approval is needed.
+        way_out: how the call can be approved if nobody can be asked; appended to the question.
+        may_try: it may pass if nobody can be asked, as only successful calls restore trust.
+        approvals: ids of the operator's approvals that let the call pass, and that it consumes.
+    """
+
+    refusal: str = ""
+    question: str = ""
+    way_out: str = ""
+    may_try: bool = False
+    approvals: tuple[str, ...] = ()
+
+
+Check = Callable[[CallBegan], Verdict]
+
+
+class _Open(NamedTuple):
+    call: CallBegan
+    call_id: str
+    began_ms: int
+    message_id: str | None
+    approvals: tuple[str, ...] = ()
+
+
+class HookSession:
+    """Conversation; each subagent has its own. Time is given; does no I/O and does not wait.
+
+    Attributes:
+        session_id: id in the events.
+        workspace: workspace of its tools; empty if unknown yet.
+        inbox: inbox of its nudges.
+    """
+
+    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
+        """Begin with the first hook of the conversation."""
+        self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
+        self.inbox = NudgeInbox()
+        self._dialect = dialect
+        self.workspace = workspace
+        self._user = user
+        self._subagent = hook.subagent
+        self._model = ""
+        self._begun = False
+        self._turn = -1
+        self._turn_open = False
+        self._at = 0
+        self._calls = 0
+        self._step = 0
+        self._tells_steps = False
+        self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
+        self._ignored: OrderedDict[str, None] = OrderedDict()
+        self._pieces: OrderedDict[str, str] = OrderedDict()
+        self._last_words = ""
+        self._events: list[bytes] = []
+
+    def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
+        """Process a hook; return the resulting events, in order.
+
+        Args:
+            hook: parsed hook.
+            now_ms: when it arrived, milliseconds since the epoch.
+        """
+        self._at = max(self._at, now_ms)
+        self._model = hook.model or self._model
+        self._events = []
+        for happening in hook.happened:
+            self._handle(happening)
+        made, self._events = self._events, []
+        return made
+
+    def answer(self, hook: Hook, check: Check, *, shadow: bool = False) -> Answer:
+        """Return the answer to a hook, after its events have been folded.
+
+        Args:
+            hook: hook as processed.
+            check: returns the verdict on a call.
+            shadow: the answer will not be sent, so a refused call is made nevertheless.
+        """
+        for happening in hook.happened:
+            if isinstance(happening, CallBegan):
+                found = self._judge(happening, check)
+                if found.refusal and not shadow:
+                    self._remove_open(_place(happening))
+                    self._ignore_end(_place(happening))
+                if found != Answer():
+                    return found
+        pause = self.inbox.pause_reason if hook.event in self._dialect.takes_pause else ""
+        context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
+        notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
+        return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
+
+    def deliver(self, decision: NudgeIssued | PatternDetected) -> None:
+        """Queue a nudge, or what a person should be told, for the next answer that can carry it."""
+        if isinstance(decision, NudgeIssued):
+            self.inbox.deliver(decision)
+        else:
+            self.inbox.notify(decision)
+
+    # --- before a call --------------------------------------------------------------------------------------------
+
+    def _judge(self, call: CallBegan, check: Check) -> Answer:
+        if pause := self.inbox.before_call():
+            return Answer(refusal=f"trustfold: {pause}")
+        verdict = check(call)
+        if verdict.refusal:
+            return Answer(refusal=verdict.refusal)
+        if verdict.question and self._dialect.can_ask:
+            return Answer(question=f"trustfold: {verdict.question}")
+        if verdict.question and not verdict.may_try:
+            return Answer(
+                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here; the user can give "
+                f"that order in a terminal. {NO_DETOUR}"
+            )
+        if verdict.approvals and (twins := self._open.get(_place(call))):
+            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
+        return Answer()
+
+    def _ignore_end(self, place: str) -> None:
+        """Ignore the end of a call that was refused here, or reported twice."""
+        self._ignored[place] = None
+        while len(self._ignored) > MAX_IGNORED:
+            self._ignored.popitem(last=False)
+
+    def _context(self) -> str:
+        return "\n".join(message["content"] for message in self.inbox.messages())
+
+    # --- what happened --------------------------------------------------------------------------------------------
+
+    def _handle(self, happening: Happening) -> None:
+        match happening:
+            case Prompted(words):
+                self._prompted(words)
+            case Received(source):
+                self._event("input.received", source=source)
+                if source in WAKING:
+                    self._begin_turn()
+            case Compacted():
+                self._event("context.compacted")
+            case Said():
+                self._said(happening)
+            case CallBegan():
+                self._open_call(happening)
+            case CallEnded():
+                self._ended(happening)
+            case CallsClosed(call_ids, whole_step):
+                for call_id in call_ids:
+                    self._cancel(self._remove_open(f"id:{call_id}"))
+                self._tells_steps = self._tells_steps or whole_step
+                self._step += whole_step
+            case TurnOver(text):
+                self._turn_over(text)
+            case SessionOver(reason):
+                self._turn_over("")
+                self._event("session.ended", reason=reason or None)
+                self._begun, self._turn = False, -1
+
+    def _prompted(self, words: int) -> None:
+        self._turn_over("")
+        self.inbox.resume()
+        self._event("user.message", words=words or None)
+        self._begin_turn()
+
+    def _said(self, said: Said) -> None:
+        text = said.text
+        if said.message_id:
+            text = (self._pieces.pop(said.message_id, "") + text)[:MAX_SPOKEN]
+            if not said.final:
+                self._pieces[said.message_id] = text
+                while len(self._pieces) > MAX_PIECES:
+                    self._pieces.popitem(last=False)
+                return
+        self._speak(text)
+
+    def _speak(self, text: str) -> None:
+        """Process a whole message; the agent may repeat its last one when the turn ends."""
+        words = text.strip()
+        if words and words != self._last_words:
+            self._step += 1
+            self._begin_turn()
+            self._event("model.text", text=shortened(text))
+        self._last_words = words or self._last_words
+
+    def _open_call(self, call: CallBegan) -> None:
+        self._begin_turn()
+        self._last_words = ""
+        self._calls += 1
+        place = _place(call)
+        self._ignored.pop(place, None)
+        self._open.setdefault(place, deque()).append(self._opened(call))
+        while len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+
+    def _opened(self, call: CallBegan) -> _Open:
+        """Return an open call; its message is that of the calls since the last one whose calls have all ended."""
+        message_id = f"step-{self._step}" if self._tells_steps else None
+        return _Open(call, call.call_id or f"call-{self._calls}", self._at, message_id)
+
+    def _ended(self, ended: CallEnded) -> None:
+        place = _place(ended.call)
+        open_call = self._remove_open(place)
+        if open_call is None:
+            if place in self._ignored:
+                return
+            self._begin_turn()
+            self._calls += 1
+            open_call = self._opened(ended.call)
+        self._whole_call(open_call, ended)
+        if ended.call.call_id:
+            self._ignore_end(place)
+
+    def _whole_call(self, open_call: _Open, ended: CallEnded) -> None:
+        began = open_call.began_ms
+        if ended.duration_ms is not None:  # without the time of the approval
+            began = max(began, self._at - int(ended.duration_ms))
+        call = ended.call if ended.call.args else open_call.call
+        about: dict[str, Any] = {
+            "call_id": open_call.call_id,
+            "tool_name": call.tool,
+            "service": call.service or open_call.call.service or None,
+        }
+        passed = {"approvals": open_call.approvals} if open_call.approvals else {}
+        self._event(
+            "tool_call.started",
+            began,
+            **about,
+            **passed,
+            args=bounded_arguments(call.args),
+            message_id=open_call.message_id,
+        )
+        self._event(
+            "tool_call.finished",
+            **about,
+            status=ended.ending.status,
+            error=ended.ending.error,
+            result=bounded(ended.result),
+            duration_ms=ended.duration_ms,
+        )
+
+    def _cancel(self, open_call: _Open | None) -> None:
+        if open_call is not None:
+            self._whole_call(open_call, CallEnded(open_call.call, INTERRUPTED))
+
+    def _turn_over(self, text: str) -> None:
+        self._speak(text)
+        for open_call in [one for twins in self._open.values() for one in twins]:
+            self._cancel(open_call)
+        self._open.clear()
+        self._pieces.clear()
+        self._last_words = ""
+        self._step += 1
+        if self._turn_open:
+            self._event("turn.ended")
+            self._turn_open = False
+
+    def _begin_turn(self) -> None:
+        if not self._turn_open:
+            self._turn += 1
+            self._turn_open = True
+            self._event("turn.started")
+
+    def _remove_open(self, place: str) -> _Open | None:
+        """Remove and return the oldest open call of a key."""
+        twins = self._open.get(place)
+        if not twins:
+            return None
+        open_call = twins.popleft()
+        if not twins:
+            del self._open[place]
+        return open_call
+
+    def _event(self, kind: str, at_ms: int | None = None, **fields: Any) -> None:
+        if not self._begun:
+            self._begun = True
+            self._event("session.started", settings=SETTINGS, reports_turn_ends=True)
+        body = {
+            "schema_version": "1.0",
+            "id": new_id(self._at),
+            "type": kind,
+            "time": rfc3339(self._at if at_ms is None else at_ms),
+            "session_id": self.session_id,
+            "workspace_id": self.workspace or None,
+            "user_id": self._user or None,
+            "agent_id": self._subagent or None,
+            "model": self._model or None,
+            "turn_index": self._turn if self._turn >= 0 else None,
+        }
+        whole = {name: value for name, value in (body | fields).items() if value is not None}
+        self._events.append(orjson.dumps(whole))
+
+
+def _place(call: CallBegan) -> str:
+    """Return the key that pairs start and end of a call: its id, else its tool and arguments, in order."""
+    if call.call_id:
+        return f"id:{call.call_id}"
+    digest = blake2b(canonical(call.args), digest_size=16).hexdigest()
+    return f"args:{call.tool}:{digest}"
