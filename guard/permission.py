@@ -22,6 +22,10 @@ CONTEXT_KEY = "_reliability_escalation"
 """Key of the escalation in the context that a permission plugin receives."""
 
 
+DANGEROUS = "dangerous"
+"""State, in that context, of a call that is dangerous whatever its history."""
+
+
 class PermissionPlugin(Protocol):
     """Interface of the platform's own plugin; its method may be a coroutine function."""
 
@@ -72,7 +76,7 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
     """Return the context entry of an escalated call."""
     record = trust.record
     return {
-        "state": "dangerous" if record.scope == DANGER_SCOPE else str(trust.state),
+        "state": DANGEROUS if record.scope == DANGER_SCOPE else str(trust.state),
         "key": record.key,
         "reason": record.reason or "",
         "failure_count": _count(record.failures),
@@ -107,7 +111,9 @@ def recovery_hint(trust: Trust) -> str:
             return f"a person may let one call pass: {approval_order(trust)}"
         case TrustState.BLOCKED if record.scope == DANGER_SCOPE:
             kind = danger_of_key(record.key)
-            return f"the rules refuse this (calls.danger.{kind}); a person can make an exception in calls.security_allow"
+            return (
+                f"the rules refuse this (calls.danger.{kind}); a person can make an exception in calls.security_allow"
+            )
         case TrustState.ESCALATED if record.scope == "user":
             return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
         case TrustState.ESCALATED:

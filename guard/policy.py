@@ -124,18 +124,18 @@ class Checking:
         call.workspace_id = workspace_id or (session or settings).workspace_id
         call.user_id = (session or settings).user_id
         now_ms = self.clock.now_ms()
-        held = held_by_danger(call, view, now_ms)
-        if session is None:
-            trust = view.trust(call.workspace_id, call.trust_keys, settings.user_id, held)
-        else:
+        if session is not None:
             call.session_id = session.session_id
-            trust = self._trust(call)
+        trust = self._trust(call)
         scopes = scopes_of(tool_name, call.key) if settings.enforce_breakers else ()
-        found = decide(tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=settings.shadow)
-        if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
-            if view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, held):
-                return APPROVED
-        return found
+        found = decide(
+            tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=settings.shadow
+        )
+        if not found.ask or trust is None or trust.record.scope == SESSION_SCOPE:
+            return found
+        held = held_by_danger(call, view, now_ms)
+        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, held)
+        return APPROVED if given else found
 
     def trust_of(
         self,
@@ -173,7 +173,7 @@ class Checking:
 def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
     """Return the state that a dangerous call has before it runs, by the rules alone; None if it may run."""
     danger = call.danger
-    level = "observe" if danger.kind is None else level_of(danger, call.rules)
+    level = "observe" if danger.kind is None else level_of(danger.kind, call.rules)
     if level == "observe":
         return None
     state = TrustState.BLOCKED if level == "deny" else TrustState.ESCALATED

@@ -57,7 +57,7 @@ class Policy:
         rules = self._rules()
         if not rules.enabled:
             return FREE
-        call.rules = rules.calls
+        call.families, call.rules = rules.tools.families, rules.calls
         held = held_by_danger(call, self.view, now_ms)
         if self.view.only_defaults and held is None:
             return FREE

@@ -116,7 +116,7 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _trust(decision: TrustFields) -> Line:
+def _trust(decision: TrustFields | TrustDangerNoted) -> Line:
     if isinstance(decision, TrustRecoveryPending):
         return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
     if isinstance(decision, TrustDangerNoted):

@@ -28,6 +28,7 @@ from .vocabulary import (
     BreakerMode,
     BreakerState,
     BreakerTrigger,
+    DangerKind,
     Lane,
     ModelSwitchStrategy,
     NudgeType,
@@ -74,7 +75,7 @@ __all__ = [
 
 
 class TrustFields(DecisionBase, kw_only=True, frozen=True, omit_defaults=True):
-    """Fields of all outputs about trust.
+    """Fields of both outputs about trust.
 
     Attributes:
         key: the key without its workspace: a tool, a service, or a failure key such as `bash|command=git`.
@@ -123,11 +124,26 @@ class TrustRecoveryPending(TrustFields, kw_only=True, frozen=True, omit_defaults
     """A key has met the conditions of recovery and waits for the operator's `trust.recover` (recovery mode `ask`)."""
 
 
-class TrustDangerNoted(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.danger_noted"):
-    """A dangerous call was made, or it was held back before it ran; the state of its key is as it was.
+class TrustDangerNoted(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.danger_noted"):
+    """A dangerous call was made, or it was held back before it ran.
 
-    `key` names what it would do (`Bash|danger=root`); `count` is the number of such calls.
+    Attributes:
+        key: key of such calls without its workspace, which names what they would do: `bash|danger=root`.
+        danger: what it would do.
+        made: it ran, with whatever result; else it was refused or declined.
+        reason: the same in words.
+        count: number of such calls of the key.
+        notification: message for the user.
+        silent: the user need not be notified: the call was held back, or the rules only observe such calls.
     """
+
+    key: str
+    danger: DangerKind
+    made: bool
+    reason: str
+    count: int
+    notification: str | None = None
+    silent: bool | None = None
 
 
 class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.changed"):

@@ -26,7 +26,9 @@ _PROGRAM_ARGS = ("code", "script", "source", "program", "expression")
 _PARAMETER = "|danger="
 
 
-def danger_in(tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None, rules: CallRules) -> Danger:
+def danger_in(
+    tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None, rules: CallRules
+) -> Danger:
     """Return the danger of a call under the rules; `line` is its command line where it has one."""
     found = line.danger if line is not None else _danger_of_arguments(tool_name, args, runs)
     if rules.security_patterns or rules.risky_patterns or rules.security_allow:
@@ -52,9 +54,10 @@ def _danger_of_arguments(tool_name: str, args: Mapping[str, Any], runs: Runs) ->
     return Danger(DangerKind.DATABASE, found) if found else NO_DANGER
 
 
-def level_of(danger: Danger, rules: CallRules) -> DangerLevel:
-    """Return what is done about a danger before the call runs."""
-    return getattr(rules.danger, danger.kind) if danger.kind is not None else "observe"
+def level_of(kind: DangerKind, rules: CallRules) -> DangerLevel:
+    """Return what is done about calls of a kind before they run."""
+    level: DangerLevel = getattr(rules.danger, kind)
+    return level
 
 
 def keyed(key: keys.CallKey, danger: Danger) -> keys.CallKey:

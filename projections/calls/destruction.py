@@ -1,4 +1,4 @@
-"""Finds what a command destroys beyond its machine: forced pushes, tables of databases, resources of clouds and clusters.
+"""Finds what a command destroys beyond its machine: remote branches, tables of databases, resources of clouds.
 
 Each is told from the words of one command, or from the SQL that a tool of a database is given (docs/trust.md, Before
 the harm).
@@ -17,45 +17,35 @@ MAX_SQL_CHARS = 16_384
 _MAX_COMMAND_CHARS = 400
 _WORD = r"(?:\S{1,200} ){0,12}?"
 _DRY = frozenset({"--dry-run", "--dryrun", "--help", "-h", "--check", "--dry-run=client", "--dry-run=server"})
-_CLOUD_KINDS = (
-    r"(?:db-instance|db-cluster|table|stack|bucket|cluster|file-system|user-pool|hosted-zone|repository|volume|snapshot)"
+_AWS_KINDS = "(?:db-instance|db-cluster|table|stack|bucket|cluster|file-system|user-pool|hosted-zone|repository|volume)"
+_K8S_KINDS = "(?:ns|namespaces?|projects?|pv|pvc|persistentvolume(?:claim)?s?|crds?|customresourcedefinitions?|nodes?)"
+_BUCKET = r"[^/ ]{1,80}/?(?: |\Z)"
+_DESTROYING = (
+    # programs, and their words that destroy what others use, options among them
+    ("terraform tofu", rf"{_WORD}destroy\b|{_WORD}apply {_WORD}--?destroy\b"),
+    ("terragrunt", rf"{_WORD}destroy\b"),
+    ("pulumi", rf"{_WORD}destroy\b|{_WORD}stack rm\b"),
+    ("cdk", rf"{_WORD}destroy\b"),
+    ("sls serverless", rf"{_WORD}remove\b"),
+    ("kubectl oc k", rf"{_WORD}delete {_WORD}(?:{_K8S_KINDS}(?:[ /]|\Z)|--all(?:[ =]|\Z))"),
+    ("aws", rf"{_WORD}(?:s3 rb|delete-{_AWS_KINDS}|terminate-instances)\b"),
+    ("aws", rf"{_WORD}s3 rm (?={_WORD}--recursive){_WORD}s3://{_BUCKET}"),
+    ("gcloud", rf"{_WORD}(?:projects|instances|clusters|databases|buckets|datasets) delete\b"),
+    ("gcloud", rf"{_WORD}storage rm (?={_WORD}(?:-r|--recursive|-R)\b){_WORD}gs://{_BUCKET}"),
+    ("gsutil", rf"{_WORD}rb\b|{_WORD}rm {_WORD}-[a-z]*[rR]\w* {_WORD}gs://{_BUCKET}"),
+    ("az", rf"{_WORD}(?:group|server|account|cluster|vm|db|aks|keyvault) delete\b"),
+    ("gh glab", rf"{_WORD}repo delete\b"),
+    ("heroku", r"(?:apps:destroy|apps:delete|pg:reset|addons:destroy)\b"),
+    ("fly flyctl", r"(?:apps?|postgres|volumes?) (?:destroy|delete)\b"),
+    ("doctl", rf"{_WORD}(?:droplet|cluster|databases|volume|database) delete\b"),
+    ("eksctl", r"delete cluster\b"),
+    ("bq", rf"{_WORD}rm {_WORD}-[a-z]*r"),
+    ("rclone", r"(?:purge|delete)\b"),
+    ("npm", r"unpublish\b"),
 )
 _RESOURCES: Mapping[str, re.Pattern[str]] = {
-    # program -> its words, options among them, that destroy what others use
-    name: re.compile(pattern)
-    for names, pattern in (
-        ("terraform tofu", rf"{_WORD}destroy\b|{_WORD}apply {_WORD}--?destroy\b"),
-        ("terragrunt", rf"{_WORD}destroy\b"),
-        ("pulumi", rf"{_WORD}destroy\b|{_WORD}stack rm\b"),
-        ("cdk", rf"{_WORD}destroy\b"),
-        ("sls serverless", rf"{_WORD}remove\b"),
-        (
-            "kubectl oc k",
-            rf"{_WORD}delete {_WORD}(?:(?:ns|namespaces?|projects?|pv|pvc|persistentvolumes?|persistentvolumeclaims?"
-            rf"|crds?|customresourcedefinitions?|nodes?)(?:[ /]|\Z)|--all(?:[ =]|\Z))",
-        ),
-        (
-            "aws",
-            rf"{_WORD}s3 rb\b|{_WORD}s3api delete-bucket\b|{_WORD}delete-{_CLOUD_KINDS}\b|{_WORD}terminate-instances\b"
-            rf"|{_WORD}s3 rm (?={_WORD}--recursive){_WORD}s3://[^/ ]{{1,80}}/?(?: |\Z)",
-        ),
-        (
-            "gcloud",
-            rf"{_WORD}(?:projects|instances|clusters|databases|buckets|datasets) delete\b"
-            rf"|{_WORD}storage rm (?={_WORD}(?:-r|--recursive|-R)\b){_WORD}gs://[^/ ]{{1,80}}/?(?: |\Z)",
-        ),
-        ("gsutil", rf"{_WORD}rb\b|{_WORD}rm {_WORD}-[a-z]*[rR]\w* {_WORD}gs://[^/ ]{{1,80}}/?(?: |\Z)"),
-        ("az", rf"{_WORD}(?:group|server|account|cluster|vm|db|aks|keyvault) delete\b"),
-        ("gh glab", rf"{_WORD}repo delete\b"),
-        ("heroku", r"(?:apps:destroy|apps:delete|pg:reset|addons:destroy)\b"),
-        ("fly flyctl", r"(?:apps?|postgres|volumes?) (?:destroy|delete)\b"),
-        ("doctl", rf"{_WORD}(?:droplet|cluster|databases|volume|database) delete\b"),
-        ("eksctl", r"delete cluster\b"),
-        ("bq", rf"{_WORD}rm {_WORD}-[a-z]*r"),
-        ("rclone", r"(?:purge|delete)\b"),
-        ("npm", r"unpublish\b"),
-    )
-    for name in names.split()
+    name: re.compile("|".join(pattern for names, pattern in _DESTROYING if name in names.split()))
+    for name in " ".join(names for names, _ in _DESTROYING).split()
 }
 _DATABASES = frozenset(
     """psql mysql mariadb sqlite3 sqlite duckdb sqlcmd clickhouse-client clickhouse cqlsh mongosh mongo redis-cli
@@ -75,8 +65,8 @@ SIGN = re.compile(
 """Every line that destroys something so contains one of these; used where another program runs the command."""
 
 _NEEDLES = (
-    "push", "drop", "DROP", "trunc", "TRUNC", "delete", "DELETE", "Drop", "Delete", "Trunc", "flush", "FLUSH", "destroy",
-    "terminate", "unpublish", "purge", "s3 r", "gsutil",
+    "push", "drop", "DROP", "trunc", "TRUNC", "delete", "DELETE", "Drop", "Delete", "Trunc", "flush", "FLUSH",
+    "destroy", "terminate", "unpublish", "purge", "s3 r", "gsutil",
 )  # fmt: skip
 """Every line that `SIGN` matches contains one of these; a fast pre-check, but for odd capitals."""
 

@@ -17,7 +17,7 @@ from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, T
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
-from ..calls.danger import NO_DANGER
+from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, CallRequest
@@ -49,15 +49,11 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     families = rules.tools.families
     runs = keys.runs(name, args, families)
     line = keys.read_command(name, args) if runs == "shell" else None
-    key = keys.call_key(name, args, event.service or "", line, families)
-    found_danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
-    if found_danger.kind is not None:
-        key = attempt.keyed(key, found_danger)
+    danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
     canonical = _canonical(event, args, rules)
-    if event.failure_key:
-        key = keys.given_key(name, event.failure_key, key)
-    elif rules.tools.key_by == "args" and args:
-        key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
+    key = keys.call_key(name, args, event.service or "", line, families)
+    if danger.kind is not None or event.failure_key or rules.tools.key_by == "args":
+        key = _other_key(event, key, danger, canonical if args else b"")
     found, declared = _class_of(event, args, line, rules)
     if line is not None:
         request = CallRequest.of_command(keys.shown_command(args))
@@ -88,10 +84,8 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.scenario = event.scenario[:MAX_SCENARIO]
     if event.agent_id:
         call.agent_id = event.agent_id
-    if found_danger.kind is not None:
-        call.dangerous, call.risky = found_danger.blocks, not found_danger.blocks
-    if line is not None and line.suspect:
-        call.suspect = True
+    if danger.kind is not None:
+        call.dangerous, call.risky = danger.blocks, not danger.blocks
     if runs:
         call.runs = runs
     if line is not None:
@@ -100,6 +94,16 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.waits = True
         call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
     return call
+
+
+def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canonical: bytes) -> keys.CallKey:
+    """Key of a call that is not that of its family: by what it would do, as its publisher gives it, or by arguments."""
+    if event.failure_key:
+        return keys.given_key(event.tool_name, event.failure_key, attempt.keyed(key, danger))
+    if danger.kind is not None or not canonical:
+        return attempt.keyed(key, danger)
+    digest = f"{fingerprints.digest(canonical):016x}"[:8]
+    return key._replace(fine=keys.make_key(event.tool_name, {"args_hash": digest}))
 
 
 def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
@@ -115,7 +119,7 @@ def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
 def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rules) -> None:
     """Fill in what a command line says of its call."""
     call.command = line.word or call.fine_key.partition("|command=")[2]
-    call.programs = line.programs
+    call.programs, call.suspect = line.programs, line.suspect
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked

@@ -11,9 +11,8 @@ from ...rules.rules import EscalationRule
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
 from ...schemas.outcomes import US, CallOutcome, ProbeRequest
-from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState, TrustTrigger
-from ..calls import attempt
-from ..calls.danger import Danger
+from ...schemas.vocabulary import BreakerMode, BreakerState, DangerKind, TrustState, TrustTrigger
+from ..calls.attempt import HARMS, level_of
 from ..calls.keys import in_quotes
 from ..emitter import time_or_none
 from . import breaker, trust
@@ -74,13 +73,10 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
     )
 
 
-def danger_noted(
-    fold: Fold, record: TrustRecord, rule: EscalationRule, outcome: CallOutcome, danger: Danger
-) -> None:
+def danger_noted(fold: Fold, record: TrustRecord, kind: DangerKind, outcome: CallOutcome) -> None:
     """Emit that a dangerous call was made or held back."""
     made = outcome.verdict != "neutral"
-    asked = attempt.level_of(danger, fold.rules.calls) != "observe"
-    what = f"a call that would {danger.text} was {'made' if made else 'held back'}"
+    what = f"a call that would {HARMS[kind]} was {'made' if made else 'held back'}"
     fold.emit.write(
         "escalations",
         f"{fold.state.workspace_id}{US}{record.key}",
@@ -91,15 +87,12 @@ def danger_noted(
             user_id=outcome.user_id or None,
             caused_by=(outcome.cause,),
             key=record.key,
-            scope=record.scope,
-            from_=record.state,
-            to=record.state,
-            trigger=TrustTrigger.SECURITY if danger.blocks else TrustTrigger.RISKY,
+            danger=kind,
+            made=made,
             reason=what,
             count=record.dangers,
-            window_s=rule.window_seconds,
             notification=f"{outcome.tool_name}: {what}",
-            silent=not (made and asked and rule.notify_user),
+            silent=not made or level_of(kind, fold.rules.calls) == "observe",
         ),
     )
 

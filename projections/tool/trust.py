@@ -497,7 +497,8 @@ def apply_order(
     """Apply an operator's order; an order without a transition from the current state changes nothing.
 
     A reset also clears the counters of a trusted key. An order to recover is ignored if the key has relapsed since it
-    was ready. An approval lets one call of an escalated or recovering key pass, and one of a key that names a danger; other keys are unchanged.
+    was ready. An approval lets one call of an escalated or recovering key pass, or one of a trusted key that
+    names a danger; other keys are unchanged.
 
     Args:
         whole: whether the order is for the scope of the record as a whole and did not name its key.

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from ...rules.rules import EscalationRule
 from ...schemas.outcomes import CallOutcome
 from ...schemas.vocabulary import Severity, TrustState
-from ..calls import attempt
-from ..calls.danger import Danger
+from ..calls.attempt import danger_of_key
 from ..calls.fingerprints import digest
 from ..calls.keys import family_of_key, service_of_key, tool_key
 from . import emitters, trust
@@ -75,7 +74,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _fold_into(fold, whole, outcome, judgement)
     if record is None:
         return
-    kind = attempt.danger_of_key(record.key)
+    kind = danger_of_key(record.key)
     if kind is None and worked and trust.has_clean_record(record, key_rule):
         trust.count_success(record, at)
     else:
@@ -83,7 +82,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
     if kind is not None:
         record.dangers += 1
-        emitters.danger_noted(fold, record, key_rule, outcome, Danger(kind, attempt.HARMS[kind]))
+        emitters.danger_noted(fold, record, kind, outcome)
         publish(fold, record, key_rule)
 
 
@@ -152,7 +151,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     elif f"service:{service}" != state.scope:
         return FineKey(None, elsewhere=True)
     record = state.fine.get(fine_key)
-    noted = outcome.verdict != "neutral" or outcome.denied or attempt.danger_of_key(fine_key) is not None
+    noted = outcome.verdict != "neutral" or outcome.denied or danger_of_key(fine_key) is not None
     if record is None and noted:
         most = fold.rules.trust.max_fine_keys
         if outcome.severity is Severity.SECURITY:

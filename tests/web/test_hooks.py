@@ -137,6 +137,20 @@ def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
         assert "ask" in json.dumps(agent.runs("./release 5")[0])
 
 
+def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tmp_path: Path) -> None:
+    """With its command and what it would do; what was nearly run leaves a trace, and others run on."""
+    agent = Agent(server, tmp_path)
+    before, _ = agent.runs("git push --force origin main")
+    answer = before["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "ask"
+    said = answer["permissionDecisionReason"]
+    assert said.startswith("trustfold: `git push --force origin main` would overwrite a remote branch by force")
+    assert agent.runs("git push --force-with-lease origin topic")[0] == {}
+    [noted] = map(orjson.loads, server.get("/v1/decisions?topics=escalations").content.splitlines())
+    told = noted.get("value", noted)
+    assert (told["type"], told["key"], told["made"]) == ("trust.danger_noted", "Bash|danger=forced_push", True)
+
+
 def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClient, tmp_path: Path) -> None:
     """In shadow every answer is empty, calls go on, and the words can be read."""
     agent = Agent(server, tmp_path, "?shadow=1")
