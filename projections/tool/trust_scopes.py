@@ -74,15 +74,15 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _fold_into(fold, whole, outcome, judgement)
     if record is None:
         return
-    kind = danger_of_key(record.key)
-    if kind is None and worked and trust.has_clean_record(record, key_rule):
+    danger = danger_of_key(record.key)
+    if danger is None and worked and trust.has_clean_record(record, key_rule):
         trust.count_success(record, at)
     else:
         wider = None if hidden else trust.ParentRecord(whole, notifies=rule.notify_user)
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
-    if kind is not None:
+    if danger is not None:
         record.dangers += 1
-        emitters.danger_noted(fold, record, kind, outcome)
+        emitters.danger_noted(fold, record, danger, outcome)
         publish(fold, record, key_rule)
 
 
