@@ -20,6 +20,9 @@ from .rules.rules import Rules
 from .schemas.settings import SettingsOverrides
 from .schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 
+INSTALLATION = Path(__file__).resolve().parent
+"""Folder of the package that runs."""
+
 DEFAULT_DB = Path(".trustfold/trustfold.sqlite")
 """Default store, below the working directory: one store per project."""
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import sys
 import tomllib
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 
+from .. import __version__
+from ..config import INSTALLATION
 from ..errors import ConfigError
 from ..integrations.agent_config import (
     AGENTS,
+    CLIENT,
     Link,
     connected,
     disconnected,
@@ -26,7 +31,9 @@ from ..integrations.agent_config import (
     switched_off,
 )
 from ..security.private_files import FILE_MODE, locked, replace_file
-from .render import echo, note
+from .operator import ask
+from .origin import refuse_agents
+from .render import echo, note, note_any
 from .service import UserService
 
 NEXT_STEP = {
@@ -47,7 +54,8 @@ BACKUP = ".before-trustfold"
 @click.option("--remove", is_flag=True, help="Remove the hooks.")
 @click.option("--print", "show", is_flag=True, help="Only print the file; write and start nothing.")
 @click.option("--shadow", is_flag=True, help="Only observe; `trustfold status` shows the decisions it would have made.")
-def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show: bool, shadow: bool) -> None:
+@click.option("--yes", is_flag=True, help="Change a read-only file without asking.")
+def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show: bool, shadow: bool, yes: bool) -> None:
     """Connect a coding agent: its hooks report every call and deliver nudges and refusals.
 
     Writes the agent's own configuration, with one backup beside it, and starts `trustfold up` in the background if it
@@ -61,6 +69,7 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
     file = Path(os.path.realpath(place_of(agent, project, os.environ, Path.home())))
     connections = Connections(service.home)
     if remove:
+        refuse_agents()
         gone = connections.remove(agent, file)
         note(f"{file}: trustfold's hooks removed" if gone else f"{file}: has no hooks of trustfold")
         return
@@ -69,16 +78,63 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
         link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - a placeholder
         echo(connected(agent, disconnected(agent, _read(file)), link, shared=shared), nl=False)
         return
-    connected(agent, _read(file), _link(service, shadow=shadow), shared=shared)  # otherwise nothing would be started
+    before = _read(file)
+    if shadow:
+        refuse_agents()
+    connected(agent, before, _link(service, shadow=shadow), shared=shared)  # otherwise nothing would be started
     how = service.start()
-    changed = connections.write(agent, file, _link(service, shadow=shadow), shared=shared)
+    link = _link(service, shadow=shadow)
+    if connected(agent, before, link, shared=shared) != before:
+        _ask_about_read_only(file, yes=yes)
+    changed = connections.write(agent, file, link, shared=shared)
     note(f"{file}: {'connected' if changed else 'already connected; nothing was changed'}")
+    if shadow:
+        note(
+            "in shadow mode: it observes and says nothing; `trustfold status` shows what it would have said; "
+            f"to enforce: {command_of(agent, file)}"
+        )
     note(f"trustfold up: {how}")
+    note_any(_other_server(service))
     if agent in NEXT_STEP and (agent == "codex" or project is not None):
         note(NEXT_STEP[agent])
     if twice := double_count_warning(agent):
         note(twice)
     note("`trustfold status` shows what is not trusted, `trustfold doctor` whether hooks arrive")
+
+
+def command_of(agent: str, file: Path, *, shadow: bool = False) -> str:
+    """The command that connects an agent by a file, ready for a shell."""
+    words = ["trustfold", "connect", agent]
+    folders = (folder for folder in file.parents if place_of(agent, folder, {}, Path.home()) == file)
+    if file != Path(os.path.realpath(place_of(agent, None, os.environ, Path.home()))) and (
+        found := next(folders, None)
+    ):
+        words += ["--project", str(found)]
+    return shlex.join([*words, *(["--shadow"] if shadow else [])])
+
+
+def _ask_about_read_only(file: Path, *, yes: bool) -> None:
+    """Ask before a file is changed that its owner has made read-only.
+
+    Raises:
+        ConfigError: nobody can be asked.
+        click.Abort: the answer is no.
+    """
+    if file.exists() and not file.stat().st_mode & stat.S_IWUSR:
+        why = f"{file} is read-only, and nothing was changed"
+        ask(f"{file} is read-only. Change it nevertheless?", yes=yes, why=why)
+
+
+def _other_server(service: UserService) -> str:
+    """Text about a running server of another installation or version; empty if it is of this one."""
+    about = service.about()
+    if about is None or about.is_this:
+        return ""
+    return (
+        f"the server that runs is trustfold {about.version or 'of an earlier version'}"
+        f"{f' of {about.installation}' if about.installation else ''}, and this is {__version__} of {INSTALLATION}; "
+        "to run this one: trustfold up --stop; trustfold up --detach"
+    )
 
 
 def double_count_warning(agent: str) -> str:
@@ -133,7 +189,7 @@ class Connections:
             mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
             if existed and not untouched:
                 replace_file(_backup(file), base, mode)
-            replace_file(file, new, FILE_MODE if link.token in new else mode)
+            replace_file(file, new, mode & FILE_MODE if link.token in new else mode)
         except OSError as error:
             raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
         self._remember(file, {"agent": agent, "written": _digest(new), "existed": existed, "made": made})
@@ -166,6 +222,20 @@ class Connections:
         self._remember(file, None)
         return True
 
+    def everywhere(self, usual: Sequence[tuple[str, Path]]) -> list[tuple[str, Path]]:
+        """Agent and file of each connection, and of the `usual` ones that hold hooks of trustfold."""
+        known = [(str(one.get("agent")), Path(path)) for path, one in self.known().items()]
+        also = [place for place in usual if place not in known]
+        return [(agent, file) for agent, file in known + also if _is_connected(agent, _text_of(file))]
+
+    def in_shadow(self) -> dict[str, bool]:
+        """By agent, whether all of its connections only observe."""
+        found: dict[str, bool] = {}
+        for path, one in self.known().items():
+            agent = str(one.get("agent"))
+            found[agent] = found.get(agent, True) and _observes(Path(path))
+        return found
+
     def faults(self, endpoint: tuple[str, str]) -> list[tuple[str, str, str]]:
         """Each connection: agent, file, and why its hooks cannot reach the server; empty if they can.
 
@@ -190,6 +260,11 @@ class Connections:
 
 def _link(service: UserService, *, shadow: bool, token: str = "") -> Link:
     return Link(service.address or "127.0.0.1:8321", token or service.token, service.home, sys.executable, shadow)
+
+
+def _observes(file: Path) -> bool:
+    text = _text_of(file)
+    return "?shadow=1" in text or (CLIENT in text and " --shadow " in text)
 
 
 def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
@@ -247,6 +322,14 @@ def _read(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read ({error}); correct it first") from error
+
+
+def _text_of(file: Path) -> str:
+    """Text of a file; empty if it cannot be read."""
+    try:
+        return _read(file)
+    except ConfigError:
+        return ""
 
 
 def _digest(text: str) -> str:

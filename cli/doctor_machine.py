@@ -21,6 +21,7 @@ from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import Views
 from ..streams.kafka.settings import ENVIRONMENT as WORKER
+from .clients.base import Rights
 from .clients.http import HttpTarget
 from .connect import Connections, double_count_warning
 from .service import UserService
@@ -180,7 +181,7 @@ def _server(settings: Settings) -> Finding:
     if not settings.url:
         return Finding("server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL)")
     try:
-        overview = HttpTarget(settings.url, settings.token).overview()
+        overview = HttpTarget(settings.url, Rights(settings.token)).overview()
     except TrustfoldError as error:
         return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
@@ -201,7 +202,7 @@ def _hooks() -> Iterator[Finding]:
         yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
-            reporting = HttpTarget(found[1], service.token).hooks().agents
+            reporting = HttpTarget(found[1], Rights(service.token)).hooks().agents
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
     for agent, file, fault in connections:

@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("replay:replay", "Fold recorded events and print the decisions."),
     "up": ("up:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
     "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
+    "open": ("open:open_", "Open the dashboard in a browser, signed in."),
+    "uninstall": ("uninstall:uninstall", "Remove the hooks of all agents, the server in the background and its data."),
     "worker": ("worker:worker", "Run a Kafka worker."),
     "web": ("web:web", "Show the dashboard of workers on Kafka."),
     "topics": ("worker:topics", "Create or check the Kafka topics."),

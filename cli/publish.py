@@ -10,6 +10,7 @@ import click
 from ..config import Settings
 from ..errors import ConfigError
 from ..streams.embedded.replay import open_lines
+from .clients.base import Rights
 from .clients.http import HttpTarget
 from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
@@ -39,7 +40,7 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
         )
     with damaged():
         sent, refused = (
-            _to_server(HttpTarget(url, settings.token, settings.operator_token), files, topic)
+            _to_server(HttpTarget(url, Rights(settings.token, settings.operator_token)), files, topic)
             if url
             else _to_kafka(bootstrap, files, topic)
         )

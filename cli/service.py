@@ -7,6 +7,7 @@ With systemd it is a user unit that restarts after a reboot; without, a plain pr
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import os
 import secrets
@@ -19,15 +20,21 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config import Settings
-from ..errors import ConfigError
+from ..config import INSTALLATION, Settings
+from ..errors import ConfigError, TrustfoldError
 from ..guard.backends.engine import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
 from ..security.private_files import FILE_MODE, locked, make_directory, replace_file
+from .clients.base import About, Rights
+from .clients.http import HttpTarget
+from .origin import order_of_an_agent
 
 UNIT = "trustfold.service"
 HOST = "127.0.0.1"
 START_S = 30.0
+
+STOP_S = 15.0
+"""Seconds that a server may take to finish its requests."""
 
 _UNIT_TEXT = """[Unit]
 Description=trustfold: decisions about the tool calls of this user's agents
@@ -69,48 +76,74 @@ class UserService:
     @property
     def address(self) -> str:
         """Address (`HOST:PORT`) that hooks use; empty before the first start."""
-        return self._endpoint()[0]
+        try:
+            return (self.home / "endpoint").read_text(encoding="ascii").partition("\n")[0]
+        except (OSError, ValueError):
+            return ""
 
     @property
     def token(self) -> str:
         """The publishers' token; empty before the first start."""
-        return self._endpoint()[1]
+        return self._secrets().get("TRUSTFOLD_TOKEN", "")
 
     @property
     def operator_token(self) -> str:
         """The operator's token; empty before the first start."""
         return self._secrets().get("TRUSTFOLD_OPERATOR_TOKEN", "")
 
-    def tokens_for_terminal(self) -> tuple[str, str]:
-        """The publishers' token, and on a terminal also the operator's.
+    def rights(self, given: str = "") -> Rights:
+        """What this command may do here: an order needs a person at a terminal, or the token `given`; never an agent.
 
-        Commands run by an agent usually have no terminal, so they can read but not send orders.
+        What an agent runs usually has no terminal, and it is refused where it opens one.
         """
-        person = sys.stdin.isatty() and sys.stdout.isatty()
-        return self.token, self.operator_token if person else ""
+        if refusal := order_of_an_agent():
+            return Rights(self.token, refusal=refusal)
+        if given:
+            return Rights(self.token, given)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            return Rights(self.token, self.operator_token)
+        return Rights(
+            self.token,
+            refusal="orders to this user's server need a terminal; a script gives TRUSTFOLD_OPERATOR_TOKEN, as "
+            f"{self.secrets_file} has it",
+        )
+
+    def is_at(self, url: str) -> bool:
+        """Whether an address is that of this service."""
+        return bool(self.address) and url.rpartition("//")[2].rstrip("/").replace("localhost", HOST) == self.address
 
     def running(self) -> tuple[int, str] | None:
         """Process id and URL of the service; None if it does not answer."""
         found = running_at(self.store)
         return found if found is not None and answers(found[1]) else None
 
+    def about(self) -> About | None:
+        """Which server answers at the service's address; None if none does."""
+        if (found := self.running()) is None:
+            return None
+        with contextlib.closing(HttpTarget(found[1], Rights(self.token))) as target:
+            try:
+                return target.about()
+            except TrustfoldError:
+                return None
+
     # --- start and stop -------------------------------------------------------------------------------------------
 
-    def prepare(self, port: int | None = None) -> None:
-        """Create the folder, the tokens, the address and the client for hooks, unless they exist.
+    def prepare(self, address: str = "") -> None:
+        """Create the folder, the tokens and the client for hooks, unless they exist; record the address, if given.
 
         Raises:
             ConfigError: they cannot be written.
         """
         try:
             with locked(self.home):  # two concurrent starts must not create different tokens
-                self._prepare(port)
+                self._prepare(address)
         except OSError as error:
             raise ConfigError(
                 f"{self.home} cannot be written ({error}); set XDG_DATA_HOME to another folder"
             ) from error
 
-    def _prepare(self, port: int | None) -> None:
+    def _prepare(self, address: str) -> None:
         known = self._secrets()
         wanted = {
             "TRUSTFOLD_TOKEN": known.get("TRUSTFOLD_TOKEN") or secrets.token_urlsafe(24),
@@ -118,33 +151,68 @@ class UserService:
             "TRUSTFOLD_USER": known.get("TRUSTFOLD_USER") or _user(),
         }
         replace_file(self.secrets_file, "".join(f"{name}={value}\n" for name, value in wanted.items()))
-        address = f"{HOST}:{port}" if port else self.address or f"{HOST}:{_free_port()}"
-        replace_file(self.home / "endpoint", f"{address}\n{wanted['TRUSTFOLD_TOKEN']}\n")
+        if address:
+            replace_file(self.home / "endpoint", f"{address}\n{wanted['TRUSTFOLD_TOKEN']}\n")
         replace_file(self.home / CLIENT, client_source())
 
     def start(self, port: int | None = None) -> str:
         """Start the service in the background unless it runs; returns a text that says how it runs.
+
+        Its address is recorded once it answers there, so that a failed start changes nothing for hooks.
 
         Raises:
             ConfigError: it did not start; the message says why.
         """
         found = self.running()
         if found is not None:
-            self.prepare(int(found[1].rpartition(":")[2]))
-            return f"already running at {found[1]}"
-        self.prepare(port)
-        if self._systemd("show-environment"):
-            make_directory(self._unit_file.parent)
-            replace_file(self._unit_file, unit_text(self.secrets_file, self._command()))
-            if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._started_in_time():
-                return "a systemd unit of this user; it restarts after a reboot"
-            self._systemd("disable", "--now", UNIT)
+            address = found[1].partition("//")[2]
+            if port and not address.endswith(f":{port}"):
+                raise ConfigError(
+                    f"this user's server runs at {found[1]}; to move it: trustfold up --stop; "
+                    f"trustfold up --detach --port {port}"
+                )
+            if not self._is_outdated():
+                self.prepare(address)
+                return f"already running at {found[1]}"
+            self.stop()
+        address = self._free_address(port)
+        self.prepare()
+        try:
+            how = self._start_unit(address) or self._start_process(address)
+        except ConfigError:
+            if port or self.address or _is_free(int(address.rpartition(":")[2])):
+                raise
+            how = self._start_process(self._free_address(None))  # another program was quicker at that port
+        if (found := self.running()) is not None:  # possibly one that was started at the same time
+            self.prepare(found[1].partition("//")[2])
+        return how
+
+    def _is_outdated(self) -> bool:
+        """Whether the running server is what an upgrade or a removal of its installation has left behind."""
+        about = self.about()
+        if about is None or about.is_this or not about.installation:
+            return False
+        return about.installation == str(INSTALLATION) or not Path(about.installation).exists()
+
+    def _start_unit(self, address: str) -> str:
+        """Start the service as a systemd unit; returns how it runs, empty if that is impossible here."""
+        if not self._systemd("show-environment"):
+            return ""
+        make_directory(self._unit_file.parent)
+        replace_file(self._unit_file, unit_text(self.secrets_file, self._command(address)))
+        if self._systemd("daemon-reload") and self._systemd("enable", "--now", UNIT) and self._started_in_time():
+            return "a systemd unit of this user; it restarts after a reboot"
+        self._systemd("disable", "--now", UNIT)
+        return ""
+
+    def _start_process(self, address: str) -> str:
+        """Start the service as a process of its own; returns how it runs."""
         environ = {name: value for name, value in self._environ.items() if not name.startswith("TRUSTFOLD_")}
         log = self.home / "up.log"
         descriptor = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
         with os.fdopen(descriptor, "wb") as output:
             process = subprocess.Popen(  # noqa: S603 - runs trustfold itself
-                self._command(),
+                self._command(address),
                 env=environ | self._secrets(),
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
@@ -157,28 +225,58 @@ class UserService:
         return "a process in the background; start it again after a reboot with `trustfold up --detach`"
 
     def stop(self) -> bool:
-        """Stop the service; returns True if it ran.
+        """Stop the service, also one that does not answer; returns True if it ran. What it acknowledged is kept.
 
         Raises:
             ConfigError: it does not stop.
         """
-        found = self.running()
+        found = running_at(self.store) if self._is_held() else None
         if self._unit_file.exists():
             self._systemd("disable", "--now", UNIT)
             self._unit_file.unlink(missing_ok=True)
             self._systemd("daemon-reload")
-        if found is not None:
+        if found is None:
+            return False
+        for number, patience in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(found[0], signal.SIGTERM)
-        until = time.monotonic() + START_S
-        while self.running() is not None:
-            if time.monotonic() > until:
-                raise ConfigError(f"the server at {self.address} does not stop; its log is {self.home / 'up.log'}")
-            time.sleep(0.1)
-        return found is not None
+                os.kill(found[0], number)
+                os.kill(found[0], signal.SIGCONT)
+            until = time.monotonic() + patience
+            while time.monotonic() < until:
+                if not self._is_held():
+                    return True
+                time.sleep(0.05)
+        raise ConfigError(f"the server at {self.address} does not stop; its log is {self.home / 'up.log'}")
 
-    def _command(self) -> list[str]:
-        host, _, port = self.address.rpartition(":")
+    def _is_held(self) -> bool:
+        """Whether a process holds the store, whatever its lock file says."""
+        try:
+            with self.store.with_name(f"{self.store.name}.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _free_address(self, port: int | None) -> str:
+        """Address to start at: the given port, else that of the last start, else any free one.
+
+        Raises:
+            ConfigError: another program listens there.
+        """
+        if port is None and not self.address:
+            return f"{HOST}:{_free_port()}"
+        address = f"{HOST}:{port}" if port else self.address
+        if not _is_free(int(address.rpartition(":")[2])):
+            other = 8322 if address.endswith(":8321") else 8321
+            raise ConfigError(
+                f"another program listens at {address}; choose another port: trustfold up --detach --port {other}"
+            )
+        return address
+
+    def _command(self, address: str) -> list[str]:
+        host, _, port = address.rpartition(":")
         own = [sys.executable, "-m", "trustfold", "up", "--store", str(self.store)]
         return [*own, "--host", host, "--port", port]
 
@@ -200,6 +298,11 @@ class UserService:
         return self.home / "service.env"
 
     @property
+    def has_unit(self) -> bool:
+        """Whether it is a systemd unit."""
+        return self._unit_file.exists()
+
+    @property
     def _unit_file(self) -> Path:
         config = self._environ.get("XDG_CONFIG_HOME", "")
         base = Path(config) if config.startswith("/") else Path.home() / ".config"
@@ -211,13 +314,6 @@ class UserService:
         except OSError:
             return {}
         return {name: value for name, _, value in (line.partition("=") for line in lines) if value}
-
-    def _endpoint(self) -> tuple[str, str]:
-        try:
-            address, token, *_ = (self.home / "endpoint").read_text(encoding="ascii").split("\n")
-        except (OSError, ValueError):
-            return "", ""
-        return address, token
 
     def _systemd(self, *words: str) -> bool:
         """Run `systemctl --user`; returns True if it exists and succeeded."""
@@ -235,14 +331,20 @@ class UserService:
 
 def _free_port() -> int:
     """The default port if it is free, else any free port."""
-    for port in (Settings().port, 0):
-        try:
-            with socket.create_server((HOST, port)) as listener:
-                found: int = listener.getsockname()[1]
-                return found
-        except OSError:
-            continue
-    raise ConfigError(f"no port of {HOST} is free; choose one: trustfold up --detach --port N")
+    default = Settings().port
+    if _is_free(default):
+        return default
+    with socket.create_server((HOST, 0)) as listener:
+        found: int = listener.getsockname()[1]
+        return found
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _user() -> str:

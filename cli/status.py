@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import TrustfoldError
 from ..schemas.decision_text import (
     circuit_next,
     circuit_word,
@@ -28,9 +28,9 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, Record, Target
-from .clients.http import HttpTarget
+from .clients.base import DecisionRecord, Server, Target
 from .clients.selection import keys_for_completion
+from .connect import Connections
 from .options import json_option, with_target
 from .quality import title_of
 from .render import console, echo, note, write_json
@@ -63,11 +63,15 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
     if include_history:
         history = [one for one in target.history(1000) if key is None or _belongs(_subject(one), key)][-HISTORY:]
     now = datetime.now(UTC)
-    withheld = _withheld(target)
+    server = target.server()
+    heard = _heard(server)
+    withheld = [one for one in server.said if one.get("shadow")] if server else []
     if as_json:
         document: dict[str, Any] = {
             "source": target.name,
             "time": now.isoformat(timespec="milliseconds"),
+            "server": server and {"url": server.url, "answers": server.about is not None, **_about(server)},
+            "agents": [one._asdict() | {"last_time": one.last_time or None} for one in heard] if server else None,
             "states": [one.record for one in records],
             "recovery_mode": mode,
             "rules_fault": fault,
@@ -84,6 +88,8 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
     if key is not None or history:
         complete = len(records) == len(known)
         out.print(details(key, states if key is not None else [], history or [], now, complete=complete))
+    for line in source_lines(target.name, server, heard, now) if key is None else ():
+        out.print(line, style=QUIET)
     if near and not records:
         note(f"nothing is known of {key!r}; did you mean {near[0]!r}?")
     for one in withheld[-MAX_WITHHELD:] if key is None else ():
@@ -93,15 +99,61 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
         note(f"{fault}; the previous rules stay in force")
 
 
-def _withheld(target: Target) -> list[Record]:
-    """Answers withheld from agents connected in shadow mode, oldest first; only of the user's own server."""
+class Heard(NamedTuple):
+    """Hooks of an agent.
+
+    Attributes:
+        agent: its name.
+        shadow: it gets no answers.
+        last_time: time of its last hook since the server started; empty if there was none.
+    """
+
+    agent: str
+    shadow: bool
+    last_time: str = ""
+
+
+def _about(server: Server) -> dict[str, str]:
+    return (
+        {name: value for name, value in msgspec.structs.asdict(server.about).items() if value} if server.about else {}
+    )
+
+
+def _heard(server: Server | None) -> list[Heard]:
+    """Agents that the server has heard, and for the user's own server those that are connected."""
     service = UserService()
-    if target.name != str(service.store) or (found := service.running()) is None:
-        return []
-    try:
-        return [one for one in HttpTarget(found[1], service.token).hooks().said if one.get("shadow")]
-    except TrustfoldError:
-        return []  # the table does not need it
+    agents = server.agents if server else {}
+    own = server is not None and service.is_at(server.url)
+    connected = Connections(service.home).in_shadow() if own else {}
+    found = {agent: Heard(agent, shadow) for agent, shadow in connected.items()}
+    found |= {name: Heard(name, bool(one.get("shadow")), str(one.get("last_time"))) for name, one in agents.items()}
+    return [found[name] for name in sorted(found)]
+
+
+def source_lines(name: str, server: Server | None, heard: Sequence[Heard], now: datetime) -> list[str]:
+    """What was read, which server that is and since when it runs, and what it hears of agents."""
+    if server is None:
+        return [f"Read from {name}"]
+    place = f"Read from {name}" + (f", kept by the server {server.url}" if server.url != name else "")
+    if server.about is None:
+        return [
+            f"{place}, which does not answer: these are its last states. `trustfold up --stop` ends this user's server"
+        ]
+    since = f" since {_moment(server.about.since)} ({_ago(server.about.since, now)})" if server.about.since else ""
+    lines = [f"{place}, up{since}"]
+    for one in heard:
+        mode = "shadow, it only observes" if one.shadow else "enforcing"
+        last = f"last hook {_ago(one.last_time, now)} ago" if one.last_time else "no hook since the server started"
+        lines.append(f"{one.agent}: {mode}; {last}")
+    return lines
+
+
+def _ago(time: str, now: datetime) -> str:
+    seconds = max(0, int((now - datetime.fromisoformat(time)).total_seconds()))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _subject(decision: DecisionRecord) -> str:

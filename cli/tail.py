@@ -19,6 +19,7 @@ from ..errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
 from ..schemas.decision_text import counted
 from ..security.private_files import make_directory, make_file
 from ..security.redaction import redact, redact_record
+from .clients.base import Rights
 from .clients.http import HttpTarget
 from .options import bootstrap_option
 from .publish import bodies, destination
@@ -151,7 +152,7 @@ def _target(url: str | None, bootstrap: str | None) -> tuple[str, Publish]:
                 "publish to where? start this user's server with `trustfold up --detach`, or give --url or --bootstrap"
             )
         url, token = service.address, service.token
-    target = HttpTarget(url, token)
+    target = HttpTarget(url, Rights(token))
 
     hooked: set[str] = set()
 

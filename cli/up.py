@@ -13,13 +13,19 @@ import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..errors import ConfigError
+from ..guard.backends.engine import running_at
 from ..streams.embedded.engine import EmbeddedEngine
+from ..streams.embedded.store import StoreLocked
 from .options import listen_options, rules_options
 from .record import recording_beside
 from .render import ExitCode, note, note_any
 
 if TYPE_CHECKING:
+    import socket
+
     from ..recording.status import RecordingStatus
+    from ..rules.rules import Rules
+    from ..schemas.settings import SettingsOverrides
     from ..streams.embedded.server import Service
 
 
@@ -70,7 +76,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         return
     try:
         from ..streams.embedded.roles import check_exposure
-        from ..streams.embedded.serve import address_of, listen, serve
+        from ..streams.embedded.serve import address_of, serve
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import Roles
         from ..web.routes import more_routes
@@ -87,10 +93,10 @@ def up(  # noqa: PLR0913 - each is an option of its own
     check_exposure(address, settings.token)
     roles = Roles(settings.token, settings.operator_token, allow_local_orders)
     files = settings.rule_files(rules_file, policies_file)
+    rules, environment = files.load(), settings.environment()
     note_any(settings.switched_off)
-    engine = EmbeddedEngine.open(path, files.load(), settings.environment())
+    listener, engine = _listening_engine(path, rules, environment, address, settings.port if port is None else port)
     try:
-        listener = listen(address, settings.port if port is None else port)
         url = address_of(listener)
         engine.announce(url)
         more = partial(more_routes, user=settings.user, history=recorded)
@@ -115,6 +121,25 @@ def up(  # noqa: PLR0913 - each is an option of its own
         click.get_current_context().exit(ExitCode.INTERRUPTED)
 
 
+def _listening_engine(
+    path: Path, rules: Rules, environment: SettingsOverrides, host: str, port: int
+) -> tuple[socket.socket, EmbeddedEngine]:
+    """Listen, then open or create the store: who cannot listen leaves no empty store behind."""
+    from ..streams.embedded.serve import listen
+
+    try:
+        listener = listen(host, port)
+    except ConfigError:
+        if (found := running_at(path)) is not None:
+            raise StoreLocked(path, str(found[0]), found[1]) from None
+        raise
+    try:
+        return listener, EmbeddedEngine.open(path, rules, environment)
+    except BaseException:
+        listener.close()
+        raise
+
+
 def _count(service: Service, status: RecordingStatus) -> None:
     """Add a recording's metrics to the server's."""
     try:
@@ -127,12 +152,18 @@ def _count(service: Service, status: RecordingStatus) -> None:
 def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     if others:
         raise click.UsageError("--detach accepts only --port, --stop no option: they control this user's server")
+    from .connect import Connections, command_of
+    from .origin import refuse_agents
     from .service import UserService
 
     service = UserService()
     if stop:
+        refuse_agents()
         note("stopped; its store is kept" if service.stop() else "none was running")
         return
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
-    note(f"See what it decides: http://{service.address}/ (sign in with a token of {service.secrets_file})")
+    note("See what it decides: `trustfold open`")
+    for agent, file, fault in Connections(service.home).faults((service.address, service.token)):
+        if fault:
+            note(f"{agent}: {file}: {fault}; {command_of(agent, Path(file))}")

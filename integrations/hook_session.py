@@ -16,6 +16,7 @@ import orjson
 from ..guard.clock import new_id
 from ..guard.nudges import NudgeInbox
 from ..guard.result import NO_DETOUR
+from ..guard.workspace import Evidence
 from ..ingest.hooks.dialect import (
     Answer,
     CallBegan,
@@ -112,6 +113,7 @@ class HookSession:
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
+        self._evidence = Evidence()
         self._events: list[bytes] = []
 
     def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
@@ -280,6 +282,8 @@ class HookSession:
             "service": call.service or open_call.call.service or None,
         }
         passed = {"approvals": open_call.approvals} if open_call.approvals else {}
+        if ended.ending.status == "success":
+            self._evidence.succeeded(call.tool, call.args)
         self._event(
             "tool_call.started",
             began,
@@ -295,6 +299,7 @@ class HookSession:
             error=ended.ending.error,
             result=bounded(ended.result),
             duration_ms=ended.duration_ms,
+            workspace_digest=self._evidence.state(ended.workspace),
         )
 
     def _cancel(self, open_call: _Open | None) -> None:

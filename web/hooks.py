@@ -15,9 +15,7 @@ import stat
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,8 +27,9 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
+from ..guard.workspace import Workspaces, git_root, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
-from ..ingest.hooks.dialect import CallBegan
+from ..ingest.hooks.dialect import CallBegan, CallEnded
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
@@ -71,10 +70,12 @@ class Hooks:
         self._policy = policy
         self._writer = service.writer
         self._user = user
+        self._workspaces = Workspaces()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
+        self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         service.writer.listeners.append(self._listen)
@@ -103,7 +104,8 @@ class Hooks:
         """Return the agents whose hooks were received, their sessions, and the answers they got."""
         del request
         agents = {
-            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent])} for agent, heard in self._heard.items()
+            agent: {"hooks": heard, "last_time": rfc3339(self._last[agent]), "shadow": agent in self._shadow}
+            for agent, heard in self._heard.items()
         }
         return Response(
             orjson.dumps(
@@ -124,7 +126,10 @@ class Hooks:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
+        (self._shadow.add if shadow else self._shadow.discard)(dialect.agent)
         session = self._session(dialect, hook)
+        if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
+            hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
         if events := session.handle(hook, now_ms):
             folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
             folded.add_done_callback(self._count)
@@ -228,13 +233,30 @@ def read_tail(path: str) -> bytes:
         os.close(descriptor)
 
 
-@lru_cache(maxsize=1024)
+def _calls_for_digest(happening: object) -> bool:
+    """Whether something that happened is a failure after which the state of the workspace is evidence."""
+    return (
+        isinstance(happening, CallEnded)
+        and happening.ending.status == "error"
+        and is_evidence(happening.call.tool, happening.call.args)
+    )
+
+
+def _with_digest(hook: Hook, digest: str | None) -> Hook:
+    """Return a hook whose failed calls state the digest of the workspace."""
+    return hook._replace(
+        happened=tuple(
+            one._replace(workspace=digest) if isinstance(one, CallEnded) and _calls_for_digest(one) else one
+            for one in hook.happened
+        )
+    )
+
+
 def workspace_of(folder: str) -> str:
     """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
     if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
         return ""
-    here = Path(folder)
-    root = str(next((one for one in (here, *here.parents) if (one / ".git").exists()), here))
+    root = git_root(folder) or folder
     if len(root) <= MAX_NAME:
         return root
     return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"

@@ -9,6 +9,11 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
+from ... import __version__
+from ...config import INSTALLATION
+from ...errors import TrustfoldError
 from ...rules.levels import Levels
 from ...rules.rules import Rules
 from ...schemas.commands import Command
@@ -21,6 +26,71 @@ from ...schemas.settings import SettingsChanged
 Record = dict[str, Any]
 S_co = TypeVar("S_co", bound=PublicState | None, covariant=True)
 K = TypeVar("K", bound=PublicState)
+
+
+class Rights(NamedTuple):
+    """What a command may do at a target.
+
+    Attributes:
+        token: the publishers' token.
+        operator_token: the operator's token.
+        refusal: why the command may give no orders; empty if the target decides that.
+    """
+
+    token: str = ""
+    operator_token: str = ""
+    refusal: str = ""
+
+    def check_order(self) -> None:
+        """Refuse an order that this command may not give.
+
+        Raises:
+            TrustfoldError: it may give none; the message says why.
+        """
+        if self.refusal:
+            raise TrustfoldError(self.refusal)
+
+
+NO_RIGHTS = Rights()
+"""Of a command without tokens: the server decides."""
+
+
+class About(msgspec.Struct):
+    """Which server answers; empty texts for one of an earlier version.
+
+    Attributes:
+        version: of trustfold.
+        installation: folder of its package.
+        store: file of its store.
+        since: when it started.
+    """
+
+    version: str = ""
+    installation: str = ""
+    store: str = ""
+    since: str = ""
+
+    @property
+    def is_this(self) -> bool:
+        """Whether it is of this version and installation."""
+        return (self.version, self.installation) == (__version__, str(INSTALLATION))
+
+
+class Server(NamedTuple):
+    """The server that a target reads, or that runs over the store that it reads.
+
+    Attributes:
+        url: its address.
+        about: what it says of itself; None if it does not answer.
+        agents: number of hooks (`hooks`), time of the last one (`last_time`) and whether it was answered (`shadow`), by
+            agent.
+        said: latest answers to hooks.
+    """
+
+    url: str
+    about: About | None = None
+    agents: dict[str, Record] = {}
+    said: Sequence[Record] = ()
 
 
 class StateRecord(NamedTuple, Generic[S_co]):
@@ -160,6 +230,16 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """Name of the target in messages."""
+
+    def dashboard(self) -> str:
+        """Address of the dashboard, which signs a browser in once.
+
+        Raises:
+            TrustfoldError: no server shows one.
+        """
+
+    def server(self) -> Server | None:
+        """The server that is read, or runs over the store that is read; None if there is none."""
 
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""

@@ -9,8 +9,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 import orjson
 
-from ...errors import TrustfoldError
-from ...guard.backends.engine_client import EngineClient, Method
+from ...errors import TookTooLong, TrustfoldError, Unreachable
+from ...guard.backends.engine import ANSWER_S
+from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
 from ...rules.levels import Level
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -19,6 +20,8 @@ from ...schemas.events import SessionSettingsChanged
 from ...schemas.session_timeline import SessionTimeline
 from ...schemas.settings import SettingsChanged, SettingsOverrides
 from .base import (
+    NO_RIGHTS,
+    About,
     DecisionRecord,
     KnownSettings,
     Letter,
@@ -26,6 +29,8 @@ from .base import (
     Record,
     Reloaded,
     Republished,
+    Rights,
+    Server,
     SettingsOwner,
     decision_records,
     state_records,
@@ -107,20 +112,30 @@ class HookReport(msgspec.Struct):
 class HttpTarget:
     """Target that is a server, over HTTP."""
 
-    def __init__(self, url: str, token: str = "", operator_token: str = "") -> None:
+    def __init__(self, url: str, rights: Rights = NO_RIGHTS, timeout_s: float = TIMEOUT_S) -> None:
         """Connect to the server at `url`, `http://host:port`; orders are sent with the operator's token.
 
         Raises:
             ConfigError: `url` is not an http address.
         """
-        self._client = EngineClient(url if "//" in url else f"http://{url}", TIMEOUT_S)
-        self._token = token
-        self._operator_token = operator_token
+        self._client = EngineClient(url if "//" in url else f"http://{url}", timeout_s)
+        self._rights = rights
 
     @property
     def name(self) -> str:
         """Name of the target in messages."""
         return self._client.name
+
+    def server(self) -> Server:
+        """The server, with the agents that it has heard; at most a few seconds late."""
+        quick = HttpTarget(self.name, self._rights, ANSWER_S)
+        try:
+            about, report = quick.about(), quick.hooks()
+        except (Unreachable, TookTooLong):
+            return Server(self.name)
+        except TrustfoldError:  # without its token, or of an earlier version
+            return Server(self.name, About())
+        return Server(self.name, about, report.agents, report.said)
 
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
@@ -151,6 +166,7 @@ class HttpTarget:
         Raises:
             TrustfoldError: the server rejected one of them.
         """
+        self._rights.check_order()
         answer = self._post(_Ordered, "/v1/commands", b"\n".join(encode(command) for command in commands))
         if answer.dead_letters:
             raise TrustfoldError(f"{self.name} did not take the order: {answer.fault.message}")
@@ -175,12 +191,14 @@ class HttpTarget:
         Raises:
             TrustfoldError: the server rejected one of them.
         """
+        self._rights.check_order()
         answer = self.publish(topic, b"\n".join(values))
         if answer.dead_letters:
             raise TrustfoldError(f"{self.name} did not take it: {answer.fault.path}: {answer.fault.message}")
 
     def reload(self) -> Reloaded:
         """Make the server reload its rules and policies."""
+        self._rights.check_order()
         done = self._post(_Reload, "/v1/reload", b"")
         return Reloaded(done.reloaded, done.files, done.rules_fault)
 
@@ -195,6 +213,7 @@ class HttpTarget:
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
         """Fold the records of dead letters again."""
+        self._rights.check_order()
         body = orjson.dumps({"offsets": [int(letter.ref) for letter in letters]})
         done = self._post(_Republish, "/v1/dead-letters/republish", body)
         return Republished(len(letters), done.dead_letters)
@@ -202,6 +221,29 @@ class HttpTarget:
     def hooks(self) -> HookReport:
         """Agents whose hooks have called the server, their sessions, and the answers they were given."""
         return self._as(HookReport, self._json("GET", "/v1/hooks"))
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._client.close()
+
+    def about(self) -> About:
+        """Which server answers."""
+        try:
+            return self._as(About, self._json("GET", "/v1/server"))
+        except EngineRefused as refused:
+            if refused.status != 404:
+                raise
+            return About()
+
+    def dashboard(self) -> str:
+        """Address of the dashboard, which signs a browser in once with the rights of this target."""
+        try:
+            ticket = self._json("POST", "/v1/tickets").get("ticket")
+        except EngineRefused as refused:
+            if refused.status != 404:
+                raise
+            ticket = None
+        return f"{self.name}/sign-in?{urlencode({'ticket': ticket})}" if ticket else f"{self.name}/"
 
     def publish(self, topic: str, body: bytes) -> Published:
         """Post records of a topic, one a line.
@@ -245,5 +287,6 @@ class HttpTarget:
 
     def _request(self, method: Method, path: str, body: bytes | None = None) -> bytes:
         # The operator's token permits every request, so events that change settings use it too.
-        token = (self._operator_token if method == "POST" else "") or self._token or self._operator_token
+        publisher, operator, _ = self._rights
+        token = (operator if method == "POST" else "") or publisher or operator
         return self._client.request(method, path, body, token=token)

@@ -48,6 +48,13 @@ class KafkaTarget:
         """Name of the target in messages."""
         return self.kafka.bootstrap
 
+    def server(self) -> None:
+        """Workers have no server for commands."""
+
+    def dashboard(self) -> str:
+        """Raise TrustfoldError: the dashboard of workers has an address of its own."""
+        raise TrustfoldError("the dashboard of workers runs where `trustfold web` was started; it prints its address")
+
     def session(self, session_id: str) -> Record | None:
         """Raise TrustfoldError: finding one session's events would need reading the whole topic."""
         raise TrustfoldError(

@@ -11,7 +11,7 @@ from ...config import DEFAULT_DB, Settings
 from ...errors import ConfigError
 from ...schemas.public_state import BreakerUpdated, TrustUpdated
 from ...schemas.vocabulary import TrustState
-from .base import Target
+from .base import Rights, Target
 
 
 def target_of(
@@ -28,10 +28,15 @@ def target_of(
     settings = settings or Settings.from_env()
     if not given:
         url, bootstrap = settings.url, "" if settings.url else settings.broker
+    from ..service import UserService
+
+    service = UserService()
     if url:
         from .http import HttpTarget
 
-        return HttpTarget(url, settings.token, settings.operator_token)
+        if service.is_at(url) and not settings.token:
+            return HttpTarget(url, service.rights(settings.operator_token))
+        return HttpTarget(url, Rights(settings.token, settings.operator_token))
     if bootstrap:
         from .kafka import KafkaTarget
 
@@ -39,12 +44,8 @@ def target_of(
     from .store import StoreTarget
 
     path = Path(store) if store else settings.db
-    if not store and path == DEFAULT_DB and not path.is_file():
-        from ..service import UserService
-
-        service = UserService()
-        if service.store.is_file():
-            return StoreTarget(service.store, *service.tokens_for_terminal())
+    if not store and path == DEFAULT_DB and not path.is_file() and service.store.is_file():
+        path = service.store
     if path.is_dir():
         raise ConfigError(f"{path}: is a directory; name the store in it, e.g. {path / 'trustfold.sqlite'}")
     if not path.is_file():
@@ -52,7 +53,9 @@ def target_of(
             f"{path}: no such store; start one with `trustfold up`, or name another place: --store FILE, --url URL, "
             "--bootstrap HOST:PORT"
         )
-    return StoreTarget(path, settings.token, settings.operator_token)
+    if path.resolve() == service.store.resolve():
+        return StoreTarget(path, service.rights(settings.operator_token))
+    return StoreTarget(path, Rights(settings.token, settings.operator_token))
 
 
 def keys_for_completion(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

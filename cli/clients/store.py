@@ -9,7 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from ...errors import TrustfoldError
+from ...errors import TrustfoldError, Unreachable
+from ...guard.backends.engine import answers, running_at
 from ...schemas.codec import encode
 from ...schemas.commands import Command
 from ...schemas.events import SessionSettingsChanged
@@ -25,6 +26,8 @@ from .base import (
     Record,
     Reloaded,
     Republished,
+    Rights,
+    Server,
     SettingsOwner,
     decision_records,
     state_records,
@@ -43,16 +46,35 @@ MAX_EVENTS = 50_000
 class StoreTarget:
     """Target that is a store; if an engine runs on it, orders go to that engine's address."""
 
-    def __init__(self, path: Path, token: str = "", operator_token: str = "") -> None:
-        """Use the store at `path`; the tokens are for an engine that runs on it."""
+    def __init__(self, path: Path, rights: Rights) -> None:
+        """Use the store at `path` with these rights; the tokens are for an engine that runs on it."""
         self._path = path
-        self._token = token
-        self._operator_token = operator_token
+        self._rights = rights
 
     @property
     def name(self) -> str:
         """Name of the target in messages."""
         return str(self._path)
+
+    def dashboard(self) -> str:
+        """Address of the dashboard of the engine that runs on the store."""
+        return self._running().dashboard()
+
+    def _running(self) -> HttpTarget:
+        """The engine that runs on the store.
+
+        Raises:
+            Unreachable: none does.
+        """
+        found = running_at(self._path)
+        if found is None or not answers(found[1]):
+            raise Unreachable(f"no server runs on {self.name}; start this user's with `trustfold up --detach`")
+        return HttpTarget(found[1], self._rights)
+
+    def server(self) -> Server | None:
+        """The server that runs over the store."""
+        found = running_at(self._path)
+        return HttpTarget(found[1], self._rights).server() if found else None
 
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
@@ -94,6 +116,7 @@ class StoreTarget:
 
     def order(self, commands: Sequence[Command]) -> list[DecisionRecord]:
         """Fold commands into the store, or send them to the engine that runs on it."""
+        self._rights.check_order()
         try:
             with EmbeddedEngine.open(self._path) as engine:
                 request = Request("commands", [encode(command) for command in commands])
@@ -125,6 +148,7 @@ class StoreTarget:
         Raises:
             TrustfoldError: no engine runs on the store.
         """
+        self._rights.check_order()
         try:
             EmbeddedEngine.open(self._path).close()
         except StoreLocked as taken:
@@ -132,6 +156,7 @@ class StoreTarget:
         raise TrustfoldError(f"no engine runs on {self.name}; `trustfold up` reads the files when it starts")
 
     def _submit(self, topic: str, records: Sequence[SettingsChanged | SessionSettingsChanged]) -> None:
+        self._rights.check_order()
         values = [encode(record) for record in records]
         try:
             with EmbeddedEngine.open(self._path) as engine:
@@ -158,6 +183,7 @@ class StoreTarget:
 
     def republish(self, letters: Sequence[Letter]) -> Republished:
         """Fold the records of dead letters again."""
+        self._rights.check_order()
         try:
             with EmbeddedEngine.open(self._path) as engine:
                 outputs = engine.republish([int(letter.ref) for letter in letters], arrived_ms=_now())
@@ -168,7 +194,7 @@ class StoreTarget:
     def _engine_of(self, taken: StoreLocked) -> HttpTarget:
         if not taken.address:
             raise taken
-        return HttpTarget(taken.address, self._token, self._operator_token)
+        return HttpTarget(taken.address, self._rights)
 
 
 def _fault(views: Views) -> str | None:

@@ -112,8 +112,11 @@ def _is_running(process: int) -> bool:
 
 def answers(url: str) -> bool:
     """Whether a healthy engine answers at an address."""
+    client = EngineClient(url, ANSWER_S)
     try:
-        EngineClient(url, ANSWER_S).request("GET", "/healthz")
+        client.request("GET", "/healthz")
     except TrustfoldError:
         return False
+    finally:
+        client.close()
     return True

@@ -123,6 +123,10 @@ class EngineClient:
         """Reconnect in a child process; open connections belong to the parent."""
         self._pool = self._new_pool()
 
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.close()
+
     def request(self, method: Method, path: str, body: bytes | None = None, *, token: str = "") -> bytes:
         """Return the body of the answer.
 

@@ -84,12 +84,14 @@ class CallEnded(NamedTuple):
         ending: how it ended.
         result: return value of the tool; None if the agent does not report it.
         duration_ms: milliseconds as measured by the agent; None if unknown.
+        workspace: digest of the workspace after the call; None if unknown.
     """
 
     call: CallBegan
     ending: Ending = GOOD
     result: Any = None
     duration_ms: float | None = None
+    workspace: str | None = None
 
 
 class CallsClosed(NamedTuple):

@@ -11,6 +11,7 @@
     GET  /v1/state        every key that is away from its default
     GET  /v1/dead-letters ?after=OFFSET&limit=1000&all=true
     POST /v1/dead-letters/republish   {"offsets": [7, 9]}
+    GET  /v1/server       which installation runs, over which store, since when
     GET  /healthz
 
 A POST is answered after the commit. A body sent again byte for byte gets the first answer, so a publisher without an
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,11 +41,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from ...config import RuleFiles
+from ... import __version__
+from ...config import INSTALLATION, RuleFiles
 from ...errors import ConfigError, TrustfoldError
 from ...projections.topology import DECISION_TOPICS
 from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
+from ...schemas.codec import rfc3339
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from .engine import EmbeddedEngine, Receipt, Request
 from .roles import NOBODY, Access
@@ -75,6 +79,7 @@ class Service:
 
     Attributes:
         path: file of the store.
+        since_ms: when the service was created, milliseconds since the epoch.
         sign_ins: cookies of browsers.
         ending: called once before the streams end and the writer stops.
         read: runs a query of `Views` by its name, concurrently with the writer.
@@ -94,6 +99,7 @@ class Service:
         self.collectors: list[Any] = []
         self.error_page: Callable[[HttpRequest, HTTPException], Response | None] = lambda _request, _error: None
         self.path = path
+        self.since_ms = time.time_ns() // 1_000_000
         self._reader, self._searcher = _Reader(path, "trustfold-reader"), _Reader(path, "trustfold-searcher")
         self.read, self.search = self._reader.run, self._searcher.run
 
@@ -192,6 +198,7 @@ def make_app(
             Route("/v1/state", _get_state),
             Route("/v1/dead-letters", _get_dead_letters),
             Route("/v1/dead-letters/republish", _republish, methods=["POST"]),
+            Route("/v1/server", _get_server),
             Route("/healthz", _health),
             *more(service),
         ],
@@ -363,6 +370,18 @@ async def _republish(request: HttpRequest) -> Response:
     outputs = await _service(request).writer.republish(chosen)
     again = sum(output.topic == DEAD_LETTERS for output in outputs)
     return _json({"republished": len(chosen), "dead_letters": again})
+
+
+async def _get_server(request: HttpRequest) -> Response:
+    service = _service(request)
+    return _json(
+        {
+            "version": __version__,
+            "installation": str(INSTALLATION),
+            "store": str(service.path.resolve()),
+            "since": rfc3339(service.since_ms),
+        }
+    )
 
 
 async def _health(request: HttpRequest) -> Response:

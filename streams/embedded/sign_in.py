@@ -19,6 +19,12 @@ SIGNED_IN_S = 12 * 3600
 """Lifetime of a cookie in seconds: a working day."""
 
 
+TICKET_S = 300.0
+"""Lifetime of a ticket in seconds."""
+
+MAX_TICKETS = 100
+"""Number of unused tickets kept; beyond it the oldest is forgotten."""
+
 MAX_ENDED = 10_000
 """Number of signed-out cookies kept; only valid ones are stored."""
 
@@ -76,6 +82,7 @@ class SignIns:
         self._key = secrets.token_bytes(32)
         self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._missed: dict[str, tuple[int, float]] = {}
+        self._tickets: dict[str, tuple[Role, float]] = {}
 
     @property
     def possible(self) -> bool:
@@ -108,6 +115,22 @@ class SignIns:
         role = self._roles.role_of(token)
         if role is None or (role is Role.READER and not self._roles.publisher):
             return None  # without a publisher token everybody may read
+        return self._cookie_of(role)
+
+    def ticket_for(self, role: Role) -> str:
+        """Return a text that signs in once, in a browser that a command opens."""
+        ticket = secrets.token_urlsafe(24)
+        self._tickets[ticket] = role, self._clock() + TICKET_S
+        if len(self._tickets) > MAX_TICKETS:
+            del self._tickets[next(iter(self._tickets))]
+        return ticket
+
+    def cookie_for_ticket(self, ticket: str) -> str | None:
+        """Return the cookie value for a ticket, and end the ticket; None if it is unknown, used or expired."""
+        role, until = self._tickets.pop(ticket, (Role.READER, 0.0))
+        return self._cookie_of(role) if until > self._clock() else None
+
+    def _cookie_of(self, role: Role) -> str:
         body = f"{role}.{int(self._clock()) + SIGNED_IN_S}.{secrets.token_urlsafe(12)}"
         return f"{body}.{self._signature('cookie', body)}"
 

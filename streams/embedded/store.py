@@ -393,6 +393,8 @@ class Store:
         try:
             self.connection.close()
         finally:
+            with suppress(OSError):
+                self._lock.truncate(0)  # nobody looks for this process any more
             self._lock.close()
 
 

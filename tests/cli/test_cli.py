@@ -233,7 +233,12 @@ LONG = "a" * 300
 
 @pytest.mark.parametrize(
     "words",
-    [("status", "--store", LONG), ("up", "--store", LONG), ("record", "--history", LONG), ("replay", LONG)],
+    [
+        ("status", "--store", LONG),
+        ("up", "--port", "0", "--store", LONG),
+        ("record", "--history", LONG),
+        ("replay", LONG),
+    ],
     ids=lambda words: words[0],
 )
 def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -151,6 +152,24 @@ def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tm
     assert (told["type"], told["key"], told["made"]) == ("trust.danger_noted", "Bash|danger=forced_push", True)
 
 
+def test_edits_beside_the_agent_end_a_streak(
+    server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that stays red while somebody edits is no unchanged retry; with nothing edited it is one."""
+    monkeypatch.setattr(workspace, "WITHIN_S", 20.0)
+    for name, edits in (("edited", True), ("left", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        (folder / "area.py").write_text("")
+        agent, said = Agent(server, folder), ""
+        for number in range(5):
+            if edits:
+                (folder / "area.py").write_text("x" * number)
+            said += context(agent.runs("pytest -q", "Exit code 1\n1 failed")[1])
+        assert ("nothing was changed" in said) is not edits, said
+
+
 def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClient, tmp_path: Path) -> None:
     """In shadow every answer is empty, calls go on, and the words can be read."""
     agent = Agent(server, tmp_path, "?shadow=1")
@@ -246,7 +265,7 @@ def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
     inside.mkdir(parents=True)
     assert workspace_of(str(inside)) == str(inside)
     (tmp_path / "shop" / ".git").mkdir()
-    workspace_of.cache_clear()
+    workspace.git_root.cache_clear()
     assert workspace_of(str(inside)) == str(tmp_path / "shop")
     long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
     assert len({workspace_of(path) for path in long}) == 2

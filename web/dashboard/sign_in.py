@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...schemas.decision_text import counted
@@ -25,7 +25,13 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
     """Routes for sign-in and sign-out."""
 
     async def form(request: Request) -> Response:
-        """Show the sign-in form."""
+        """Show the sign-in form, or sign in with a ticket (`trustfold open`)."""
+        if ticket := request.query_params.get("ticket", ""):
+            cookie = site.sign_ins.cookie_for_ticket(ticket)
+            fault = "This link has been used, or is too old; `trustfold open` makes another one."
+            if cookie is not None:
+                return signed_in(request, cookie, "/")
+            return site.render(request, "sign_in.html", status=403, next="/", fault=fault)
         return site.render(request, "sign_in.html", next=own_path(request.query_params.get("next", "/")), fault="")
 
     async def sign_in(request: Request) -> Response:
@@ -43,6 +49,9 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
             site.sign_ins.missed(address)
             fault = "This server has no such token."
             return site.render(request, "sign_in.html", status=403, next=onward, fault=fault)
+        return signed_in(request, cookie, onward)
+
+    def signed_in(request: Request, cookie: str, onward: str) -> Response:
         response = RedirectResponse(onward, 303)
         response.set_cookie(
             cookie_name(request.headers.get("host", "")),
@@ -53,6 +62,12 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
             secure=request.url.scheme == "https",
         )
         return response
+
+    async def ticket(request: Request) -> Response:
+        """Return a ticket that signs a browser in with the role of the request."""
+        possible = site.sign_ins.possible
+        made = {"ticket": site.sign_ins.ticket_for(request.state.role) if possible else None}
+        return JSONResponse(made)
 
     async def sign_out(request: Request) -> Response:
         """Delete the cookie."""
@@ -66,6 +81,7 @@ def sign_in_routes(site: Site) -> Sequence[Route]:
     return [
         Route("/sign-in", form),
         Route("/sign-in", sign_in, methods=["POST"]),
+        Route("/v1/tickets", ticket, methods=["POST"]),
         Route("/sign-out", sign_out, methods=["POST"]),
     ]
 
