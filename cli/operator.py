@@ -18,6 +18,7 @@ import click
 
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
+from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import has_scope, in_quotes
 from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects
 from ..schemas.commands import (
@@ -148,7 +149,10 @@ def recover(*, key: str, order: Order) -> None:
 )
 @_order_options
 def approve(*, key: str, expires_in_s: float, order: Order) -> None:
-    """Approve one call of an escalated or recovering KEY in advance. Its trust does not change."""
+    """Approve one call of an escalated, recovering or dangerous KEY in advance. Its trust does not change."""
+    if danger_of_key(key) is not None:  # nothing need be known of it yet
+        _send(order, TrustApprove, key, expires_in_s=expires_in_s)
+        return
     states = _escalated(_affected(order, key))
     commands = [TrustApprove(**fields, expires_in_s=expires_in_s) for fields in order.trust_fields(states, key)]
     order.send(commands, otherwise="one call is approved, unless another key or circuit stops it")
@@ -330,6 +334,7 @@ def _send(
 
 
 _UNMOVED: dict[type[KeyCommand], str] = {
+    TrustApprove: "one call is approved, unless another key or circuit stops it, or the key is blocked",
     ToolRemove: "it was already removed",
     ToolRestore: "it was not removed",
     BreakerForceOpen: "it was already held open; the new time applies",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import in_quotes
+from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.vocabulary import TrustState
 from .state_cache import ASKING, DANGER_SCOPE, Trust
 
@@ -108,7 +109,9 @@ def recovery_hint(trust: Trust) -> str:
     reset = " and ".join(f"`trustfold reset {in_quotes(key)}`" for key in keys)
     match trust.state:
         case TrustState.ESCALATED if record.scope == DANGER_SCOPE:
-            return f"a person may let one call pass: {approval_order(trust)}"
+            place = record.workspace_id or DEFAULT_WORKSPACE
+            where = "" if place == DEFAULT_WORKSPACE else f" --workspace {in_quotes(place)}"
+            return f"a person may let one call pass: `trustfold approve {in_quotes(record.key)} --once{where}`"
         case TrustState.BLOCKED if record.scope == DANGER_SCOPE:
             kind = danger_of_key(record.key)
             return (
@@ -161,15 +164,12 @@ def refusal_message(tool_name: str, trust: Trust) -> str:
     return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
 
 
-def approval_order(trust: Trust) -> str:
-    """Return the commands that let one call pass; empty if no operator can."""
-    return " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
-
-
 def way_out(trust: Trust) -> str:
-    """Return what to append to a refusal where nobody can be asked; empty if it says so itself."""
-    order = "" if trust.record.scope == DANGER_SCOPE else approval_order(trust)
-    return f"; one call passes by {order}" if order else ""
+    """Return the orders that let one call pass, to append to a refusal; empty if no operator can, or it says so."""
+    if trust.record.scope == DANGER_SCOPE:
+        return ""
+    orders = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+    return f"; one call passes by {orders}" if orders else ""
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

@@ -121,7 +121,7 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     shown = done.stdout.decode()
     assert shown.startswith("2026-03-02\n09:00:12 ")
     assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
-    assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|command=rm blocked: security concern", shown, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|danger=root blocked: security concern", shown, re.MULTILINE)
     assert "→ interrupt nudge: Stopped after" in shown
     assert max(map(len, shown.splitlines())) <= 80
 

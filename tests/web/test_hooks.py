@@ -146,6 +146,7 @@ def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tm
     assert answer["permissionDecision"] == "ask"
     said = answer["permissionDecisionReason"]
     assert said.startswith("trustfold: `git push --force origin main` would overwrite a remote branch by force")
+    assert f"`trustfold approve 'Bash|danger=forced_push' --once --workspace '{tmp_path}'`" in said
     assert agent.runs("git push --force-with-lease origin topic")[0] == {}
     [noted] = map(orjson.loads, server.get("/v1/decisions?topics=escalations").content.splitlines())
     told = noted.get("value", noted)
