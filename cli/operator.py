@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -18,6 +20,7 @@ import click
 
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
+from ..guard.workspace import workspace_of
 from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import has_scope, in_quotes
 from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects
@@ -41,6 +44,7 @@ from .clients.base import Target
 from .clients.selection import keys_for_completion, stuck_keys_for_completion
 from .options import json_option, reason_option, with_target, workspace_option
 from .render import echo, note, write_json
+from .service import UserService
 from .terminal import ELLIPSIS
 
 
@@ -178,7 +182,7 @@ def _affected(order: Order, key: str) -> list[TrustUpdated | BreakerUpdated]:
     """States that an order about a key applies to.
 
     Raises:
-        ConfigError: the key is unknown, or several workspaces have it.
+        ConfigError: the key is unknown, or several workspaces have it and the current folder is none of them.
     """
     workspace = order.workspace
     here = held(order.target.overview().states, workspace)
@@ -192,19 +196,34 @@ def _affected(order: Order, key: str) -> list[TrustUpdated | BreakerUpdated]:
         hint = f"did you mean {near[0]!r}?" if near else "`trustfold status --all` lists the known keys"
         where = f" in workspace {workspace}" if workspace else ""
         raise ConfigError(f"{key!r}{where} has no state to change; {hint}")
-    _only_one(key, {one.workspace_id or "" for one in found})
-    return found
+    meant_in = _only_one(key, {one.workspace_id or "" for one in found})
+    return [one for one in found if (one.workspace_id or "") == meant_in]
 
 
 def _only_one(key: str, workspaces: set[str]) -> str:
-    """The only one of the workspaces that have a key; empty if there are none.
+    """Of the workspaces that have a key the one of the current folder, else the only one; empty if there are none.
 
     Raises:
-        ConfigError: there are several.
+        ConfigError: there are several, and the current folder is none of them.
     """
+    folder = workspace_of(str(Path.cwd()))
+    if folder in workspaces:
+        return folder
     if len(workspaces) > 1:
-        raise ConfigError(f"{key!r} is known in {', '.join(sorted(workspaces))}; choose with --workspace")
-    return next(iter(workspaces), "")
+        ways = [shlex.join(["trustfold", *sys.argv[1:], "--workspace", one]) for one in sorted(workspaces)]
+        raise ConfigError("\n  ".join([f"{key!r} is known in several workspaces; choose one:", *ways]))
+    found = next(iter(workspaces), "")
+    if found.startswith("/"):
+        note(f"in workspace {found}")
+    return found
+
+
+def workspace_here(target: Target) -> str:
+    """Workspace of an order or setting that names none and no key: agents of this user's server work in folders."""
+    own = UserService()
+    if target.name == str(own.store) or own.is_at(target.name):
+        return workspace_of(str(Path.cwd())) or DEFAULT_WORKSPACE
+    return DEFAULT_WORKSPACE
 
 
 def _whole(key: str, known: Sequence[str]) -> str:
@@ -348,11 +367,11 @@ _OF_CIRCUITS = (BreakerForceOpen, BreakerClose, BreakerDisable, BreakerObserve)
 
 
 def _workspace_of(target: Target, key: str) -> str:
-    """The only workspace that has a key; the default one if none has.
+    """The workspace that has a key, of the current folder or the only one; the folder's or default one if none has.
 
     Raises:
-        ConfigError: several have it.
+        ConfigError: several have it, and the current folder is none of them.
     """
     states = target.overview().states
     found = {one.workspace_id for one in states if one.key in {key, f"tool:{key}"} and one.workspace_id}
-    return _only_one(key, found) or DEFAULT_WORKSPACE
+    return _only_one(key, found) or workspace_here(target)

@@ -22,7 +22,7 @@ from ..schemas.settings import SettingsChanged, SettingsOverrides
 from ..schemas.vocabulary import ModelSwitchStrategy, NudgeLevel, RecoveryMode
 from .clients.base import KnownSettings, SettingsOwner, Target
 from .clients.selection import target_of
-from .operator import ask, envelope, operator_name
+from .operator import ask, envelope, operator_name, workspace_here
 from .options import combined, json_option, target_options, workspace_option
 from .quality import models_table
 from .render import console, echo, note, note_any, write_json
@@ -103,12 +103,13 @@ scope_options = combined(
 def place_of(*, workspace: str | None, user: str | None, session: str | None, **where: str | None) -> Place:
     """Place selected by the options of `scope_options`, else by the environment."""
     settings = Settings.from_env()
+    target = target_of(**where, settings=settings)
     who = SettingsOwner(
-        workspace or settings.workspace or DEFAULT_WORKSPACE,
+        workspace or settings.workspace or workspace_here(target),
         user or settings.user or operator_name() or "",
         session or settings.session,
     )
-    return Place(target_of(**where, settings=settings), who, settings)
+    return Place(target, who, settings)
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:

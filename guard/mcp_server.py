@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ..projections.calls.keys import scope_of_key, tool_of_key
+from ..projections.calls.keys import in_quotes, scope_of_key, tool_of_key
 from ..schemas import commands as cmd
 from ..schemas.outcomes import US
 from ..schemas.public_state import BreakerUpdated, QualityUpdated, StateUpdated, TrustUpdated
@@ -115,7 +115,7 @@ def make_server(guard: ToolGuard, token: str | None = None) -> MCPServer:
     async def reliability_reset(tool_name: str, answer: Any) -> dict[str, Any]:
         """Reset the reliability state of a tool; the user is asked for approval."""
         if answer.action != "accept" or not answer.data.approve:
-            raise ToolError(f"the user did not approve; an operator can run `trustfold reset {tool_name}`")
+            raise ToolError(f"the user did not approve; an operator can run `trustfold reset {in_quotes(tool_name)}`")
         made = reset(guard, tool_name)
         made["delivered"] = await guard.flush(5.0)
         return made

@@ -101,12 +101,19 @@ def _units(count: int, unit: str) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}" if count else ""
 
 
+def order(words: str, key: str, workspace: str | None, *options: str) -> str:
+    """Return a command for a shell; it names a workspace that is a folder, so that it works in every folder."""
+    where = f" --workspace {in_quotes(workspace)}" if workspace and workspace.startswith("/") else ""
+    return f"`trustfold {words} {in_quotes(key)}{''.join(f' {option}' for option in options)}{where}`"
+
+
 def recovery_hint(trust: Trust) -> str:
     """Describe how trust is restored, with the commands that do so."""
     record = trust.record
     needed = record.successes_needed or 1
     keys = trust.resets or (record.key,)
-    reset = " and ".join(f"`trustfold reset {in_quotes(key)}`" for key in keys)
+    place = record.workspace_id
+    reset = " and ".join(order("reset", key, place) for key in keys)
     match trust.state:
         case TrustState.ESCALATED if record.scope == DANGER_SCOPE:
             place = record.workspace_id or DEFAULT_WORKSPACE
@@ -123,14 +130,14 @@ def recovery_hint(trust: Trust) -> str:
             after = f" after {record.recovery_at[11:19]} UTC" if record.recovery_at else " after the cooldown"
             return f"{needed} successful calls{after} restore trust; {reset} at once"
         case TrustState.RECOVERING if record.recovery_pending:
-            orders = " and ".join(f"`trustfold recover {in_quotes(key)}`" for key in keys)
+            orders = " and ".join(order("recover", key, place) for key in keys)
             return f"ready: {orders} restores trust"
         case TrustState.RECOVERING:
             return f"{max(0, needed - (record.successes or 0))} more successful calls restore trust"
         case TrustState.BLOCKED:
             return f"manual reset required: {reset}"
         case TrustState.REMOVED:
-            return f"an operator took the tool away; `trustfold restore {in_quotes(record.key)}` brings it back"
+            return f"an operator took the tool away; {order('restore', record.key, place)} brings it back"
     return ""
 
 

@@ -136,6 +136,8 @@ class Call(msgspec.Struct, eq=False):
     def use_key(self, failure_key: str) -> None:
         """Take the failure key that its publisher gives in place of arguments."""
         self._key = given_key(self.tool.name, failure_key, self.key)
+        if self.danger.kind is None and (kind := attempt.danger_of_key(failure_key)) is not None:
+            self._danger = Danger(kind, attempt.HARMS[kind])
 
     @property
     def danger(self) -> Danger:

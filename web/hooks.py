@@ -15,7 +15,6 @@ import stat
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -27,7 +26,7 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
-from ..guard.workspace import Workspaces, git_root, is_evidence
+from ..guard.workspace import Workspaces, is_evidence, workspace_of
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan, CallEnded
 from ..integrations.hook_session import HookSession, Verdict
@@ -250,13 +249,3 @@ def _with_digest(hook: Hook, digest: str | None) -> Hook:
             for one in hook.happened
         )
     )
-
-
-def workspace_of(folder: str) -> str:
-    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
-    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
-        return ""
-    root = git_root(folder) or folder
-    if len(root) <= MAX_NAME:
-        return root
-    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"

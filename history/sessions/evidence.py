@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ...projections.calls.keys import in_quotes
 from ...projections.session.detectors.registry import KINDS
 from ...projections.tool.breaker import HEALTH_FAILURES
 from ...projections.tool.trust import number, span
@@ -363,10 +364,10 @@ def _ways_out(decision: Record, rules: Rules) -> tuple[str, ...]:
         case "breaker.changed" if decision["to"] in {"open", "half_open"}:
             need = _policy(decision, rules).close_after
             probes = "one successful probe closes it" if need == 1 else f"{need} successful probes in a row close it"
-            at_once = f"`trustfold breaker close {decision['breaker_key']}` at once"
+            at_once = f"`trustfold breaker close {in_quotes(decision['breaker_key'])}` at once"
             return (f"after its time is over {probes}; {at_once}",)
         case "breaker.changed" if decision["to"] == "forced_open":
-            return (f"an operator opened it: `trustfold breaker close {decision['breaker_key']}`",)
+            return (f"an operator opened it: `trustfold breaker close {in_quotes(decision['breaker_key'])}`",)
         case "pattern.detected":
             ends = f"{KINDS[decision['pattern']].ends_with}; a message of the user ends it, too"
             expected = decision.get("expected_action")

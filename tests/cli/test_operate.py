@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -174,7 +175,10 @@ def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: 
         engine.ingest([line.replace(b'"acme"', b'"other"').replace(b'"id":"', b'"id":"o-') for line in events()])
     vague = trustfold("reset", "bash", cwd=tmp_path)
     assert vague.returncode == 2
-    assert "'bash' is known in acme, other; choose with --workspace" in vague.stderr.decode()
+    assert vague.stderr.decode() == (
+        "trustfold: 'bash' is known in several workspaces; choose one:\n"
+        "  trustfold reset bash --workspace acme\n  trustfold reset bash --workspace other\n"
+    )
     assert trustfold("reset", "bash", "--workspace", "other", cwd=tmp_path).returncode == 0
     table = trustfold("status", cwd=tmp_path).stdout.decode()
     assert [line.split()[0] for line in table.splitlines() if " bash|danger=root " in line] == ["acme"]
@@ -228,3 +232,54 @@ def test_odd_tool_names_are_reset_by_the_key_that_status_shows(tmp_path: Path) -
         assert trustfold("reset", given, cwd=tmp_path).returncode == 0, given
         del stuck[key]
         assert states(path) == stuck
+
+
+def of_two_folders(tmp_path: Path) -> tuple[Path, Path, str]:
+    """A server's store in which `deploy` is escalated in two projects; returns these and the store."""
+    shop, blog = tmp_path / "the shop", tmp_path / "blog"
+    for place in (shop, blog):
+        (place / ".git").mkdir(parents=True)
+        (place / "src").mkdir()
+    story = Story(user="ada")
+    for place in (shop, blog):
+        story.moved(workspace=str(place)).works("deploy").fails("deploy", with_="timeout", times=5)
+    path = tmp_path / "store.sqlite"
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    return shop, blog, str(path)
+
+
+def untrusted(path: str) -> list[str]:
+    """Workspaces in which `deploy` is not trusted."""
+    found = [one for one in documents(Path(path)) if one["key"] == "deploy" and one.get("state") == "escalated"]
+    return sorted(one["workspace_id"] for one in found if one.get("workspace_id"))
+
+
+def test_the_current_folder_decides_the_workspace(tmp_path: Path) -> None:
+    """In a project an order is about that project; elsewhere it says in which, by commands that work as printed."""
+    shop, blog, path = of_two_folders(tmp_path)
+    done = trustfold("reset", "deploy", "--store", path, cwd=shop / "src")
+    assert (done.returncode, untrusted(path)) == (0, [str(blog)])
+    shop, blog, path = of_two_folders(tmp_path / "again")
+    vague = trustfold("approve", "deploy", "--once", "--store", path, cwd=tmp_path)
+    assert vague.returncode == 2
+    lines = vague.stderr.decode().splitlines()[1:]
+    assert lines == [
+        f"  trustfold approve deploy --once --store {path} --workspace {blog}",
+        f"  trustfold approve deploy --once --store {path} --workspace '{shop}'",
+    ]
+    first = shlex.split(lines[1])
+    assert trustfold(*first[1:], cwd=tmp_path).returncode == 0
+    told = trustfold("reset", "deploy", "--workspace", str(shop), "--store", path, cwd=blog)
+    assert (told.returncode, untrusted(path)) == (0, [str(blog)]), "what is given has the last word"
+
+
+def test_an_order_from_elsewhere_says_where(tmp_path: Path) -> None:
+    """A key that only one project has is meant from everywhere, and the project is named."""
+    shop = tmp_path / "shop"
+    story = Story(user="ada").moved(workspace=str(shop)).works("deploy").fails("deploy", with_="timeout", times=5)
+    path = tmp_path / "store.sqlite"
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    done = trustfold("recover", "deploy", "--store", path, cwd=tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (0, f"in workspace {shop}\n")

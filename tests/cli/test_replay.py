@@ -323,11 +323,14 @@ def test_checks_say_what_a_guard_would_have_done_in_its_place(tmp_path: Path) ->
 
 
 def test_checks_refuse_what_is_blocked_and_follow_circuits_by_the_events_clock(tmp_path: Path) -> None:
-    """Five resets open the circuit; half a minute later it is half-open, and the call goes through as its probe."""
+    """Five resets open the circuit; half a minute later it is half-open, and the call goes through as its probe.
+
+    A dangerous command asks before it ever ran, and is refused after it failed.
+    """
     story = Story().fails("search", with_="transient", times=5).works("search").after(seconds=40).works("search")
     story.fails("bash", {"command": "rm -rf /"}, with_="").works("bash", {"command": "rm -rf /"})
     lines, said = checks_of(story, tmp_path)
-    assert verdicts(lines) == [*["allow"] * 5, "circuit_open", "allow", "allow", "deny"]
+    assert verdicts(lines) == [*["allow"] * 5, "circuit_open", "allow", "ask", "deny"]
     held = [line for line in lines if line["type"] == "check" and line["decision"] == "circuit_open"]
     assert held[0]["key"] == "tool:search"
     assert "1 refused, 1 circuit open" in said

@@ -105,7 +105,7 @@ def test_orders_are_for_the_workspace_that_is_named(store: Path, tmp_path: Path)
     said("remove", "deploy", "--yes", "--workspace", "acme", cwd=tmp_path)
     said("remove", "deploy", "--yes", "--workspace", "other", cwd=tmp_path)
     vague = said("restore", "deploy", cwd=tmp_path, code=2)
-    assert "'deploy' is known in acme, other; choose with --workspace" in vague
+    assert "trustfold restore deploy --workspace other" in vague
 
 
 def test_orders_reach_a_running_engine(store: Path, tmp_path: Path) -> None:

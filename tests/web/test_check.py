@@ -162,6 +162,7 @@ def test_a_dangerous_call_is_asked_about_before_it_runs(
     assert answer["message"] == f"{words}; a person may let one call pass: `trustfold approve '{key}' --once`"
     assert answer["keys"][0] == key
     assert check(server, tool, args={"command": "rm -rf build", "sql": "SELECT 1"})["code"] == "allowed"
+    assert check(server, tool, failure_key=key)["ask"], "for a publisher that keeps the arguments to itself"
     approve(server, key)
     assert check(server, tool, args=args, use=True)["approvals"] == ["order-1"]
     assert check(server, tool, args=args)["ask"]

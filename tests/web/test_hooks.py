@@ -18,12 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.guard import workspace
+from trustfold.guard.workspace import workspace_of
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import read_tail, workspace_of
+from trustfold.web.hooks import read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
