@@ -27,7 +27,7 @@ from .interface import Services
 from .json_view import is_big
 from .log import LOGGER, log_call
 from .metrics import CALLS, SHADOW
-from .permission import Answer, PermissionWrapper, is_refused, must_ask, order, refusal_message, way_out
+from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message, way_out
 from .policy import held_by_danger
 from .publisher import Digest, Ending
 from .request import Call
@@ -245,9 +245,6 @@ class CallFlow:
             return None
         message = f"{refusal_message(call.name, trust)}; nobody is here to approve it{way_out(trust)}"
         return refusal("approval_required", message)
-        approve = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
-        way = f"; one call passes by {approve}" if approve else ""
-        return refusal("approval_required", f"{refusal_message(call.name, trust)}; nobody is here to approve it{way}")
 
     def _publish_permission(
         self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any

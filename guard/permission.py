@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import in_quotes
-from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.vocabulary import TrustState
 from .state_cache import ASKING, DANGER_SCOPE, Trust
 
@@ -116,9 +115,7 @@ def recovery_hint(trust: Trust) -> str:
     reset = " and ".join(order("reset", key, place) for key in keys)
     match trust.state:
         case TrustState.ESCALATED if record.scope == DANGER_SCOPE:
-            place = record.workspace_id or DEFAULT_WORKSPACE
-            where = "" if place == DEFAULT_WORKSPACE else f" --workspace {in_quotes(place)}"
-            return f"a person may let one call pass: `trustfold approve {in_quotes(record.key)} --once{where}`"
+            return f"a person may let one call pass: {order('approve', record.key, place, '--once')}"
         case TrustState.BLOCKED if record.scope == DANGER_SCOPE:
             kind = danger_of_key(record.key)
             return (
@@ -175,7 +172,7 @@ def way_out(trust: Trust) -> str:
     """Return the orders that let one call pass, to append to a refusal; empty if no operator can, or it says so."""
     if trust.record.scope == DANGER_SCOPE:
         return ""
-    orders = " and ".join(f"`trustfold approve {in_quotes(key)} --once`" for key in trust.asking)
+    orders = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
     return f"; one call passes by {orders}" if orders else ""
 
 

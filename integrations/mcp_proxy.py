@@ -333,8 +333,6 @@ class McpProxy:
             hint = f"one call passes by `trustfold approve {in_quotes(key)} --once`; {hint}"
         if not self._can_ask:
             return False, {"method": "unattended", "reason": f"{reason}; {hint}"}
-            way = f"one call passes by `trustfold approve {in_quotes(str(why.get('key', tool_name)))} --once`"
-            return False, {"method": "unattended", "reason": f"{reason}; {way}; {why.get('recovery_hint', '')}"}
         self._asked += 1
         number = f"{ASKED}{self._asked}"
         question = self._questions[number] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from ..guard.permission import order, refusal_message, way_out
+from ..guard.permission import refusal_message, way_out
 from ..guard.policy import ALLOWED, Decision, check_recorded, held_by_danger
 from ..guard.request import Call
 from ..guard.state_cache import Approval, StateView, Trust
@@ -72,9 +72,6 @@ class Policy:
         if trust is None or not decision.ask:
             return Judgement(decision)
         return Judgement(decision, way_out=way_out(trust), may_try=held is None and _may_recover(trust, now_ms))
-        orders = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
-        way_out = f"; one call passes by {orders}" if orders else ""
-        return Judgement(decision, way_out=way_out, may_try=_may_recover(trust, now_ms))
 
     def _take(self, given: tuple[Approval, ...], now_ms: int) -> tuple[str, ...]:
         self._used = {name: until for name, until in self._used.items() if until > now_ms}

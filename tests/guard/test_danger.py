@@ -21,7 +21,7 @@ async def test_a_dangerous_call_is_refused_where_nobody_can_be_asked() -> None:
     refused = await guard.call("bash", works, WIPE, session_id="s")
     assert code_of(refused) == "approval_required"
     assert refused.error.message.startswith("`rm -rf ~/` would remove a root or home directory; a person may let one")
-    assert refused.error.message.count(f"`trustfold approve '{KEY}' --once --workspace 'w1'`") == 1
+    assert refused.error.message.count(f"`trustfold approve '{KEY}' --once`") == 1
     assert guard.check("bash", WIPE).ask
     assert (await guard.call("bash", works, {"command": "rm -rf build"}, session_id="s")).ok
 
