@@ -20,7 +20,7 @@ import click
 
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
-from ..guard.workspace import workspace_of
+from ..ingest.workspaces import workspace_of
 from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import has_scope, in_quotes
 from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects

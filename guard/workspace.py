@@ -22,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..ingest.workspaces import git_root
 from ..projections.calls import keys, tool_class
 from ..schemas.fields import MAX_NAME
 from ..schemas.vocabulary import ToolClass
@@ -88,13 +89,6 @@ def workspace_digest(folder: str, within_s: float | None = None) -> str | None:
     off = {name: "false" if name.endswith(".required") else "" for name in filters}
     status = _answer([*git, *_STATUS], environ | _settings(_SETTINGS | off), until)
     return None if status is None else _digest_of(os.fsencode(root) + b"/", status)
-
-
-@lru_cache(maxsize=1024)
-def git_root(folder: str) -> str:
-    """Root of the git project that a folder is in; empty without one."""
-    here = Path(folder)
-    return next((str(one) for one in (here, *here.parents) if (one / ".git").exists()), "")
 
 
 def project_of(folder: str) -> Path | None:

@@ -8,7 +8,8 @@ from typing import Any
 from ..schemas.words import words_in
 from .base import Defaults, Session
 from .speakers import WAKING, heard
-from .values import first_name, folder_of, text_of
+from .values import first_name, text_of
+from .workspaces import workspace_of
 
 
 class SessionLog:
@@ -35,7 +36,7 @@ class SessionLog:
         """Note the session's id, its folder, and the session that it is a sub-agent of."""
         self._name = f"{parent}/{name}" if parent and name else name or self._name
         self._agent = name if parent else self._agent
-        self._folder = folder_of(folder) or self._folder
+        self._folder = workspace_of(text_of(folder)) or self._folder
 
     def _session(self, place: str, at: int | None, agent: str = "") -> Generator[bytes, None, Session]:
         """Session of an agent, by default the main one, at a position; its start, if it is new."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from pathlib import PureWindowsPath
 from typing import Any
 
 import orjson
@@ -19,7 +18,6 @@ __all__ = [
     "bounded",
     "bounded_arguments",
     "first_name",
-    "folder_of",
     "name_of",
     "shortened",
     "structured",
@@ -43,11 +41,6 @@ MAX_PART = 2000
 def first_name(holder: dict[str, Any], *keys: str) -> str:
     """Value of the first field that is a non-empty name; else an empty text."""
     return next((name for key in keys if (name := name_of(holder.get(key)))), "")
-
-
-def folder_of(path: Any) -> str:
-    """Last part of a path, of any operating system."""
-    return name_of(PureWindowsPath(name_of(path)).name)
 
 
 def arguments_of(given: Any) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """State of a coding agent's conversation between its hooks: events for the folds, and answers to hooks.
 
-A call becomes events when it has ended: its start is held until then, as a person may take an hour to approve it, or
-deny it unreported. Calls still held at the next user message or the end of the turn count as cancelled.
+A call that the agent may make is an event at once, so that calls side by side are known as such; one that is refused
+here is a whole call. Calls still open at the next user message or the end of the turn count as cancelled: nobody told
+how they ended, perhaps a person denied them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ from ..ingest.hooks.dialect import (
     SessionOver,
     TurnOver,
 )
-from ..ingest.results import INTERRUPTED
+from ..ingest.results import INTERRUPTED, failed
 from ..ingest.speakers import WAKING
 from ..ingest.values import bounded, bounded_arguments, name_of, shortened
 from ..projections.calls.fingerprints import canonical
@@ -76,12 +78,15 @@ class Verdict(NamedTuple):
 Check = Callable[[CallBegan], Verdict]
 
 
-class _Open(NamedTuple):
+@dataclass(slots=True)
+class _Open:
+    """Open call; `published`: its start is."""
+
     call: CallBegan
     call_id: str
     began_ms: int
     message_id: str | None
-    approvals: tuple[str, ...] = ()
+    published: bool = False
 
 
 class HookSession:
@@ -108,7 +113,6 @@ class HookSession:
         self._at = 0
         self._calls = 0
         self._step = 0
-        self._tells_steps = False
         self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
@@ -125,9 +129,12 @@ class HookSession:
         """
         self._at = max(self._at, now_ms)
         self._model = hook.model or self._model
-        self._events = []
         for happening in hook.happened:
             self._handle(happening)
+        return self.taken()
+
+    def taken(self) -> list[bytes]:
+        """Return the events made since the last time: after `answer`, the calls that it let pass or refused."""
         made, self._events = self._events, []
         return made
 
@@ -141,10 +148,8 @@ class HookSession:
         """
         for happening in hook.happened:
             if isinstance(happening, CallBegan):
-                found = self._judge(happening, check)
-                if found.refusal and not shadow:
-                    self._remove_open(_place(happening))
-                    self._ignore_end(_place(happening))
+                found, approvals = self._judge(happening, check)
+                self._decided(happening, found.refusal if not shadow else "", approvals)
                 if found != Answer():
                     return found
         pause = self.inbox.pause_reason if hook.event in self._dialect.takes_pause else ""
@@ -161,22 +166,34 @@ class HookSession:
 
     # --- before a call --------------------------------------------------------------------------------------------
 
-    def _judge(self, call: CallBegan, check: Check) -> Answer:
+    def _judge(self, call: CallBegan, check: Check) -> tuple[Answer, tuple[str, ...]]:
+        """Return the answer to a requested call, and the approvals that let it pass."""
         if pause := self.inbox.before_call():
-            return Answer(refusal=f"trustfold: {pause}")
+            return Answer(refusal=f"trustfold: {pause}"), ()
         verdict = check(call)
         if verdict.refusal:
-            return Answer(refusal=verdict.refusal)
+            return Answer(refusal=verdict.refusal), ()
         if verdict.question and self._dialect.can_ask:
-            return Answer(question=f"trustfold: {verdict.question}")
+            return Answer(question=f"trustfold: {verdict.question}"), ()
         if verdict.question and not verdict.may_try:
-            return Answer(
-                refusal=f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here; the user can give "
+            refusal = (
+                f"trustfold: {verdict.question}{verdict.way_out}. Nobody can be asked here; the user can give "
                 f"that order in a terminal. {NO_DETOUR}"
             )
-        if verdict.approvals and (twins := self._open.get(_place(call))):
-            twins[-1] = twins[-1]._replace(approvals=verdict.approvals)
-        return Answer()
+            return Answer(refusal=refusal), ()
+        return Answer(), verdict.approvals
+
+    def _decided(self, call: CallBegan, refusal: str, approvals: tuple[str, ...]) -> None:
+        """Publish the start of a requested call; of one that is refused here, its end, too."""
+        place = _place(call)
+        if not (twins := self._open.get(place)):
+            return
+        self._publish_start(twins[-1], call, approvals=approvals or None)
+        if refusal:
+            self._publish_end(twins.pop(), CallEnded(call, failed(refusal, "blocked_by_guard")))
+            if not twins:
+                del self._open[place]
+            self._ignore_end(place)
 
     def _ignore_end(self, place: str) -> None:
         """Ignore the end of a call that was refused here, or reported twice."""
@@ -205,11 +222,10 @@ class HookSession:
                 self._open_call(happening)
             case CallEnded():
                 self._ended(happening)
-            case CallsClosed(call_ids, whole_step):
+            case CallsClosed(call_ids):
                 for call_id in call_ids:
                     self._cancel(self._remove_open(f"id:{call_id}"))
-                self._tells_steps = self._tells_steps or whole_step
-                self._step += whole_step
+                self._step += 1
             case TurnOver(text):
                 self._turn_over(text)
             case SessionOver(reason):
@@ -255,46 +271,45 @@ class HookSession:
 
     def _opened(self, call: CallBegan) -> _Open:
         """Return an open call; its message is that of the calls since the last one whose calls have all ended."""
-        message_id = f"step-{self._step}" if self._tells_steps else None
+        message_id = call.message_id or (f"step-{self._step}" if self._dialect.tells_steps else None)
         return _Open(call, call.call_id or f"call-{self._calls}", self._at, message_id)
 
     def _ended(self, ended: CallEnded) -> None:
         place = _place(ended.call)
         open_call = self._remove_open(place)
         if open_call is None:
-            if place in self._ignored:
+            if place in self._ignored or ended.looked_up:
                 return
             self._begin_turn()
             self._calls += 1
             open_call = self._opened(ended.call)
-        self._whole_call(open_call, ended)
+        self._publish_end(open_call, ended)
         if ended.call.call_id:
             self._ignore_end(place)
 
-    def _whole_call(self, open_call: _Open, ended: CallEnded) -> None:
-        began = open_call.began_ms
-        if ended.duration_ms is not None:  # without the time of the approval
-            began = max(began, self._at - int(ended.duration_ms))
-        call = ended.call if ended.call.args else open_call.call
-        about: dict[str, Any] = {
-            "call_id": open_call.call_id,
-            "tool_name": call.tool,
-            "service": call.service or open_call.call.service or None,
-        }
-        passed = {"approvals": open_call.approvals} if open_call.approvals else {}
-        if ended.ending.status == "success":
-            self._evidence.succeeded(call.tool, call.args)
+    def _publish_start(self, open_call: _Open, call: CallBegan, at_ms: int | None = None, **more: Any) -> None:
+        open_call.published = True
         self._event(
             "tool_call.started",
-            began,
-            **about,
-            **passed,
+            at_ms,
+            **_about(open_call, call),
             args=bounded_arguments(call.args),
             message_id=open_call.message_id,
+            **more,
         )
+
+    def _publish_end(self, open_call: _Open, ended: CallEnded) -> None:
+        call = open_call.call if ended.looked_up or not ended.call.args else ended.call
+        if ended.ending.status == "success":
+            self._evidence.succeeded(call.tool, call.args)
+        if not open_call.published:
+            began = open_call.began_ms
+            if ended.duration_ms is not None:  # without the time of the approval
+                began = max(began, self._at - int(ended.duration_ms))
+            self._publish_start(open_call, call, began)
         self._event(
             "tool_call.finished",
-            **about,
+            **_about(open_call, call),
             status=ended.ending.status,
             error=ended.ending.error,
             result=bounded(ended.result),
@@ -304,7 +319,9 @@ class HookSession:
 
     def _cancel(self, open_call: _Open | None) -> None:
         if open_call is not None:
-            self._whole_call(open_call, CallEnded(open_call.call, INTERRUPTED))
+            self._publish_end(open_call, CallEnded(open_call.call, INTERRUPTED))
+            if open_call.call.call_id:
+                self._ignore_end(_place(open_call.call))
 
     def _turn_over(self, text: str) -> None:
         self._speak(text)
@@ -352,6 +369,11 @@ class HookSession:
         }
         whole = {name: value for name, value in (body | fields).items() if value is not None}
         self._events.append(orjson.dumps(whole))
+
+
+def _about(open_call: _Open, call: CallBegan) -> dict[str, Any]:
+    service = call.service or open_call.call.service
+    return {"call_id": open_call.call_id, "tool_name": open_call.call.tool, "service": service or None}
 
 
 def _place(call: CallBegan) -> str:

@@ -26,9 +26,10 @@ from ..errors import EventRejected
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
-from ..guard.workspace import Workspaces, is_evidence, workspace_of
+from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan, CallEnded
+from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
@@ -129,9 +130,7 @@ class Hooks:
         session = self._session(dialect, hook)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
-        if events := session.handle(hook, now_ms):
-            folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
-            folded.add_done_callback(self._count)
+        if folded := self._fold(session.handle(hook, now_ms)):
             await asyncio.wait({folded}, timeout=FOLD_S)
 
         def check(begun: CallBegan) -> Verdict:
@@ -146,8 +145,16 @@ class Hooks:
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
+        self._fold(session.taken())
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
+        if not events:
+            return None
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded.add_done_callback(self._count)
+        return folded
 
     def _count(self, folded: asyncio.Future[Receipt]) -> None:
         if not folded.cancelled() and (fault := folded.exception()) is not None:

@@ -20,7 +20,8 @@ from ...schemas.words import words_in
 from ..base import Defaults, Session
 from ..results import GOOD, INTERRUPTED, Ending, ending_of, failed, rejection_of, remark_of
 from ..speakers import WAKING, Heard, heard
-from ..values import arguments_of, first_name, folder_of, name_of, text_of, time_of
+from ..values import arguments_of, first_name, name_of, text_of, time_of
+from ..workspaces import workspace_of
 
 SYNTHETIC = "<synthetic>"
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -126,7 +127,9 @@ class ClaudeCodeLog:
                 return
             session = self._sessions.get(name)
             if session is None:
-                session = Session(name, self._defaults, folder_of(record.get("cwd")), at_ms=self._at, ends_turns=True)
+                session = Session(
+                    name, self._defaults, workspace_of(text_of(record.get("cwd"))), at_ms=self._at, ends_turns=True
+                )
                 self._sessions[name] = session
                 self._inboxes[session.id] = _Inbox()
                 session.agent = first_name(record, "agentId")

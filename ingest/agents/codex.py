@@ -32,13 +32,15 @@ from ..results import (
     wall_time_of,
 )
 from ..speakers import WAKING, heard
-from ..values import arguments_of, first_name, folder_of, name_of, structured, text_of, time_of
+from ..values import arguments_of, first_name, name_of, structured, text_of, time_of
+from ..workspaces import workspace_of
 
 _NAMES = {"local_shell_call": "shell", "tool_search_call": "tool_search"}
-_CALLS = frozenset({"function_call", "custom_tool_call", *_NAMES})
-_OUTPUTS = frozenset(
+CALLS = frozenset({"function_call", "custom_tool_call", *_NAMES})
+OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
 )
+_SHELLS = frozenset({"exec_command", "shell", "shell_command", "local_shell", "container.exec"})
 _SERVED = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
 """Item types of calls that the API makes itself: one item is the whole call."""
 
@@ -50,7 +52,7 @@ _LONG_ID = 16
 """Minimum length of call ids that are globally unique; a repeated one means a forked session."""
 
 
-class _End(NamedTuple):
+class CommandEnd(NamedTuple):
     """End of a call as given by an event for the screen."""
 
     ending: Ending | None
@@ -58,7 +60,7 @@ class _End(NamedTuple):
     duration_ms: float | None
 
 
-_UNKNOWN = _End(None, None, None)
+NO_END = CommandEnd(None, None, None)
 
 
 class CodexLog:
@@ -69,7 +71,7 @@ class CodexLog:
         self._session: Session | None = None
         self._defaults = defaults
         self._run = defaults.run
-        self._ends: dict[str, _End] = {}
+        self._ends: dict[str, CommandEnd] = {}
         self._repeated: set[str] = set()
         self._places: Counter[str] = Counter()
         self._message = ""
@@ -96,7 +98,7 @@ class CodexLog:
         if session is None:
             name = first_name(item, "id", "session_id") if header else ""
             name = self._defaults.session or name or self._defaults.source
-            session = Session(name, self._defaults, folder_of(item.get("cwd")), ends_turns=True)
+            session = Session(name, self._defaults, workspace_of(text_of(item.get("cwd"))), ends_turns=True)
             self._session = session
             yield from session.begun(at if at is not None else time_of(item.get("timestamp")))
         place = blake2b(orjson.dumps(record), digest_size=12).hexdigest()
@@ -104,7 +106,7 @@ class CodexLog:
         session.at(f"{place} {self._places[place]}")
         if header or kind == "turn_context":
             session.model = name_of(item.get("model")) or session.model
-            session.workspace = session.workspace or folder_of(item.get("cwd"))
+            session.workspace = session.workspace or workspace_of(text_of(item.get("cwd")))
             origin = item.get("source")
             self._is_of_agent = self._is_of_agent or (isinstance(origin, dict) and "subagent" in origin)
         elif kind == "compacted":
@@ -117,7 +119,7 @@ class CodexLog:
 
     def _item(self, session: Session, item: dict[str, Any], at: int | None, place: str) -> Iterator[bytes]:
         kind, call_id = str(item.get("type")), first_name(item, "call_id", "id")
-        if kind in _CALLS or kind in _SERVED or kind == "reasoning" or item.get("role") == "assistant":
+        if kind in CALLS or kind in _SERVED or kind == "reasoning" or item.get("role") == "assistant":
             self._message = self._message or place
             self._compacted = False
         else:
@@ -126,16 +128,15 @@ class CodexLog:
             yield from self._said(session, item, at)
         elif kind == "reasoning":
             yield from session.said_by_model(text_of(item.get("summary")), at, thought=True)
-        elif kind in _CALLS:
+        elif kind in CALLS:
             if self._is_repeated(session, call_id):
                 return
             yield from session.resumed(at)
             more = {"message_id": self._message}
             if server := name_of(item.get("namespace")):
                 more["service"] = server
-            arguments = item.get("arguments", item.get("input", item.get("action")))
-            name = name_of(item.get("name")) or _NAMES.get(kind, "")
-            yield session.started(call_id, name, _command(arguments_of(arguments)), at, **more)
+            name, args = call_of(item)
+            yield session.started(call_id, name, args, at, **more)
         elif kind in _SERVED:
             if self._is_repeated(session, call_id):
                 return
@@ -144,11 +145,11 @@ class CodexLog:
             yield session.started(call_id, _SERVED[kind], action, at, message_id=self._message)
             failure = item.get("status") in {"failed", "incomplete"}
             yield from session.finished(call_id, None, at, ending=failed("") if failure else GOOD)
-        elif kind in _OUTPUTS:
+        elif kind in OUTPUTS:
             if call_id in self._repeated:
                 self._run.skipped.repeated += 1
                 return
-            result, ending, taken = _output(item.get("output", item.get("tools")), self._ends.pop(call_id, _UNKNOWN))
+            result, ending, taken = output_ended(item.get("output", item.get("tools")), self._ends.pop(call_id, NO_END))
             yield from session.finished(call_id, result, at, ending=ending, duration_ms=taken)
 
     def _said(self, session: Session, item: dict[str, Any], at: int | None) -> Iterator[bytes]:
@@ -187,7 +188,7 @@ class CodexLog:
         elif kind == "context_compacted":  # the record before it told so
             self._compacted = False
         elif kind in {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"} and session.is_open(call_id):
-            self._ends[call_id] = _end_of(item)
+            self._ends[call_id] = end_shown(item)
 
     def _is_repeated(self, session: Session, call_id: str) -> bool:
         """True if a call belongs to the session that this one was forked from, and was already imported."""
@@ -202,18 +203,24 @@ class CodexLog:
         return True
 
 
-def _command(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with the shell command joined into one line; logs hold a list of words, usually after `bash -lc`."""
-    for name in ("command", "cmd"):
-        given = arguments.get(name)
-        if isinstance(given, list):
-            words = [str(word) for word in given]
-            shell = len(words) == 3 and words[0].rpartition("/")[2] in {"bash", "sh", "zsh"} and words[1][:1] == "-"
-            return {**arguments, name: words[2] if shell else " ".join(words)}
-    return arguments
+def call_of(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Tool and arguments of a call, as the hooks name them: whatever runs a command is `Bash`, with its line alone.
+
+    A log may hold the line as a list of words, usually after `bash -lc`.
+    """
+    name = name_of(item.get("name")) or _NAMES.get(str(item.get("type")), "")
+    args = arguments_of(item.get("arguments", item.get("input", item.get("action"))))
+    if name not in _SHELLS:
+        return name, args
+    line = next((args[field] for field in ("command", "cmd") if field in args), None)
+    if isinstance(line, list):
+        words = [str(word) for word in line]
+        shell = len(words) == 3 and words[0].rpartition("/")[2] in {"bash", "sh", "zsh"} and words[1][:1] == "-"
+        line = words[2] if shell else " ".join(words)
+    return "Bash", args if line is None else {"command": line}
 
 
-def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
+def output_ended(output: Any, end: CommandEnd) -> tuple[Any, Ending, float | None]:
     """Plain output, how the call ended, and its duration if given."""
     if isinstance(output, dict):
         given: Any = output
@@ -221,7 +228,7 @@ def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
         text = _text_with_pictures(output)
         given = structured(text)
         if not isinstance(given, dict):
-            return output_of(text), _ending_of_text(text, end), _first(wall_time_of(text), end.duration_ms)
+            return output_of(text), ending_of_text(text, end), _first(wall_time_of(text), end.duration_ms)
     about = given.get("metadata")
     if isinstance(about, dict) and "exit_code" in about:
         seconds, code = about.get("duration_seconds"), about["exit_code"]
@@ -231,7 +238,7 @@ def _output(output: Any, end: _End) -> tuple[Any, Ending, float | None]:
         return text, ending, _first(taken, end.duration_ms)
     if "success" in given and "content" in given:
         text = text_of(given["content"])
-        ending = _ending_of_text(text, end) if given["success"] is not False else remark_of(text) or failed(text)
+        ending = ending_of_text(text, end) if given["success"] is not False else remark_of(text) or failed(text)
         return structured(text), ending, end.duration_ms
     return given, end.ending or GOOD, end.duration_ms
 
@@ -250,7 +257,8 @@ def _text_with_pictures(output: Any) -> str:
     )
 
 
-def _ending_of_text(text: str, end: _End) -> Ending:
+def ending_of_text(text: str, end: CommandEnd) -> Ending:
+    """How a call ended by the text that the model got, and by the event for the screen."""
     if (known := rejection_of(text) or remark_of(text)) is not None:
         return known
     plain = output_of(text)
@@ -264,7 +272,7 @@ def _ending_of_text(text: str, end: _End) -> Ending:
     return ending_of(text, failure=True if _FAILED.match(text) else None)
 
 
-def _end_of(item: dict[str, Any]) -> _End:
+def end_shown(item: dict[str, Any]) -> CommandEnd:
     """End of a call from an `…_end` event."""
     exit_code = item.get("exit_code") if isinstance(item.get("exit_code"), int) else None
     duration = item.get("duration")
@@ -273,15 +281,15 @@ def _end_of(item: dict[str, Any]) -> _End:
         taken = float(duration.get("secs") or 0) * 1000 + float(duration.get("nanos") or 0) / 1e6
     result = item.get("result")
     if item.get("status") == "declined":
-        return _End(failed(text_of(item.get("stderr")), "user_rejected"), exit_code, taken)
+        return CommandEnd(failed(text_of(item.get("stderr")), "user_rejected"), exit_code, taken)
     if isinstance(result, dict) and "Err" in result:
-        return _End(failed(text_of(result["Err"])), exit_code, taken)
+        return CommandEnd(failed(text_of(result["Err"])), exit_code, taken)
     inner = result.get("Ok") if isinstance(result, dict) else None
     if isinstance(inner, dict) and (inner.get("isError") is True or inner.get("is_error") is True):
-        return _End(failed(text_of(inner.get("content")), TOOL_ERROR), exit_code, taken)
+        return CommandEnd(failed(text_of(inner.get("content")), TOOL_ERROR), exit_code, taken)
     if item.get("success") is False or (item.get("status") == "failed" and not exit_code):
-        return _End(failed(text_of(item.get("stderr"))), exit_code, taken)
-    return _End(GOOD if exit_code == 0 or item.get("success") is True else None, exit_code, taken)
+        return CommandEnd(failed(text_of(item.get("stderr"))), exit_code, taken)
+    return CommandEnd(GOOD if exit_code == 0 or item.get("success") is True else None, exit_code, taken)
 
 
 def _first(*values: float | None) -> float | None:

@@ -16,7 +16,8 @@ from typing import Any
 from ..base import Defaults, Session
 from ..results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, rejection_of, remark_of
 from ..speakers import WAKING, heard
-from ..values import arguments_of, first_name, folder_of, name_of, text_of, time_of
+from ..values import arguments_of, first_name, name_of, text_of, time_of
+from ..workspaces import workspace_of
 
 _ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
 """Text that hooks added to a prompt or to a result."""
@@ -77,7 +78,7 @@ class GeminiLog:
         if self._session is None:
             name = self._defaults.session or first_name(about, "sessionId") or self._defaults.source
             folders = about.get("directories")
-            folder = folder_of(folders[0]) if isinstance(folders, list) and folders else ""
+            folder = workspace_of(text_of(folders[0])) if isinstance(folders, list) and folders else ""
             self._session = Session(name, self._defaults, folder, ends_turns=True)
             yield from self._session.begun(time_of(about.get("startTime")))
 
@@ -87,7 +88,7 @@ class GeminiLog:
         if session is None or session.workspace or not isinstance(messages, list) or not messages:
             return
         found = _FOLDER.search(text_of(messages[0].get("content")) if isinstance(messages[0], dict) else "")
-        session.workspace = folder_of(found[1].strip()) if found else ""
+        session.workspace = workspace_of(found[1].strip()) if found else ""
 
     def _of_user(self, session: Session, record: dict[str, Any], mark: str, at: int | None) -> Iterator[bytes]:
         content = record.get("content")

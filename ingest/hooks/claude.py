@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..results import GOOD, INTERRUPTED, failed
+from ..results import GOOD, INTERRUPTED, Ending, ending_of, failed, rejection_of, remark_of
 from ..values import first_name, name_of, text_of
 from .dialect import (
     Answer,
@@ -39,6 +39,7 @@ class ClaudeDialect(Dialect):
 
     agent = "claude"
     can_ask = True
+    tells_steps = True
     takes_context = frozenset(
         {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
     )
@@ -61,11 +62,9 @@ class ClaudeDialect(Dialect):
             case "PostToolUse" | "PostToolUseFailure":
                 return (self.ended(event, payload),)
             case "PostToolBatch":
-                calls = payload.get("tool_calls")
-                ids = (first_name(one, *self.ids) for one in _objects(calls))
-                return (CallsClosed(tuple(one for one in ids if one), whole_step=True),)
+                return self.batch(_objects(payload.get("tool_calls")))
             case "PermissionDenied":
-                return (CallsClosed((first_name(payload, *self.ids),)),)
+                return (CallEnded(self.call(payload), failed(text_of(payload.get("reason")), "user_rejected")),)
             case "MessageDisplay":
                 return self.said(payload)
             case "PostCompact":
@@ -89,6 +88,16 @@ class ClaudeDialect(Dialect):
         """Return a piece of a displayed message."""
         text, message = text_of(payload.get("delta")), name_of(payload.get("message_id"))
         return (Said(text, message, final=payload.get("final") is True),)
+
+    def batch(self, calls: list[Payload]) -> tuple[Happening, ...]:
+        """Return the ends of a message's calls: only this hook tells of calls that the client itself rejects."""
+        ends = [
+            CallEnded(self.call(one), _ending_by_text(text), text)
+            for one in calls
+            if first_name(one, *self.ids) and (text := words_of(one.get("tool_response")))
+        ]
+        ids = (first_name(one, *self.ids) for one in calls)
+        return (*ends, CallsClosed(tuple(one for one in ids if one)))
 
     def ended(self, event: str, payload: Payload) -> CallEnded:
         """Return the end of a call."""
@@ -141,6 +150,10 @@ class QwenDialect(ClaudeDialect):
         if found.ending is GOOD and isinstance(response, dict) and response.get("error"):
             return found._replace(ending=failed(words_of(response)))
         return found._replace(result=without_process(found.result))
+
+
+def _ending_by_text(text: str) -> Ending:
+    return rejection_of(text) or remark_of(text) or ending_of(text)
 
 
 def _objects(value: Any) -> list[Payload]:

@@ -1,35 +1,28 @@
-"""Codex: a subset of Claude's format. Exit codes are only in the session's log, the rollout."""
+"""Codex: a subset of Claude's format. The session's log, the rollout, knows what the hooks leave out.
+
+A hook after a call does not say whether a command failed, and there is none after `apply_patch`, nor after a call that
+a person or the client refused. The rollout's last lines, those of the turn, tell how those calls ended, and which calls
+are of one message of the model.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from ...projections.calls.classify import TOOL_ERROR
-from ..results import GOOD, Ending, by_exit_code, exit_code_of, failed
-from ..values import text_of
+from ..agents.codex import CALLS, NO_END, OUTPUTS, CommandEnd, end_shown, ending_of_text, output_ended
+from ..results import GOOD, Ending, failed
+from ..values import first_name, text_of
 from .claude import BEFORE, ClaudeDialect
-from .dialect import (
-    Answer,
-    CallEnded,
-    Happening,
-    Payload,
-    ReadTail,
-    code_of,
-    duration_of,
-    failure,
-    words_of,
-)
+from .dialect import Answer, CallBegan, CallEnded, Happening, Payload, ReadTail, words_of
 
 MAX_LINES = 400
 """Number of last lines of a rollout that are read."""
 
-
-class _End(NamedTuple):
-    code: int | None = None
-    failed: bool = False
-    duration_ms: float | None = None
+_TOLD = (b'"function_call', b'"custom_tool_call', b'_call_output"', b'"local_shell_call', b'"item_completed"')
+"""Marks of the lines about calls."""
 
 
 class CodexDialect(ClaudeDialect):
@@ -37,18 +30,25 @@ class CodexDialect(ClaudeDialect):
 
     agent = "codex"
     can_ask = False
+    tells_steps = False
     takes_context = frozenset({BEFORE, "PostToolUse", "SessionStart", "UserPromptSubmit"})
     takes_pause = frozenset()
     takes_notice = frozenset({BEFORE, "PostToolUse", "UserPromptSubmit", "Stop"})
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """Return what an event reports, with the end of the call from the rollout."""
-        if event != "PostToolUse":
+        """Return what an event reports, after the ends of earlier calls that only the rollout tells."""
+        if event not in {BEFORE, "PostToolUse", "UserPromptSubmit", "Stop", "SubagentStop"}:
             return super().happened(event, payload, tail)
+        turn = _turn_in(tail(text_of(payload.get("transcript_path"))))
         call = self.call(payload)
-        response = payload.get("tool_response")
-        end = _end_in(tail(text_of(payload.get("transcript_path"))), call.call_id)
-        return (CallEnded(call, _ending(response, end), response, end.duration_ms),)
+        if event == BEFORE:
+            told: tuple[Happening, ...] = (call._replace(message_id=turn.message_of(call.call_id)),)
+        elif event == "PostToolUse":
+            response, end = payload.get("tool_response"), turn.shown.get(call.call_id, NO_END)
+            told = (CallEnded(call, _ending(response, end), response, end.duration_ms),)
+        else:
+            told = super().happened(event, payload, tail)
+        return (*turn.ends(), *told)
 
     def write(self, event: str, answer: Answer) -> Payload:
         """Format an answer for Codex, which accepts a refusal only by itself."""
@@ -57,41 +57,64 @@ class CodexDialect(ClaudeDialect):
         return super().write(event, answer)
 
 
-def _ending(response: Any, end: _End) -> Ending:
-    if isinstance(response, dict):
-        if response.get("isError") is True:
-            return failed(words_of(response), TOOL_ERROR)
-        return failure(words_of(response)) if end.failed else GOOD
-    text = words_of(response)
-    code = end.code if end.code is not None else exit_code_of(text)
-    return failure(text) if end.failed and not code else by_exit_code(text, code)
+class _Turn:
+    """What the rollout tells of the calls of the turn, oldest first.
+
+    Attributes:
+        items: calls and their outputs.
+        shown: ends of commands by the id of the call.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Payload] = []
+        self.shown: dict[str, CommandEnd] = {}
+
+    def message_of(self, call_id: str) -> str:
+        """Return an id of the message that makes a call: the first of its calls; empty if unknown."""
+        first = ""
+        for item in self.items:
+            name = first_name(item, "call_id", "id")
+            first = "" if item["type"] in OUTPUTS else first or name
+            if name == call_id:
+                return first
+        return ""
+
+    def ends(self) -> list[CallEnded]:
+        """Return the ends of calls by what the model was told of them."""
+        found = []
+        for item in self.items:
+            if item["type"] in OUTPUTS:
+                call_id = first_name(item, "call_id", "id")
+                end = self.shown.get(call_id, NO_END)
+                result, ending, duration = output_ended(item.get("output", item.get("tools")), end)
+                found.append(CallEnded(CallBegan("unknown", {}, call_id), ending, result, duration, looked_up=True))
+        return found
 
 
-def _end_in(log: bytes, call_id: str) -> _End:
-    """Return the end of a call by the last lines of a rollout."""
-    mark = call_id.encode()
-    if not mark:
-        return _End()
+def _turn_in(log: bytes) -> _Turn:
+    """Return what the last lines of a rollout tell of the turn."""
+    turn = _Turn()
     for line in reversed(log.splitlines()[-MAX_LINES:]):
-        if mark not in line:
+        if b'"task_started"' in line:
+            break
+        if not any(mark in line for mark in _TOLD):
             continue
         try:
             payload = orjson.loads(line)["payload"]
-            item = payload["item"] if payload.get("type") == "item_completed" else None
+            kind, item = str(payload["type"]), payload.get("item")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             continue
-        if isinstance(item, dict) and item.get("id") == call_id:
-            duration = _milliseconds(item.get("duration"))
-            return _End(code_of(item.get("exit_code")), item.get("status") == "failed", duration)
-    return _End()
+        if kind in CALLS or kind in OUTPUTS:
+            turn.items.insert(0, payload)
+        elif isinstance(item, dict) and item.get("type") == "CommandExecution":
+            turn.shown.setdefault(first_name(item, "id"), end_shown(item))
+    return turn
 
 
-def _milliseconds(value: Any) -> float | None:
-    if isinstance(value, dict):
-        seconds, nanos = value.get("secs"), value.get("nanos")
-        whole, part = duration_of(seconds), duration_of(nanos)
-        return duration_of(whole * 1000 + (part or 0) / 1e6) if whole is not None else None
-    return None
+def _ending(response: Any, end: CommandEnd) -> Ending:
+    if isinstance(response, dict):
+        return failed(words_of(response), TOOL_ERROR) if response.get("isError") is True else GOOD
+    return ending_of_text(words_of(response), end)
 
 
 CODEX = CodexDialect()

@@ -68,12 +68,14 @@ class CallBegan(NamedTuple):
         args: arguments.
         call_id: the agent's id of the call; empty without one.
         service: MCP server of the tool; empty if unknown.
+        message_id: id of the model's message that makes the call; empty if unknown.
     """
 
     tool: str
     args: dict[str, Any]
     call_id: str = ""
     service: str = ""
+    message_id: str = ""
 
 
 class CallEnded(NamedTuple):
@@ -84,6 +86,7 @@ class CallEnded(NamedTuple):
         ending: how it ended.
         result: return value of the tool; None if the agent does not report it.
         duration_ms: milliseconds as measured by the agent; None if unknown.
+        looked_up: read from the agent's log, which tells of older calls, too: it counts only for an open call.
         workspace: digest of the workspace after the call; None if unknown.
     """
 
@@ -91,19 +94,14 @@ class CallEnded(NamedTuple):
     ending: Ending = GOOD
     result: Any = None
     duration_ms: float | None = None
+    looked_up: bool = False
     workspace: str | None = None
 
 
 class CallsClosed(NamedTuple):
-    """Calls with these ids have ended, made or denied.
+    """All calls of one message of the model have ended, made or denied; `call_ids`: those of which no more is known."""
 
-    Attributes:
-        call_ids: ids of the calls.
-        whole_step: they are all calls of one message of the model.
-    """
-
-    call_ids: tuple[str, ...]
-    whole_step: bool = False
+    call_ids: tuple[str, ...] = ()
 
 
 class TurnOver(NamedTuple):
@@ -167,6 +165,7 @@ class Dialect(ABC):
     Attributes:
         agent: name of the agent.
         can_ask: it can ask a person before a call; otherwise a question is answered by a refusal.
+        tells_steps: it reports when all calls of a message have ended.
         takes_context: events whose answers can carry text for the model.
         takes_pause: events whose answers can end the agent's loop; elsewhere only further calls can be refused.
         takes_notice: events whose answers can show the person a text.
@@ -178,6 +177,7 @@ class Dialect(ABC):
 
     agent: ClassVar[str]
     can_ask: ClassVar[bool] = False
+    tells_steps: ClassVar[bool] = False
     takes_context: ClassVar[frozenset[str]]
     takes_pause: ClassVar[frozenset[str]] = frozenset()
     takes_notice: ClassVar[frozenset[str]] = frozenset()

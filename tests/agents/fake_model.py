@@ -1,7 +1,7 @@
 """A model that follows a script, behind the APIs of Anthropic, OpenAI (chat and responses) and Gemini.
 
-It asks for one shell command after the other: the number of tool results in a request says which is next. Every request
-is kept, so that a test can look for what the agent told the model.
+It makes one move after the other: the number of tool results in a request says which is next. Every request is kept, so
+that a test can look for what the agent told the model.
 """
 
 from __future__ import annotations
@@ -10,11 +10,30 @@ import json
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 SHELLS = ("Bash", "exec_command", "shell_command", "shell", "local_shell", "run_shell_command", "bash")
 DONE = "That is all there is to do."
 USAGE = {"input_tokens": 100, "output_tokens": 20}
+
+
+class Step(NamedTuple):
+    """One message of the model: the calls it makes, and the text before them.
+
+    Attributes:
+        calls: tool and arguments of each call; a text alone is a command for whatever shell the agent has.
+        text: what the model says; None for its usual words.
+    """
+
+    calls: tuple[str | tuple[str, Any], ...]
+    text: str | None = None
+
+
+class Move(NamedTuple):
+    """A step in the tools of one agent: what is said, and name and arguments of each call."""
+
+    text: str
+    calls: tuple[tuple[str, Any], ...] = ()
 
 
 class FakeModel:
@@ -25,9 +44,9 @@ class FakeModel:
         url: where it listens.
     """
 
-    def __init__(self, commands: Sequence[str]) -> None:
-        """Ask for `commands` in order, then say that it is done."""
-        self.commands = list(commands)
+    def __init__(self, steps: Sequence[str | Step]) -> None:
+        """Make `steps` in order, a text for a command of the shell, then say that it is done."""
+        self.steps = [one if isinstance(one, Step) else Step((one,)) for one in steps]
         self.requests: list[dict[str, Any]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -62,15 +81,18 @@ class FakeModel:
             {"object": "list", "data": [{"id": "fake-model", "object": "model", "type": "model"}], "models": []}
         )
 
-    def step(self, tools: list[tuple[str, dict[str, Any]]], results: int) -> tuple[str, dict[str, Any]] | None:
-        """Name and arguments of the next call; None when the script is over, or there is no shell to call."""
-        if results >= len(self.commands):
-            return None
-        for name in SHELLS:
-            for tool, schema in tools:
-                if tool == name:
-                    return name, _arguments(schema or {}, self.commands[results])
-        return None
+    def move(self, tools: list[tuple[str, dict[str, Any]]], results: int) -> Move:
+        """The next message; one without calls when the script is over, or there is no shell to call."""
+        shell = next(((name, schema or {}) for name in SHELLS for tool, schema in tools if tool == name), None)
+        if shell is None:
+            return Move(DONE)
+        first = 0
+        for step in self.steps:
+            if first >= results:
+                made = ((shell[0], _arguments(shell[1], one)) if isinstance(one, str) else one for one in step.calls)
+                return Move(f"I run step {first}." if step.text is None else step.text, tuple(made))
+            first += len(step.calls)
+        return Move(DONE)
 
 
 def _arguments(schema: dict[str, Any], command: str) -> dict[str, Any]:
@@ -135,8 +157,7 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
         part for one in body.get("messages", []) if isinstance(one.get("content"), list) for part in one["content"]
     ]
     results = sum(part.get("type") == "tool_result" for part in parts)
-    step = model.step([(tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", [])], results)
-    text = f"I run step {results}." if step else DONE
+    move = model.move([(tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", [])], results)
     message = {
         "id": f"msg_{results}",
         "type": "message",
@@ -145,13 +166,13 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
         "usage": USAGE,
     }
     if not body.get("stream"):
-        return _json(message | {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
-    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"type": "text", "text": ""}, {"type": "text_delta", "text": text})
-    ]
-    if step:
-        use = {"type": "tool_use", "id": f"toolu_{results:04d}", "name": step[0], "input": {}}
-        blocks.append((use, {"type": "input_json_delta", "partial_json": json.dumps(step[1])}))
+        return _json(message | {"content": [{"type": "text", "text": move.text}], "stop_reason": "end_turn"})
+    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    if move.text:
+        blocks.append(({"type": "text", "text": ""}, {"type": "text_delta", "text": move.text}))
+    for place, (name, args) in enumerate(move.calls, results):
+        use = {"type": "tool_use", "id": f"toolu_{place:04d}", "name": name, "input": {}}
+        blocks.append((use, {"type": "input_json_delta", "partial_json": json.dumps(args)}))
     values: list[dict[str, Any]] = [{"type": "message_start", "message": message | {"content": []}}]
     for place, (block, delta) in enumerate(blocks):
         values += [
@@ -159,7 +180,7 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
             {"type": "content_block_delta", "index": place, "delta": delta},
             {"type": "content_block_stop", "index": place},
         ]
-    stop = {"stop_reason": "tool_use" if step else "end_turn", "stop_sequence": None}
+    stop = {"stop_reason": "tool_use" if move.calls else "end_turn", "stop_sequence": None}
     values += [{"type": "message_delta", "delta": stop, "usage": USAGE}, {"type": "message_stop"}]
     return _events(values)
 
@@ -167,13 +188,16 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
 def _responses(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str, bytes]:
     given = body.get("input") if isinstance(body.get("input"), list) else []
     results = sum(str(one.get("type", "")).endswith("call_output") for one in given)
-    step = model.step([(tool.get("name"), tool.get("parameters")) for tool in body.get("tools", [])], results)
-    text = {"type": "output_text", "text": f"I run step {results}." if step else DONE, "annotations": []}
+    move = model.move([(tool.get("name"), tool.get("parameters")) for tool in body.get("tools", [])], results)
+    text = {"type": "output_text", "text": move.text, "annotations": []}
     said = {"type": "message", "role": "assistant", "id": f"m{results}", "status": "completed", "content": [text]}
-    items: list[dict[str, Any]] = [said]
-    if step:
-        call = {"id": f"fc_{results}", "call_id": f"call_{results}", "name": step[0], "arguments": json.dumps(step[1])}
-        items.append({"type": "function_call", "status": "completed", **call})
+    items: list[dict[str, Any]] = [said] if move.text else []
+    for place, (name, args) in enumerate(move.calls, results):
+        call = {"call_id": f"call_{place}", "name": name, "status": "completed"}
+        if isinstance(args, str):
+            items.append({"type": "custom_tool_call", "id": f"ctc_{place}", "input": args, **call})
+        else:
+            items.append({"type": "function_call", "id": f"fc_{place}", "arguments": json.dumps(args), **call})
     usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     whole = {"id": f"resp_{results}", "object": "response", "created_at": 1, "model": body.get("model")}
@@ -191,14 +215,21 @@ def _responses(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
 def _chat(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str, bytes]:
     results = sum(one.get("role") == "tool" for one in body.get("messages", []))
     tools = [tool["function"] for tool in body.get("tools", []) if "function" in tool]
-    step = model.step([(tool.get("name"), tool.get("parameters")) for tool in tools], results)
-    message: dict[str, Any] = {"role": "assistant", "content": f"I run step {results}." if step else DONE}
-    if step:
-        function = {"name": step[0], "arguments": json.dumps(step[1])}
-        message["tool_calls"] = [{"index": 0, "id": f"call_{results}", "type": "function", "function": function}]
+    move = model.move([(tool.get("name"), tool.get("parameters")) for tool in tools], results)
+    message: dict[str, Any] = {"role": "assistant", "content": move.text}
+    if move.calls:
+        message["tool_calls"] = [
+            {
+                "index": place,
+                "id": f"call_{results + place}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(args)},
+            }
+            for place, (name, args) in enumerate(move.calls)
+        ]
     base = {"id": "chat-1", "created": 1, "model": body.get("model")}
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-    end = "tool_calls" if step else "stop"
+    end = "tool_calls" if move.calls else "stop"
     if not body.get("stream"):
         choice = {"index": 0, "message": message, "finish_reason": end}
         return _json(base | {"object": "chat.completion", "choices": [choice], "usage": usage})
@@ -213,10 +244,9 @@ def _gemini(model: FakeModel, body: dict[str, Any], path: str) -> tuple[str, byt
     results = sum("functionResponse" in part for part in parts)
     declared = [one for tool in body.get("tools", []) for one in tool.get("functionDeclarations", [])]
     tools = [(one.get("name"), one.get("parametersJsonSchema") or one.get("parameters")) for one in declared]
-    step = model.step(tools, results)
-    spoken: list[dict[str, Any]] = [{"text": f"I run step {results}." if step else DONE}]
-    if step:
-        spoken.append({"functionCall": {"name": step[0], "args": step[1]}})
+    move = model.move(tools, results)
+    spoken: list[dict[str, Any]] = [{"text": move.text}] if move.text else []
+    spoken += [{"functionCall": {"name": name, "args": args}} for name, args in move.calls]
     streamed = "stream" in path
     if not streamed:  # a question about whose turn it is
         spoken = [{"text": json.dumps({"next_speaker": "user", "reasoning": "done", "model_choice": "flash"})}]

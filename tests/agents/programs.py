@@ -60,7 +60,7 @@ PROGRAMS = (
         "claude",
         "@anthropic-ai/claude-agent-sdk-linux-x64@0.3.330",
         ("@anthropic-ai/claude-agent-sdk-linux-x64/claude",),
-        ("-p", PROMPT, "--allowedTools", "Bash", "--output-format", "json"),
+        ("-p", PROMPT, "--allowedTools", "Bash,Edit,Read", "--output-format", "json"),
         {
             "ANTHROPIC_BASE_URL": "@model@",
             "ANTHROPIC_API_KEY": "sk-fake",

@@ -19,6 +19,7 @@ SCRIPTS = {
     "release": 'echo "release: $1: Permission denied" >&2; exit 1',
     "look": "echo nothing new",
     "launch": "echo launched > launched",
+    "check": 'echo "FAILED price: $(cat price.py) is not 40"; exit 1',
 }
 
 
@@ -56,7 +57,7 @@ class Trial:
         shutil.rmtree(self.home, ignore_errors=True)
         self.project = self.home / "project"
         self.project.mkdir(parents=True)
-        self._start = [str(one) for one in start_of(program, packages)]
+        self.start = [str(one) for one in start_of(program, packages)]
         kept = ("PATH", "LANG", "TERM", "TMPDIR")
         self.environ = {name: os.environ[name] for name in kept if name in os.environ} | {
             "HOME": str(self.home),
@@ -67,6 +68,8 @@ class Trial:
         for name, text in SCRIPTS.items():
             (self.project / name).write_text(f"#!/bin/sh\n{text}\n")
             (self.project / name).chmod(0o755)
+        (self.project / "price.py").write_text("PRICE = 0\n")
+        (self.project / "old").mkdir()
         self.settings = self.home / program.settings[0]
         self.settings.parent.mkdir(parents=True, exist_ok=True)
         if program.settings[1]:
@@ -97,7 +100,7 @@ class Trial:
             (self.home / name).write_text(told(text))
         began = time.monotonic()
         with subprocess.Popen(
-            [*self._start, *self.program.words],
+            [*self.start, *self.program.words],
             cwd=self.project,
             env=self.environ | {name: told(value) for name, value in self.program.environ.items()},
             stdin=subprocess.DEVNULL,

@@ -79,7 +79,7 @@ def as_json(exit_code: int, text: str, seconds: float = 0.5) -> str:
 )
 def test_how_a_call_ended(given: Any, expected: tuple[str, str | None]) -> None:
     """In the words of every version."""
-    assert calls(imported("codex", META, call("c", 1), output("c", 3, given))) == [("exec_command", *expected)]
+    assert calls(imported("codex", META, call("c", 1), output("c", 3, given))) == [("Bash", *expected)]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_turns_end_when_the_model_rests() -> None:
 def test_events_for_the_screen_know_how_a_call_ended(end: Record, given: str, expected: tuple[str, Any]) -> None:
     """Where the output for the model leaves it out."""
     events = imported("codex", META, call("c", 1), shown(3, call_id="c", **end), output("c", 9, given))
-    assert calls(events) == [("exec_command", *expected)]
+    assert calls(events) == [("Bash", *expected)]
     assert events[-1]["duration_ms"] == (1005 if "duration" in end else 8000)
 
 
@@ -253,7 +253,7 @@ def test_who_is_a_user(record: Record, spoken: bool) -> None:
 )
 def test_a_call_given_up_is_no_timeout(stop: list[Record]) -> None:
     """Interrupted, passed over, or the last line of a killed client."""
-    assert calls(imported("codex", META, call("c", 1), *stop)) == [("exec_command", "cancelled", "interrupted")]
+    assert calls(imported("codex", META, call("c", 1), *stop)) == [("Bash", "cancelled", "interrupted")]
 
 
 def test_calls_that_the_server_makes_are_whole() -> None:
@@ -286,7 +286,7 @@ def test_kinds_of_calls() -> None:
         output("a", 2, "of a"),
     )
     assert pairs(events) == [
-        ({"type": "exec", "command": "ls -l"}, "of b"),
+        ({"command": "ls -l"}, "of b"),
         ({}, "of d"),
         ({"input": "*** Begin Patch"}, "of c"),
         ({"command": "git status"}, "of a"),
@@ -321,7 +321,7 @@ def test_a_fork_repeats_the_calls_of_its_parent() -> None:
     ]
     run = Run()
     assert len(calls(imported("codex", *parent, run=run))) == 1
-    assert pairs(imported("codex", *fork, run=run)) == [({"cmd": "run call_fedcba9876543210"}, "y")]
+    assert pairs(imported("codex", *fork, run=run)) == [({"command": "run call_fedcba9876543210"}, "y")]
     assert run.skipped.repeated == 2
 
 

@@ -35,7 +35,7 @@ def test_a_session() -> None:
         ("tool_call.finished", at(9), "cancelled", None, None, None),
         ("turn.ended", at(9), None, None, None, None),
     ]
-    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("droid-1", "shop")}
+    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("droid-1", "/home/ada/shop")}
 
 
 @pytest.mark.parametrize(

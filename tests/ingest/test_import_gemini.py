@@ -28,7 +28,7 @@ def test_a_session() -> None:
         ("model.text", at(9), None, "I wait."),
     ]
     assert {event["session_id"] for event in events} == {"gemini-1"}
-    assert {event.get("workspace_id") for event in events[1:]} == {"shop"}
+    assert {event.get("workspace_id") for event in events[1:]} == {"/home/ada/shop"}
     assert [event["turn_index"] for event in events if event["type"] == "model.text"] == [0, 1]
 
 
@@ -136,8 +136,8 @@ def test_each_turn_ends(origin: str) -> None:
 def test_codex_tells_the_exit_code_of_a_command_apart() -> None:
     """Where the output does not hold it."""
     assert calls(imported("codex", *LOGS["codex"]))[:2] == [
-        ("exec_command", "error", "exit_code_1"),
-        ("exec_command", "success", None),
+        ("Bash", "error", "exit_code_1"),
+        ("Bash", "success", None),
     ]
 
 

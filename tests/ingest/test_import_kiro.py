@@ -113,7 +113,7 @@ def test_a_document() -> None:
         ("turn.ended", at(4), None, None),
     ]
     assert calls(events) == [("execute_bash", "error", "exit_code_1")]
-    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("kiro-1", "shop")}
+    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("kiro-1", "/home/ada/shop")}
     assert {e.get("model") for e in events[1:]} == {"sonnet"}
 
 

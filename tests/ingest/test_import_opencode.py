@@ -75,7 +75,7 @@ def test_a_session() -> None:
         ("tool_call.finished", at(9), "cancelled", None, None, None, None),
         ("turn.ended", at(9), None, None, None, None, None),
     ]
-    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("ses_1", "shop")}
+    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("ses_1", "/home/ada/shop")}
     assert {e["model"] for e in events[3:]} == {"opus"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,7 +15,8 @@ from trustfold.errors import ConfigError
 from trustfold.ingest import IMPORTERS, Skipped, objects_of
 from trustfold.ingest.reading import recognised
 from trustfold.ingest.results import ending_of, exit_code_of, remark_of, wall_time_of
-from trustfold.ingest.values import MAX_TEXT, arguments_of, bounded, folder_of, name_of, shortened, time_of
+from trustfold.ingest.values import MAX_TEXT, arguments_of, bounded, name_of, shortened, time_of
+from trustfold.ingest.workspaces import git_root, workspace_of
 from trustfold.schemas.codec import decode_event
 
 A, B = b'{"n": 1}', b'{"n": 2}'
@@ -98,13 +100,18 @@ def test_times(given_time: Any, expected: int | None) -> None:
     assert time_of(given_time) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [("/home/ann/shop", "shop"), ("C:\\Users\\ann\\shop", "shop"), ("/home/ann/shop/", "shop"), ("", ""), (None, "")],
-)
-def test_folders(path: Any, name: str) -> None:
-    """Of all systems."""
-    assert folder_of(path) == name
+def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
+    """Below a git project it is the project's root, elsewhere the folder; a long path stays a name of its own."""
+    inside = tmp_path / "shop" / "src" / "deep"
+    inside.mkdir(parents=True)
+    assert workspace_of(str(inside)) == str(inside)
+    (tmp_path / "shop" / ".git").mkdir()
+    git_root.cache_clear()
+    assert workspace_of(str(inside)) == str(tmp_path / "shop")
+    long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
+    assert len({workspace_of(path) for path in long}) == 2
+    assert all(len(workspace_of(path)) <= 256 for path in long)
+    assert workspace_of("") == ""
 
 
 def test_names_are_texts() -> None:

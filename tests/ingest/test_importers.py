@@ -224,7 +224,7 @@ def test_claude_code_logs() -> None:
     ]
     assert [event.get("thought") for event in main if event["type"] == "model.text"] == [True, None]
     assert [event["error"]["type"] for event in main if event.get("error")] == ["exit_code_2", "user_rejected"]
-    assert {event["workspace_id"] for event in events} == {"shop"}
+    assert {event["workspace_id"] for event in events} == {"/home/ann/shop"}
     assert {event["session_id"] for event in events} == {"s-1", "s-1/a1"}
 
 
@@ -255,8 +255,8 @@ def test_codex_logs() -> None:
     assert told(events, "tool_name", "status") == [
         ("input.received", None, None),
         ("user.message", None, None),
-        ("tool_call.started", "shell", None),
-        ("tool_call.finished", "shell", "error"),
+        ("tool_call.started", "Bash", None),
+        ("tool_call.finished", "Bash", "error"),
         ("tool_call.started", "apply_patch", None),
         ("tool_call.finished", "apply_patch", "error"),
         ("model.text", None, None),
@@ -267,7 +267,7 @@ def test_codex_logs() -> None:
         ("boom", "exit_code_3"),
         ("Process exited with code 1\nno such file", "exit_code_1"),
     ]
-    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("r-1", "shop")}
+    assert {(e["session_id"], e["workspace_id"]) for e in events} == {("r-1", "/src/shop")}
 
 
 def test_older_codex_logs_have_no_wrapping() -> None:

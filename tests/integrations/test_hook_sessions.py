@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+import orjson
 import pytest
 from hook_kit import START_MS, STEP_MS, Conversation
 from trustfold.integrations.hook_session import Verdict
@@ -73,15 +74,84 @@ def claude() -> Conversation:
     return conversation
 
 
-def test_a_start_is_held_until_the_call_ends(claude: Conversation) -> None:
-    """Nothing is told of a call before its end; then its duration is the tool's, without the time of the prompt."""
+def test_a_call_begins_when_it_may_be_made(claude: Conversation) -> None:
+    """Its start is told at once; its duration is the tool's, without the time that a person thought about it."""
     claude.hook(bash("PreToolUse"))
-    assert claude.told()[-1] == ("turn.started",)
+    assert claude.told()[-1] == ("tool_call.started",)
     claude.now_ms += 3_600_000
     claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}, duration_ms=40))
-    start, finish = claude.events[-2:]
-    assert (start["type"], finish["type"], finish["duration_ms"]) == ("tool_call.started", "tool_call.finished", 40)
-    assert time_of(finish) - time_of(start) == 40
+    assert claude.told("duration_ms")[-2:] == [("tool_call.started", None), ("tool_call.finished", 40)]
+
+
+def test_calls_side_by_side_are_no_loop(claude: Conversation) -> None:
+    """Four equal calls of one message are one step."""
+    for number in range(4):
+        claude.hook(bash("PreToolUse", number))
+    for number in range(4):
+        claude.hook(bash("PostToolUse", number, tool_response={"stdout": "ok"}))
+    outputs = LocalTopology(Rules()).feed("events", [json.dumps(event).encode() for event in claude.events])
+    assert [output for output in outputs if output.topic == "nudges"] == []
+
+
+def test_only_the_end_of_a_message_tells_what_the_client_rejected(claude: Conversation) -> None:
+    """Claude Code reports nothing else of a call that it rejects itself; what a hook told before is not told again."""
+    claude.hook(bash("PreToolUse", 0))
+    claude.hook(bash("PostToolUse", 0, tool_response={"stdout": "ok"}))
+    claude.hook(
+        base(
+            "PostToolBatch",
+            tool_calls=[
+                {
+                    "tool_name": name,
+                    "tool_input": {"file_path": "a"},
+                    "tool_use_id": f"t{number}",
+                    "tool_response": text,
+                }
+                for number, (name, text) in enumerate(
+                    [
+                        ("Bash", "ok"),
+                        ("Edit", "<tool_use_error>String to replace not found in file.</tool_use_error>"),
+                        ("Edit", "<tool_use_error>File has not been read yet.</tool_use_error>"),
+                        ("Write", "Claude requested permissions to write to a, but you haven't granted it yet."),
+                        ("Read", "1\ta"),
+                    ]
+                )
+            ],
+        )
+    )
+    ends = [event for event in claude.events if event["type"] == "tool_call.finished"]
+    assert [(one["tool_name"], one["status"], (one.get("error") or {}).get("type")) for one in ends] == [
+        ("Bash", "success", None),
+        ("Edit", "error", "tool_error"),
+        ("Edit", "rejected", "tool_error"),
+        ("Write", "error", "user_rejected"),
+        ("Read", "success", None),
+    ]
+
+
+def test_codex_reads_in_its_log_how_a_patch_ended() -> None:
+    """There is no hook after `apply_patch`: the next one finds its end, and older calls of the log are not told."""
+    log = b"".join(
+        orjson.dumps({"type": "response_item", "payload": payload}) + b"\n"
+        for payload in (
+            {"type": "function_call_output", "call_id": "t8", "output": "of an earlier server"},
+            {"type": "custom_tool_call", "call_id": "t0", "name": "apply_patch", "input": "*** Begin Patch"},
+            {"type": "custom_tool_call_output", "call_id": "t0", "output": "Exit code: 0\nOutput:\nSuccess."},
+            {"type": "function_call", "call_id": "t1", "name": "exec_command", "arguments": "{}"},
+            {"type": "function_call", "call_id": "t2", "name": "exec_command", "arguments": "{}"},
+        )
+    )
+    conversation = Conversation("codex", lambda _path: log)
+    conversation.hook(bash("PreToolUse", 0, transcript_path="r.jsonl"))
+    for number in (2, 1):
+        conversation.hook(bash("PreToolUse", number, transcript_path="r.jsonl"))
+    told = [one for one in conversation.told("call_id", "status", "message_id") if one[0].startswith("tool_call")]
+    assert told == [
+        ("tool_call.started", "t0", None, "t0"),
+        ("tool_call.finished", "t0", "success", None),
+        ("tool_call.started", "t2", None, "t1"),
+        ("tool_call.started", "t1", None, "t1"),
+    ]
 
 
 def test_a_long_call_or_a_person_who_thinks_is_no_stall(claude: Conversation) -> None:
@@ -104,7 +174,6 @@ def test_a_long_call_or_a_person_who_thinks_is_no_stall(claude: Conversation) ->
         base("Stop", last_assistant_message="I was not allowed."),
         base("SessionEnd", reason="other"),
         base("PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_use_id": "t0"}]),
-        bash("PermissionDenied", reason="auto mode"),
     ],
     ids=lambda payload: payload["hook_event_name"],
 )
@@ -203,7 +272,7 @@ def test_a_batch_of_calls_is_one_step(claude: Conversation) -> None:
         claude.hook(base("PostToolBatch", tool_calls=[{"tool_use_id": f"t{number}"} for number in numbers]))
         return [one.get("message_id") for one in claude.events[before:] if one["type"] == "tool_call.started"]
 
-    assert batch(0) == [None]
+    batch(0)
     first, second = batch(1, 2), batch(3)
     assert len({*first, *second}) == 2
     claude.hook(bash("PreToolUse", 4))  # interrupted: no end of the batch is told
@@ -257,11 +326,12 @@ def test_calls_without_ids_are_paired_in_order() -> None:
 
 
 def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
-    """An agent that reports our refusal as a failure of the tool is not believed; the next try is a call again."""
+    """It is told as refused; an agent that reports our refusal as a failure of the tool is not believed."""
     answer = claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"))
     assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
     claude.hook(bash("PostToolUseFailure", error="PreToolUse:Bash hook error: blocked"))
-    assert claude.told()[-1] == ("turn.started",)
+    ends = [event["error"]["type"] for event in claude.events if event["type"] == "tool_call.finished"]
+    assert ends == ["blocked_by_guard"]
     claude.hook(bash("PreToolUse"))
     claude.hook(bash("PostToolUse", tool_response={}))
     assert claude.told()[-1] == ("tool_call.finished",)

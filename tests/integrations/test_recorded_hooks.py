@@ -138,8 +138,10 @@ def test_a_refusal_and_a_question(agent: str, verdict: Verdict, word: str) -> No
         own = answers[0].get("hookSpecificOutput", answers[0])
         assert own[name] == ("ask" if asks else wanted)
     if not asks:
-        calls = [event for event in conversation.events if event["type"].startswith("tool_call")]
-        assert calls == [], "nobody is blamed for what was refused here"
+        ends = [event["error"]["type"] for event in conversation.events if event["type"] == "tool_call.finished"]
+        assert ends == ["blocked_by_guard"] * 3
+        outputs = LocalTopology(Rules()).feed("events", [json.dumps(event).encode() for event in conversation.events])
+        assert {output.topic for output in outputs} & {"escalations", "nudges", "dead-letters"} == set()
 
 
 @pytest.mark.parametrize("agent", AGENTS)

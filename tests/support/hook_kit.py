@@ -57,6 +57,7 @@ class Conversation:
         session = self.session(hook)
         self.events += [json.loads(one) for one in session.handle(hook, self.now_ms)]
         answer = session.answer(hook, check, shadow=shadow)
+        self.events += [json.loads(one) for one in session.taken()]
         return {} if answer == Answer() else self.dialect.write(hook.event, answer)
 
     def session(self, hook: Hook) -> HookSession:

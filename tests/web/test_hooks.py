@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.guard import workspace
-from trustfold.guard.workspace import workspace_of
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
 from trustfold.streams.embedded.engine import EmbeddedEngine
@@ -62,8 +61,11 @@ class Agent:
         call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
         before = self.hook("PreToolUse", **call)
         if error:
-            return before, self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
-        return before, self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
+            after = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
+        else:
+            after = self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
+        self.hook("PostToolBatch", tool_calls=[call])
+        return before, after
 
 
 def context(answer: dict[str, Any]) -> str:
@@ -177,7 +179,7 @@ def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClien
     agent = Agent(server, tmp_path, "?shadow=1")
     assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
     overview = server.get("/v1/hooks").json()
-    assert overview["agents"]["claude"]["hooks"] == 15
+    assert overview["agents"]["claude"]["hooks"] == 22
     assert {one["kind"] for one in overview["said"]} >= {"context", "pause", "refusal"}
     assert all(one["shadow"] for one in overview["said"])
 
@@ -259,20 +261,6 @@ def test_the_tail_of_a_log_and_of_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     for path in (tmp_path / "folder.jsonl", tmp_path / "secret.txt", tmp_path / "none.jsonl", "a\x00.jsonl", ""):
         assert read_tail(str(path)) == b""
-
-
-def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
-    """Below a git project it is the project's root, elsewhere the folder; a long path stays a name of its own."""
-    inside = tmp_path / "shop" / "src" / "deep"
-    inside.mkdir(parents=True)
-    assert workspace_of(str(inside)) == str(inside)
-    (tmp_path / "shop" / ".git").mkdir()
-    workspace.git_root.cache_clear()
-    assert workspace_of(str(inside)) == str(tmp_path / "shop")
-    long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
-    assert len({workspace_of(path) for path in long}) == 2
-    assert all(len(workspace_of(path)) <= 256 for path in long)
-    assert workspace_of("") == ""
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
