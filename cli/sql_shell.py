@@ -171,7 +171,7 @@ def _kept(lines: Path) -> History:
     return _Lines(lines)
 
 
-_WORD = re.compile(r"[\w.]*$")
+_WORD = re.compile(r"(?<![\w.])[\w.]*$")
 _SOURCE = re.compile(r"\b(?:from|join|describe|summarize)\s+(?:[\w.]+\s*,\s*)*$", re.IGNORECASE)
 _NAMED = re.compile(r"\b(?:from|join)\s+(\w+)|,\s*(\w+)", re.IGNORECASE)
 

@@ -20,7 +20,7 @@ _MAX_REMARK = 2000
 
 _SIBLING = r"(?:<tool_use_error>)?(?:Sibling tool call errored|Cancelled: parallel tool call)"
 _STOPPED = (
-    r"\[Request interrupted by user|(?:Wall time: [\d.]+ seconds\n)?aborted(?: by user\b[^\n]*)?\s*\Z"
+    r"\[Request interrupted by user|(?:Wall time: [\d.]+ seconds\n)?aborted(?: by user\b[^\n]*+)?\s*\Z"
     r"|(?:the )?tool (?:call|use) was (?:interrupted|cancelled)"
 )
 _HOOK = r"PreToolUse:\S+ hook error|Hook PreToolUse:\S+ denied this tool"
@@ -31,7 +31,7 @@ _REFUSED = (
     r"|[^\n]{0,300}?\b(?:rejected|declined|denied) by (?:the )?user\b"
 )
 _REMARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(rf"\A\s*(?:Error: )?(?:{words})", re.IGNORECASE))
+    (kind, re.compile(rf"\A\s*+(?:Error: )?(?:{words})", re.IGNORECASE))
     for kind, words in (
         ("sibling_error", _SIBLING),
         ("interrupted", _STOPPED),
@@ -183,8 +183,8 @@ def _words_of(result: Any) -> str:
 EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,10})[ \t]*$", re.MULTILINE)
 """Exit code after the output of a command, as written by Gemini CLI and its forks."""
 
-_FRAME = re.compile(r"^Output: (.*?)\n(?:Error: [^\n]*\n)?Exit Code: ", re.MULTILINE | re.DOTALL)
-"""Output of a command within the wrapping of those agents."""
+_OUTPUT = re.compile(r"^Output: ", re.MULTILINE)
+_FRAME_END = re.compile(r"\n(?:Error: [^\n]*\n)?Exit Code: ")
 
 PROCESS = re.compile(r"^Process Group PGID: .*\n?", re.MULTILINE)
 """Process id line, removed because it would make equal results different."""
@@ -194,11 +194,27 @@ def by_exit_code(text: str, code: int | None) -> Ending:
     """Ending of a command by its exit code; None means unknown and counts as success."""
     if not code:
         return GOOD
-    framed = _FRAME.search(text)
-    return failed(framed[1].strip() or text if framed else text, f"exit_code_{code}")
+    start = _OUTPUT.search(text)
+    end = _FRAME_END.search(text, start.end()) if start else None
+    framed = text[start.end() : end.start()].strip() if start and end else ""
+    return failed(framed or text, f"exit_code_{code}")
 
 
 def code_in(pattern: re.Pattern[str], text: str) -> int | None:
     """Exit code that an agent writes after an output: the last match of the pattern near the end."""
     found = pattern.findall(text[-2000:])
     return int(found[-1]) if found else None
+
+
+def without_hook_context(text: str) -> str:
+    """Return a prompt or a result without what hooks added to it."""
+    first, *others = text.split("<hook_context>")
+    kept, opened = [first], ""
+    for other in others:
+        opened += f"<hook_context>{other}"
+        _, closed, after = other.partition("</hook_context>")
+        if closed:
+            kept[-1] = kept[-1].rstrip()
+            kept.append(after)
+            opened = ""
+    return "".join([*kept, opened])

@@ -152,7 +152,7 @@ def _value(text: str, at: int, depth: int) -> Node:
         return _object(text, at, depth)
     if mark == "[":
         return _array(text, at, depth)
-    found = (_STRING if mark == '"' else _WORD).match(text, at)
+    found = _STRING.match(text, at) if mark == '"' else _WORD.match(text, at)
     if found is None:
         raise _fault(text, at, "a value")
     try:

@@ -15,7 +15,7 @@ from typing import Any
 Path = tuple[str | int, ...]
 """Keys and positions from the top of a document to a value."""
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 _HEADER = re.compile(r"^\s*\[")
 
 

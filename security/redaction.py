@@ -26,8 +26,10 @@ from .secret_patterns import (
     INNER,
     LABEL_ENDS,
     LABELLED,
+    LONGEST_BARE,
     NAME,
     QUOTES,
+    REST,
     RUN,
     SEPARATED,
     SESSION_NAME,
@@ -42,6 +44,9 @@ from .secret_patterns import (
 
 HIDDEN = "[redacted]"
 """Text that replaces a secret."""
+
+MAX_BYTES = 1 << 20
+"""Length above which a text is hidden as a whole, unread."""
 
 MAX_DEPTH = 32
 """Nesting depth below which values are replaced as a whole."""
@@ -73,6 +78,8 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
     """Return the text without secrets: known ones, and those that match a pattern."""
     if len(text) < _SHORTEST:
         return HIDDEN if text in known else text
+    if len(text) > MAX_BYTES:
+        return HIDDEN
     for secret in known:
         if secret in text:
             text = text.replace(secret, HIDDEN)
@@ -92,7 +99,9 @@ def _redact_short(text: str) -> str:
 
 
 def redact_bytes(raw: bytes) -> bytes:
-    """Redact UTF-8 text; returns the same object if it holds no secret."""
+    """Redact UTF-8 text; returns the same object if it holds no secret. Longer than `MAX_BYTES`, it is hidden."""
+    if len(raw) > MAX_BYTES:
+        return _HIDDEN
     lower = raw.lower()
     for shape in shapes_for(raw, lower):
         if places := _places(shape, raw, lower):
@@ -197,8 +206,10 @@ def _labelled(pattern: re.Pattern[bytes], raw: bytes, lower: bytes) -> list[tupl
         if place is None:
             at = match.end(2)  # the value may contain a label itself
         else:
-            found.append(place)
-            at = place[1]
+            start, at = place
+            if at - start >= LONGEST_BARE:
+                at = REST.match(raw, at).end()  # type: ignore[union-attr] # it matches anything
+            found.append((start, at))
     return found
 
 

@@ -70,13 +70,23 @@ def _shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | N
     )
 
 
+def _has_digit(match: re.Match[bytes], _: bytes) -> bool:
+    """Whether a token contains a digit, beside those of its prefix."""
+    return _DIGIT.search(match.group().removeprefix(b"e2b_").removeprefix(b"wandb_v1_")) is not None
+
+
+def _has_dot(match: re.Match[bytes], _: bytes) -> bool:
+    return b"." in match.group().removeprefix(b"sk.").removeprefix(b"pk.")
+
+
+_DIGIT = re.compile(rb"[0-9]")
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _W = r"(?<![A-Za-z0-9])"
 """No letter or digit before; an underscore is allowed: `MY_ghp_...`."""
 
 TOKENS: tuple[Shape, ...] = tuple(
-    _shape(kind, needles, pattern)
-    for kind, needles, pattern in (
+    _shape(kind, needles, pattern, check[0] if check else None)
+    for kind, needles, pattern, *check in (
         ("aws", "AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA",
          _W + r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA)[0-9A-Z]{12,}(?![a-z])"),
         ("aws bedrock", "ABSK|bedrock-api-key-", _W + r"(?:ABSK[A-Za-z0-9+/]{40,}=*|bedrock-api-key-[A-Za-z0-9+/]{16,})"),
@@ -126,11 +136,11 @@ TOKENS: tuple[Shape, ...] = tuple(
         ("heroku", "HRKU-", _W + r"HRKU-[A-Za-z0-9_-]{30,}"),
         ("buildkite", "bkua_|bkat_|bkct_|bkaj_|bkpi_|bkpt_", _W + r"bk(?:ua|at|ct|aj|pi|pt)_[A-Za-z0-9_-]{20,}"),
         ("tavily", "tvly-", _W + r"tvly-[A-Za-z0-9_-]{16,}"),
-        ("airtable", "pat|key", _W + r"(?:pat[A-Za-z0-9]{14}\.[0-9a-f]{40,}|key(?=[A-Za-z]*\d)(?=\w*[A-Z])[A-Za-z0-9]{14}(?!\w))"),
+        ("airtable", "pat|key", _W + r"(?:pat[A-Za-z0-9]{14}\.[0-9a-f]{40,}|key(?=[A-Za-z]{0,13}\d)(?=\w{0,13}[A-Z])[A-Za-z0-9]{14}(?!\w))"),
         ("dropbox", "sl.", _W + r"sl\.(?:u\.)?(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{40,}"),
         ("fly", "fo1_|fm1r_|fm1a_|fm2_", _W + r"(?:fo1_[A-Za-z0-9_-]{20,}|fm(?:1r|1a|2)_[A-Za-z0-9+/]{20,}=*)"),
         ("twitch stream", "live_", _W + r"live_\d{6,}_[A-Za-z0-9]{20,}"),
-        ("gocardless, lob", "live_|test_", _W + r"(?:live|test)_(?:pub_)?(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{30,}"),
+        ("gocardless, lob", "live_|test_", _W + r"(?:live|test)_(?:pub_)?[A-Za-z0-9_-]{30,}", _has_digit),
         ("render", "rnd_", _W + r"rnd_[A-Za-z0-9]{20,}"),
         ("linear", "lin_api_|lin_oauth_", _W + r"lin_(?:api|oauth)_[A-Za-z0-9]{20,}"),
         ("grafana", "glsa_|glc_", _W + r"gl(?:sa|c)_[A-Za-z0-9_+/]{20,}"),
@@ -148,9 +158,9 @@ TOKENS: tuple[Shape, ...] = tuple(
         ("tailscale", "tskey-", _W + r"tskey-[A-Za-z0-9-]{16,}"),
         ("replicate", "r8_", _W + r"r8_[A-Za-z0-9]{20,}"),
         ("groq, xai, perplexity", "gsk_|xai-|pplx-|nvapi-|csk-|fw_|fc-|jina_|e2b_|bb_live_",
-         _W + r"(?:gsk_|xai-|pplx-|nvapi-|csk-|fw_|fc-|jina_|e2b_|bb_live_)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}"),
+         _W + r"(?:gsk_|xai-|pplx-|nvapi-|csk-|fw_|fc-|jina_|e2b_|bb_live_)[A-Za-z0-9_-]{20,}", _has_digit),
         ("resend, posthog, prefect", "re_|phx_|phc_|pnu_|pnb_|rdme_|aio_|nyk_|tfp_|wandb_v1_",
-         _W + r"(?:re|ph[xc]|pn[ub]|rdme|aio|nyk|tfp|wandb_v1)_(?=[A-Za-z_-]*\d)[A-Za-z0-9_.-]{24,}"),
+         _W + r"(?:re|ph[xc]|pn[ub]|rdme|aio|nyk|tfp|wandb_v1)_(?=[A-Za-z0-9_.-]{24})[A-Za-z_-]*+(?:\d[A-Za-z0-9_.-]*+)?", _has_digit),
         ("sonar", "squ_|sqp_|sqa_", _W + r"sq[upa]_[0-9a-f]{40}"),
         ("mongodb", "mdb_sa_sk_", _W + r"mdb_sa_sk_[A-Za-z0-9_-]{30,}"),
         ("neon", "npg_|napi_", _W + r"(?:npg_[A-Za-z0-9]{12,}|napi_[a-z0-9]{50,})"),
@@ -176,7 +186,7 @@ TOKENS: tuple[Shape, ...] = tuple(
         ("vendor prefix", "key_|pat_|ops_|secret_|whsec_|token_|co_|pul_",
          _W + r"(?:key|pat|ops|secret|token|co|pul)_(?=[A-Za-z]*\d)(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20,}"),
         ("okta", "00", _W + r"00[A-Z][A-Za-z0-9_-]{39}(?![\w-])|" + _W + r"00[A-Za-z0-9_-][A-Z][A-Za-z0-9_-]{38}(?![\w-])"),
-        ("jwt", "eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"),
+        ("jwt", "eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{6,}+(?:\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)?", _has_dot),
         ("age key", "AGE-SECRET-KEY-1|AGE-PLUGIN-", _W + r"AGE-(?:SECRET-KEY-1|PLUGIN-\w+-1)[0-9A-Z]{20,}"),
     )
 )  # fmt: skip
@@ -197,11 +207,10 @@ for _token in TOKENS:
             _start = (_needle + _last)[:3]
             STARTS[_start] = (*STARTS.get(_start, ()), (_needle, _token))
 
-_BARE = r"[^\s\"'`,;&<>\\{}()\[\]|]"
 _VALUE = (
-    r"(?:\\+[\"']([^\n]*?)(?=\\+[\"']|\"|\n|\Z)"  # JSON in JSON
+    r"(?:\\++[\"']((?:[^\n\"\\]++|\\++(?![\"']))*+)"  # JSON in JSON
     r"|\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)"
-    r"|(" + _BARE + r"[^\s\"'`,;&<>\\]*))"
+    r"|([^\s\"'`,;&<>\\{}()\[\]|][^\s\"'`,;&<>\\]*))"
 )
 _WEBHOOKS = (
     r"hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks|[\w.-]*webhook\.office\.com"
@@ -231,7 +240,7 @@ STRUCTURES = tuple(
          r"(?#folded)authorization(?:\\*['\"])?\]?\s*[:=,]\s*(?:\\*[\"'])?(?:f['\"])?([^\s\r\n'\",;}\\][^\r\n'\",;}\\]*)",
          lambda match, text: is_header_value(text[slice(*match.span(1))])),
         ("cookie", "cookie", "cookie",
-         r"(?#folded)(?<![a-z])(?:set-)?cookies?(?:\\*['\"])?\s*[:=]\s*(?:\\*[\"'])?([^\s\r\n'\"}\\]*=[^\r\n'\"}\\]*)"),
+         r"(?#folded)(?<![a-z])(?:set-)?cookies?(?:\\*['\"])?\s*[:=]\s*(?:\\*[\"'])?([^\s=\r\n'\"}\\]{0,256}=[^\r\n'\"}\\]*)"),
         ("session cookie", "=", "sess=|session=|sessid=|sess_id=|sessionid=|session_id=|sid=",
          r"(?#folded)(?:sess(?:ion)?(?:_?id)?|(?<![a-z])sid)=([a-z0-9%._:~+/-]{8,})", _has_entropy),
         ("bearer", "bearer|basic|digest|negotiate|token_", "bearer|basic|digest|negotiate|token ",
@@ -242,12 +251,12 @@ STRUCTURES = tuple(
          rf"https?://(?:{_WEBHOOKS})/([^\s'\"<>\\]+)"),
         ("query", "?|&|%|#", "=|%3d", rf"(?#folded)(?:[?&#]|%26|%3f)(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
         ("flag", "_-|\"-|'-|[-|=-|(-", "-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw", rf"(?#folded)(?:(?<=[ \"'\[=(])|\A)--?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){_VALUE}", _is_value_given),
-        ("user flag", "_-|\"-|'-", "-u|-U|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]+\\*['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
+        ("user flag", "_-|\"-|'-", "-u|-U|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
         ("mysql flag", "_-", "mysql|mariadb|sshpass|redis-cli|mongo",
-         r"\b(?:mysql|mysqldump|mysqladmin|mariadb|sshpass|mongo|mongosh)\b[^\n|;&]*? -p\s?['\"]?([^\s'\"\\]+)"
-         r"|\bredis-cli\b[^\n|;&]*? -a\s+['\"]?([^\s'\"\\]+)", _is_value_given),
+         r"\b(?:mysql|mysqldump|mysqladmin|mariadb|sshpass|mongo|mongosh)\b[^\n|;&]{0,400}? -p\s?['\"]?([^\s'\"\\]+)"
+         r"|\bredis-cli\b[^\n|;&]{0,400}? -a\s+['\"]?([^\s'\"\\]+)", _is_value_given),
         ("sql password", "identif|password", "identified|password",
-         r"(?#folded)(?:identified\s+(?:with\s+\w+\s+)?by|(?:with|encrypted)\s+password|password\s+for\s+[^\s=]+\s*=?)"
+         r"(?#folded)(?:identified\s+(?:with\s+\w+\s+)?by|(?:with|encrypted)\s+password|password\s+for\s+[^\s=]+(?:\s*+=)?)"
          r"\s+\\*'([^'\n\\]+)"),
         ("netrc", "password", "login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", _is_value_given),
         ("netrc machine", "password", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given),
@@ -257,7 +266,7 @@ STRUCTURES = tuple(
          r"\$[A-Za-z0-9./+=,$-]{16,}"),
         ("django hash", "$", "pbkdf2_sha|bcrypt_sha256$", r"(?:pbkdf2_sha\d+|bcrypt_sha256)\$[A-Za-z0-9./+=$-]{20,}"),
         ("telegram", ":a", ":AA", r"(?<![\w.])\d{7,12}:AA[A-Za-z0-9_-]{28,}"),
-        ("firebase", ":a", ":APA91b", r"[A-Za-z0-9_-]{8,}:APA91b[A-Za-z0-9_-]{80,}"),
+        ("firebase", ":a", ":APA91b", r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{8,}+:APA91b[A-Za-z0-9_-]{80,}"),
         ("twitch", "oauth:", "oauth:", r"\boauth:[a-z0-9]{30}\b"),
         ("google refresh", "//", "1//0", r"(?<!\w)1//0[0-9A-Za-z_-]{20,}"),
         ("asana", "/", "0/000000000000", r"(?#forms)(?<!\w)[12]/\d{12,}(?:/\d{12,})?:[0-9a-f]{32}"),
@@ -269,13 +278,16 @@ STRUCTURES = tuple(
 )  # fmt: skip
 """Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""
 
+LONGEST_BARE = 256
+"""Bytes by which a value without quotes is judged: a longer one would be read again for each label in it."""
+
 LABELLED = tuple(
     (
         word.encode(),
         re.compile(
             (
                 f"({word}{more})" + r"(?:[_ -]?(?:key|value|hash|string|id|b64|base64|\d{1,2}))?"
-                r"(?:\\*[\"'`])?[\])]?[ \t]{0,8}(=>|:=|\?=|[:=](?![:=])|(?<=[ \t])(?:is|was)(?=[ \t]))[ \t]{0,8}" + _VALUE
+                r"(?:\\*[\"'`])?[\])]?[ \t]{0,8}(=>|:=|\?=|[:=](?![:=])|(?<=[ \t])(?:is|was)(?=[ \t]))[ \t]{0,8}" + _VALUE.replace("]*))", f"]{{0,{LONGEST_BARE - 1}}}))")
             ).encode()
         ),
     )
@@ -329,7 +341,7 @@ _CARD_NUMBER = re.compile(
 IBAN = re.compile(rb"(?<![A-Za-z0-9])([A-Z]{2})\d{2}(?:[ -]?[A-Z0-9]){11,30}")
 """Country, check digits and account; a secret if length and checksum are valid."""
 
-EMAIL = re.compile(rb"(?<![\w.+-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+EMAIL = re.compile(rb"(?<![\w.+%-])[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 
 IBAN_LENGTHS = {
     "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "BY": 28,
@@ -356,12 +368,15 @@ _WORDS = frozenset(
 )
 """Values that are not secrets: types, constants, and words of sentences about secrets."""
 
+REST = re.compile(rb"[^\s\"'`,;&<>\\]*")
+"""What follows the judged part of a value without quotes."""
+
 _PLACEHOLDER = re.compile(
     rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^]*",
     re.DOTALL,
 )
 _CODE = re.compile(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-_ENV = re.compile(rb"(?<![a-z])[A-Z][A-Z0-9_]*$")
+_ENV = re.compile(rb"(?<![A-Z0-9_])(?:(?<![a-z])[A-Z]|[A-Z0-9_][0-9_]*+[A-Z])[A-Z0-9_]*+$")
 _IDENTIFIER = re.compile(rb"[a-z_]+")
 _KEY_BEFORE = re.compile(
     rb"(?:api|access|private|account|master|secret|sign(?:ing)?|encryption|license|ssh|shared|session|deploy|storage"

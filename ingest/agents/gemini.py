@@ -14,16 +14,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..base import Defaults, Session
-from ..results import EXIT_CODE, INTERRUPTED, PROCESS, Ending, by_exit_code, code_in, failed, rejection_of, remark_of
+from ..results import (
+    EXIT_CODE,
+    INTERRUPTED,
+    PROCESS,
+    Ending,
+    by_exit_code,
+    code_in,
+    failed,
+    rejection_of,
+    remark_of,
+    without_hook_context,
+)
 from ..speakers import WAKING, heard
 from ..values import arguments_of, first_name, name_of, text_of, time_of
 from ..workspaces import workspace_of
 
-_ADDED = re.compile(r"\s*<hook_context>.*?</hook_context>", re.DOTALL)
-"""Text that hooks added to a prompt or to a result."""
-
 _WRAPPER = re.compile(r"</?untrusted_context>\n?")
-_FOLDER = re.compile(r"\*\*Workspace Directories:\*\*\s*\n\s*- (\S[^\n]*)")
+_FOLDER = re.compile(r"\*\*Workspace Directories:\*\*[^\S\n]*\n\s*- (\S[^\n]*)")
 _OVER = frozenset({"success", "error", "cancelled"})
 _SNAPSHOT = "<state_snapshot>"
 _STOPPED = "Request cancelled"
@@ -164,7 +172,7 @@ def _result(call: dict[str, Any]) -> Any:
         response = told.get("response") if isinstance(told, dict) else None
         if isinstance(response, dict):
             text = text_of(response.get("output")) or text_of(response.get("error"))
-            return PROCESS.sub("", _WRAPPER.sub("", _ADDED.sub("", text))).rstrip("\n") if text else response
+            return PROCESS.sub("", _WRAPPER.sub("", without_hook_context(text))).rstrip("\n") if text else response
     return None
 
 

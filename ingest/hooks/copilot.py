@@ -22,7 +22,7 @@ from .dialect import (
 )
 
 _EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
-_TRAILER = re.compile(r"\n?<shellId: \d+ [^>\n]*>\s*\Z")
+_TRAILER = re.compile(r"\n?<shellId: \d+ [^<>\n]*>\s*\Z")
 """Counter of commands; masked, as it would make every result different."""
 
 _NOT_MADE = frozenset({"rejected", "denied"})

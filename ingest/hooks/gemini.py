@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from ..results import EXIT_CODE, Ending, by_exit_code, code_in
+from ..results import EXIT_CODE, Ending, by_exit_code, code_in, without_hook_context
 from ..values import name_of, text_of
 from .dialect import (
     Answer,
@@ -22,8 +20,6 @@ from .dialect import (
     words_of,
 )
 
-_HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>", re.DOTALL)
-
 
 class GeminiDialect(Dialect):
     """Gemini CLI. A question without a terminal restarts the whole run, so none is asked."""
@@ -38,7 +34,7 @@ class GeminiDialect(Dialect):
         del tail
         match event:
             case "BeforeAgent":
-                return prompted(_HOOK_CONTEXT.sub("", text_of(payload.get("prompt"))))
+                return prompted(without_hook_context(text_of(payload.get("prompt"))))
             case "BeforeTool":
                 return (self.call(payload),)
             case "AfterTool":

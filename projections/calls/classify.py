@@ -177,7 +177,7 @@ _SEARCHES: tuple[_Search, ...] = tuple(
     (severity, tuple(needles.split("|")), re.compile(rf"\b(?:{words})\b").search)
     for severity, (needles, words) in _PHRASES.items()
 )
-_NOT_WORDS = re.compile(r"`[^`]*`|[^\s/]*/\S*")
+_NOT_WORDS = re.compile(r"`[^`]*`(?:[^\s/`]*/\S*)?|(?<![^\s/])[^\s/]*/\S*")
 """Quoted code and paths: the subject of a message, not its statement."""
 
 _STATUS = re.compile(
@@ -187,7 +187,7 @@ _STATUS = re.compile(
     r"|client error|server error|error)|\W*\Z)"
 )
 _EXCEPTION = re.compile(
-    r"(?:\A|\n|: )\s*(?:(?:Uncaught |Unhandled )?(?:Error|Exception)(?: in thread \S+)?:? )?"
+    r"(?:\A|\n|: )[^\S\n]*(?:(?:Uncaught |Unhandled )?(?:Error|Exception)(?: in thread \S+)?:? )?"
     r"((?:\w{1,60}\.){0,8}[A-Z]\w{2,60}(?:Error|Exception|Fault))\b(?=\s*:|\s*\Z|\n| \()"
 )
 _CLASS = re.compile(r"(?:.*[.:])?(?:[A-Z]\w*(?:Error|Exception|Fault|Failure|Panic)|StopIteration|Exception)\Z")
@@ -202,8 +202,8 @@ _ONE_WORD = re.compile(r"\w[\w.-]{2,59}\Z")
 _FETCH_FAILED = re.compile(r"(?:typeerror: )?(?:fetch failed|failed to fetch|load failed|network ?error)\b")
 _ONE_LINE_CHARS = 120
 _BROKEN_LINE = re.compile(
-    r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*|internal (?:server )?error|bad gateway|service unavailable"
-    r"|gateway time-?out|(?:context )?deadline exceeded|panic: .*|fatal error: runtime.*|runtime error: .*)\W*\Z"
+    r"(?:error: )*(?:(?:https? )?(?:(?:error|status):? )?[45]\d\d[ :,-]{1,3}(?:un|forbidden|internal|bad gateway|service|gateway).*+|internal (?:server )?error|bad gateway|service unavailable"
+    r"|gateway time-?out|(?:context )?deadline exceeded|panic: .*+|fatal error: runtime.*+|runtime error: .*+)\W*\Z"
 )
 """Line that reports that nothing ran: an answer in place of a command's output."""
 

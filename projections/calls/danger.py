@@ -77,9 +77,9 @@ _WINDOWS_ROOT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _DRIVE = re.compile(r"[a-z]:[\\/]*\Z", re.IGNORECASE)
-_DEEP = re.compile(r"(?:/[a-z])*/s(?:/[a-z])*\Z")
+_DEEP = re.compile(r"(?:/[a-rt-z])*/s(?:/[a-z])*\Z")
 _ABOVE = re.compile(r"\.\.(?:/\.\.)*(?:/\*)?/?\Z")
-_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_CHOICE = re.compile(r"\{([^{},]*,[^{}]*)\}")
 _MAX_CHOICES = 32
 _CREDENTIALS = re.compile(
     r"(?:^|/)(?:\.ssh(?:/(?!known_hosts)|$)|\.aws/credentials|\.netrc|\.git-credentials|\.pgpass|\.kube/config"
@@ -164,7 +164,7 @@ def _worst_of(steps: Iterable[Step], worst: Danger = NO_DANGER) -> Danger:
 _RUNS_DOWNLOAD = "run a download at once"
 
 
-_INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs .*\b(?:sh|bash) |\bchmod \+x|\bchmod 7")
+_INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs |\bchmod \+x|\bchmod 7")
 """Ways to run text from elsewhere on a line."""
 
 

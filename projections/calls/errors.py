@@ -37,7 +37,7 @@ _REFUSED = re.compile(
     r"""the\ user\ doesn't\ want\ to\ (?:proceed|take\ this\ action)
       | the\ user\ (?:has\ )?(?:rejected|declined|denied|refused)\b
       | (?:the\ )?user\ chose\ (?:not\ )?to\ (?:skip|reject|decline|deny|refuse|run|proceed)
-      | permission\ (?:to\ use\ \S+[^\n]*|for\ this\ action)\ has\ been\ denied
+      | permission\ (?:to\ use\ \S[^\n]*|for\ this\ action)\ has\ been\ denied
       | user\ (?:rejected|declined|denied)\b | [^\n]{0,80}\b(?:rejected|declined|denied)\ by\ (?:the\ )?user\b""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -71,7 +71,6 @@ _SUBCOMMANDS = {
 _SCRIPTED = frozenset({"script", "flock", "runuser"})
 """Launchers with `-c LINE`."""
 
-_MOUNT = re.compile(r"(?:.*,)?(?:source|src)=([^,]+).*,(?:target|destination|dst)=([^,]+)")
 _WHOLE = re.compile(r"(?:/|~|\$\{?HOME\}?|/(?:etc|usr|var|bin|boot|lib|root|dev|(?:home|Users)(?:/[^/]+)?))/?\Z")
 _CONTAINER_VALUED = frozenset(
     """-v --volume --mount -e --env -w --workdir -u --user --name --network --entrypoint -p --publish --platform -h
@@ -134,8 +133,10 @@ def _in_container(words: list[str]) -> list[str]:
         if option in {"-v", "--volume"} and value.count(":"):
             source, target = value.split(":")[:2]
             mounts.append((source, target))
-        elif option == "--mount" and (found := _MOUNT.match(value[:400])):
-            mounts.append((found[1], found[2]))
+        elif option == "--mount":
+            fields = dict(field.partition("=")[::2] for field in value[:400].split(","))
+            source = fields.get("source") or fields.get("src", "")
+            mounts.append((source, fields.get("target") or fields.get("destination") or fields.get("dst", "")))
         rest = rest[taken:]
     vital = [(source, target) for source, target in mounts if target and _WHOLE.match(source)]
     return [_outside(word, vital) for word in rest[1:]] if vital else []
@@ -170,12 +171,13 @@ def _git_alias(words: list[str]) -> str:
 _RUNNERS = frozenset(
     "os subprocess sp commands pty asyncio child_process cp execa Kernel IO Open3 shelljs Deno".split()
 )
+_QUOTED = r"""(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|`(?P<back>[^`]*)`)"""
 _CALLS = re.compile(
     r"(?:(?P<on>[\w)\]]{1,40})\s{0,4}\.\s{0,4})?\b(?P<name>system|popen|Popen|exec\w{0,20}|spawn\w{0,20}|run|call|check_call|check_output"
     r"|getoutput|getstatusoutput|create_subprocess_\w{1,20})\b"
-    r"\s{0,8}(?:\(\s{0,80}|(?=['\"]))(?:r?(?P<quote>['\"`])(?P<text>.*?)(?P=quote)(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"
-    r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]{0,400})\])",
-    re.DOTALL,
+    rf"\s{{0,8}}(?:\(\s{{0,80}}|(?=['\"]))(?:r?{_QUOTED}"
+    r"(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"
+    r"(?:\s*,\s*['\"][^'\"]*['\"])*))?|\[(?P<words>[^\]]{0,400})\])"
 )
 _ALWAYS = frozenset(
     {"system", "popen", "Popen", "exec", "execSync", "execFileSync", "spawn", "spawnSync", "check_output"}
@@ -186,9 +188,8 @@ _LISTED = re.compile(r"['\",\[\]]")
 _HOME = r"Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|process\.env\.HOME|os\.homedir\(\)|homedir\(\)"
 _TREES = re.compile(
     r"\b(?:rmtree|rmSync|rmdirSync|removeSync|rm_rf|rm_r|remove_entry_secure|rimraf)(?:\s*\(\s*|\s+(?=['\"]))"
-    rf"(?:(?:[\w.]*\b(?:expanduser|Path|str)\(\s*)?(?P<quote>['\"`])(?P<path>.*?)(?P=quote)"
-    rf"|(?:[\w.]*\bstr\(\s*)?(?:\w+\.)?(?P<home>{_HOME}))",
-    re.DOTALL,
+    rf"(?:(?:[\w.]*\b(?:expanduser|Path|str)\(\s*)?{_QUOTED}"
+    rf"|(?:[\w.]*\bstr\(\s*)?(?:\w+\.)?(?P<home>{_HOME}))"
 )
 _BACKTICKS = re.compile(r"(?<![\w(])`([^`]+)`")
 
@@ -196,17 +197,22 @@ _BACKTICKS = re.compile(r"(?<![\w(])`([^`]+)`")
 def lines_in(program: str, *, backticks: bool = False) -> list[str]:
     """Return the command lines that a program runs. `backticks`: text in them is one, as in Perl, Ruby and PHP."""
     lines: list[str] = []
+    foreign = "subprocess" in program or "child_process" in program
     for found in _CALLS.finditer(program):
         on, name = found["on"] or "", found["name"]
         if on and on[-1] not in ")]" and on not in _RUNNERS:
             continue  # somebody else's `run`
-        if not on and name not in _ALWAYS and "subprocess" not in program and "child_process" not in program:
+        if not on and name not in _ALWAYS and not foreign:
             continue
-        text = found["text"] if found["text"] is not None else _LISTED.sub(" ", found["words"])
+        text = _LISTED.sub(" ", found["words"]) if found["words"] is not None else _quoted(found)
         lines.append(text + _LISTED.sub(" ", found["more"] or ""))
     return lines + (_BACKTICKS.findall(program) if backticks else [])
 
 
 def trees_in(program: str) -> list[str]:
     """Return the paths of trees that a program removes."""
-    return [found["path"] if found["path"] is not None else "~" for found in _TREES.finditer(program)]
+    return ["~" if found["home"] is not None else _quoted(found) for found in _TREES.finditer(program)]
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found["double"] or found["single"] or found["back"] or ""

@@ -22,7 +22,9 @@ _TOKEN = re.compile(
     | \#[^\n]*                                                                  # comment
     | (?P<redirect>[0-9]*(?:&>>?|>>|>\||>&|<<<|<<-?|<>|<&|>|<))
     | (?P<quoted>(?:[^\s'"\\;&|<>()]++|\\.|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\\n)++)
-    | .)""",
+    | .
+    | (?<=[ \t])\Z)                                                              # blanks at the end
+    """,
     re.VERBOSE | re.DOTALL,
 )
 _Token = tuple[str, str, str, str, str]
@@ -187,7 +189,7 @@ def _tokens_without_data(text: str) -> list[_Token]:
     """Tokens of a line that may hold data, which are no commands: bodies of here-documents, values of arrays."""
     tokens: list[_Token] = []
     position, here, before = 0, "", ""
-    while (found := _TOKEN.match(text, position)) is not None:
+    while position < len(text) and (found := _TOKEN.match(text, position)) is not None:
         position = found.end()
         token: _Token = found.groups("")  # type: ignore[assignment]
         tokens.append(token)

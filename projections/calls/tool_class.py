@@ -14,7 +14,7 @@ from typing import Any
 from ...schemas.vocabulary import ToolClass
 from .shell import SimpleCommand
 
-_WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_WORDS = re.compile(r"[A-Z]{1,64}(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _READ = frozenset(
     """read get list search find view show fetch query grep glob ls cat head tail describe lookup inspect

@@ -1,0 +1,145 @@
+"""Every regular expression of the product is matched in linear time, whatever the text."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from trustfold.ingest.agents import copilot, kiro, opencode, pi
+from trustfold.projections.session import announcing
+from trustfold.projections.session.detectors import tool_avoidance
+
+from tests.support.linear_patterns import ambiguity, pumped
+from tests.support.product_patterns import Found, compiled_in_functions, held_patterns, modules_without_import
+
+EXEMPT = {
+    ("trustfold.projections.calls.masks", "_NUMBER"): (
+        "its lookbehind of three characters lets at most two matches begin in a run of digits, the only repetition"
+    ),
+    ("trustfold.projections.calls.shell", "_TOKEN"): (
+        "it matches at every place, so that attempts begin only where a match ended, and no alternative that fails"
+        " reads further than the one that matches"
+    ),
+}
+"""Expressions whose proof needs more than the automaton, with the proof; they are pumped, too."""
+
+COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] = {
+    ("trustfold.ingest.results", "by_words"): lambda: [row[0] for table in _ENDINGS for row in table],
+    ("trustfold.projections.calls.launchers", "_outside"): lambda: [r"(?<![\w.-])/work(/|(?![\w.-]))"],
+    ("trustfold.projections.session.announcing", "_phrases"): lambda: [
+        pattern for _, pattern in announcing._phrases(("own phrase",), ascii_only=False)
+    ],
+    ("trustfold.projections.session.detectors.tool_avoidance", "_mention"): lambda: [
+        tool_avoidance._mention("bash"),
+        tool_avoidance._mention("mcp__browser__take_picture"),
+    ],
+    ("trustfold.streams.kafka.faults", "describe"): lambda: [r"^\[Error -?\d+\] KafkaError(: )?"],
+    ("trustfold.projections.calls.danger", "_compiled"): list,  # the operator's own
+    ("trustfold.rules.calls", "__post_init__"): list,  # the same, at their check
+    ("trustfold.security.secret_patterns", "_shape"): list,  # held by tables
+    ("trustfold.history.catalogue", "_sql_of"): list,  # names of our own files
+}
+"""Functions that compute expressions, with examples of them."""
+
+_ENDINGS = (copilot._UNKNOWN, kiro._ENDINGS, opencode._ENDINGS, opencode._TIMED_OUT, opencode._ABORTED, pi._ENDINGS)
+
+LIMIT_SECONDS = 20
+"""Processor time for a megabyte: far above what a linear expression takes, far below what a quadratic one would."""
+
+
+def _name(found: Found) -> str:
+    return f"{found.module.removeprefix('trustfold.')}:{found.name}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "searched", "linear"),
+    [
+        (r"a*b", True, False),
+        (r"a*b", False, True),
+        (r"(?<!a)a*b", True, True),
+        (r"(?<!a)a*+b", True, True),
+        (r"(a*)*b", False, False),
+        (r"(a|a)*b", False, False),
+        (r"(a|b)*c", False, True),
+        (r"\s*=?\s+x", False, False),
+        (r"\s*+=?\s+x", False, True),
+        (r"x[^\n]*y", True, False),
+        (r"x[^\nx]*y", True, True),
+        (r'"(?:[^"\\\n]|\\.)*"', True, False),
+        (r'"(?:[^"\\\n]|\\.)*"?', True, True),
+        (r"\b\w+:", True, True),
+        (r"\w+\b:", True, False),
+        (r"[a-z]{0,200}:", True, True),
+        (r"k(?=[a-z]*\d)[a-z0-9]{4,}", True, False),
+        (r"k_(?=[a-z]*\d)[a-z0-9]{4,}", True, True),
+        (r"glpat-[\w-]{16,}", True, True),
+        (r"BEGIN[\s\S]*?(?:END|\Z)", True, True),
+        (r"BEGIN[\s\S]*?END", True, False),
+        (r"(['\"]).*?\1", True, False),
+        (r".*a.*b", False, False),
+        (r"0(?<![a-z0_.]0)0*+%", True, True),
+    ],
+)
+def test_the_proof_tells_linear_expressions_from_others(pattern: str, searched: bool, linear: bool) -> None:
+    """The examples of text books, and each construction that the product uses."""
+    assert (ambiguity(re.compile(pattern), searched=searched) is None) is linear
+
+
+@pytest.mark.parametrize("found", held_patterns(), ids=_name)
+def test_an_expression_is_linear(found: Found) -> None:
+    """Proven from its automaton, for the methods by which the product uses it."""
+    if (found.module, found.name) not in EXEMPT:
+        assert ambiguity(found.pattern, searched=found.searched, whole=found.whole) is None
+
+
+def test_exemptions_are_needed() -> None:
+    """An expression that became provable needs no exemption."""
+    held = {(found.module, found.name): found for found in held_patterns()}
+    for name in EXEMPT:
+        found = held[name]
+        assert ambiguity(found.pattern, searched=found.searched, whole=found.whole) is not None
+
+
+def test_files_that_cannot_be_imported_hold_no_expression() -> None:
+    """Adapters of frameworks that are not installed here match no text by expressions."""
+    assert [file for file in modules_without_import() if "import re\n" in file.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize("where", compiled_in_functions(), ids=":".join)
+def test_an_expression_that_a_function_compiles_is_linear(where: tuple[str, str]) -> None:
+    """Literal ones as they are written, computed ones by examples."""
+    written = compiled_in_functions()[where]
+    examples = [one for one in written if one is not None]
+    if None in written:
+        examples += COMPUTED[where]()
+    for one in examples:
+        assert ambiguity(re.compile(one) if isinstance(one, str) else one) is None
+
+
+@pytest.mark.parametrize("found", held_patterns(), ids=_name)
+def test_pumped_texts_take_no_time(found: Found) -> None:
+    """Every loop of every expression, over 16 KB in each way, and the slowest of these over a megabyte."""
+    slowest, text = 0.0, None
+    for pump in pumped(found.pattern, chars=1 << 14):
+        took = _seconds(found, pump)
+        assert took < LIMIT_SECONDS / 64, pump[:80]
+        slowest, text = max((slowest, text), (took, pump), key=itemgetter(0))
+    if text is not None:
+        head = text[: -(len(text) // 2)]
+        assert _seconds(found, head * 128) < LIMIT_SECONDS
+
+
+def _seconds(found: Found, text: Any) -> float:
+    started = time.process_time()
+    if found.searched:
+        deque(found.pattern.finditer(text), maxlen=0)
+    elif found.whole:
+        found.pattern.fullmatch(text)
+    else:
+        found.pattern.match(text)
+    return time.process_time() - started
