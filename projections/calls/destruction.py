@@ -32,7 +32,7 @@ _DESTROYING = (
     ("aws", rf"{_WORD}s3 rm (?={_WORD}--recursive){_WORD}s3://{_BUCKET}"),
     ("gcloud", rf"{_WORD}(?:projects|instances|clusters|databases|buckets|datasets) delete\b"),
     ("gcloud", rf"{_WORD}storage rm (?={_WORD}(?:-r|--recursive|-R)\b){_WORD}gs://{_BUCKET}"),
-    ("gsutil", rf"{_WORD}rb\b|{_WORD}rm {_WORD}-[a-z]*[rR]\w* {_WORD}gs://{_BUCKET}"),
+    ("gsutil", rf"{_WORD}rb\b|{_WORD}rm {_WORD}-(?:r|R|rf|fr) {_WORD}gs://{_BUCKET}"),
     ("az", rf"{_WORD}(?:group|server|account|cluster|vm|db|aks|keyvault) delete\b"),
     ("gh glab", rf"{_WORD}repo delete\b"),
     ("heroku", r"(?:apps:destroy|apps:delete|pg:reset|addons:destroy)\b"),
