@@ -30,7 +30,7 @@ from ..integrations.agent_config import (
     place_of,
     switched_off,
 )
-from ..security.private_files import FILE_MODE, locked, replace_file
+from ..security.private_files import locked, replace_file
 from .operator import ask
 from .origin import refuse_agents
 from .render import echo, note, note_any
@@ -73,20 +73,19 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
         gone = connections.remove(agent, file)
         note(f"{file}: trustfold's hooks removed" if gone else f"{file}: has no hooks of trustfold")
         return
-    shared = project is not None and agent != "claude"
     if show:
-        link = _link(service, shadow=shadow, token="TOKEN")  # noqa: S106 - a placeholder
-        echo(connected(agent, disconnected(agent, _read(file)), link, shared=shared), nl=False)
+        link = _link(service, shadow=shadow)
+        echo(connected(agent, disconnected(agent, _read(file)), link), nl=False)
         return
     before = _read(file)
     if shadow:
         refuse_agents()
-    connected(agent, before, _link(service, shadow=shadow), shared=shared)  # otherwise nothing would be started
-    how = service.start()
     link = _link(service, shadow=shadow)
-    if connected(agent, before, link, shared=shared) != before:
+    connected(agent, before, link)  # otherwise nothing would be started
+    how = service.start()
+    if connected(agent, before, link) != before:
         _ask_about_read_only(file, yes=yes)
-    changed = connections.write(agent, file, link, shared=shared)
+    changed = connections.write(agent, file, link)
     note(f"{file}: {'connected' if changed else 'already connected; nothing was changed'}")
     if shadow:
         note(
@@ -167,14 +166,14 @@ class Connections:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def write(self, agent: str, file: Path, link: Link, *, shared: bool) -> bool:
+    def write(self, agent: str, file: Path, link: Link) -> bool:
         """Write the hooks into a file; returns True if that changed it.
 
         Raises:
             ConfigError: the file is not a valid configuration, or cannot be written.
         """
         text, record = _read(file), self.known().get(str(file), {})
-        if file.exists() and connected(agent, text, link, shared=shared) == text:
+        if file.exists() and connected(agent, text, link) == text:
             return False
         untouched = record.get("written") == _digest(text)
         existed = (
@@ -183,13 +182,13 @@ class Connections:
             else file.exists() and (not text or bool(disconnected(agent, text)))
         )
         base = _read(_backup(file)) if untouched else disconnected(agent, text)
-        new = connected(agent, base, link, shared=shared)
+        new = connected(agent, base, link)
         try:
             made = record.get("made", []) if untouched else _make_folders(file.parent)
             mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
             if existed and not untouched:
                 replace_file(_backup(file), base, mode)
-            replace_file(file, new, mode & FILE_MODE if link.token in new else mode)
+            replace_file(file, new, mode)
         except OSError as error:
             raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
         self._remember(file, {"agent": agent, "written": _digest(new), "existed": existed, "made": made})
@@ -236,14 +235,10 @@ class Connections:
             found[agent] = found.get(agent, True) and _observes(Path(path))
         return found
 
-    def faults(self, endpoint: tuple[str, str]) -> list[tuple[str, str, str]]:
-        """Each connection: agent, file, and why its hooks cannot reach the server; empty if they can.
-
-        Args:
-            endpoint: address and token that the hooks must use.
-        """
+    def faults(self) -> list[tuple[str, str, str]]:
+        """Each connection: agent, file, and why its hooks cannot reach the server; empty if they can."""
         return [
-            (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path), endpoint))
+            (str(one.get("agent")), path, _fault(str(one.get("agent")), Path(path)))
             for path, one in self.known().items()
         ]
 
@@ -258,8 +253,8 @@ class Connections:
             replace_file(self._file, json.dumps(known, indent=2) + "\n")
 
 
-def _link(service: UserService, *, shadow: bool, token: str = "") -> Link:
-    return Link(service.address or "127.0.0.1:8321", token or service.token, service.home, sys.executable, shadow)
+def _link(service: UserService, *, shadow: bool) -> Link:
+    return Link(service.home, sys.executable, shadow)
 
 
 def _observes(file: Path) -> bool:
@@ -267,7 +262,7 @@ def _observes(file: Path) -> bool:
     return "?shadow=1" in text or (CLIENT in text and " --shadow " in text)
 
 
-def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
+def _fault(agent: str, file: Path) -> str:
     try:
         text = _read(file)
     except ConfigError as error:
@@ -278,16 +273,13 @@ def _fault(agent: str, file: Path, endpoint: tuple[str, str]) -> str:
         return "`hooks = false` in config.toml switches hooks off"
     if off := switched_off(agent, text):
         return f"`{off}` switches hooks off"
-    return next((reason for one in handlers(text) if (reason := _outdated(one, endpoint))), "")
+    return next((reason for one in handlers(text) if (reason := _outdated(one))), "")
 
 
-def _outdated(handler: dict[str, Any], endpoint: tuple[str, str]) -> str:
-    """Why a hook of trustfold does not reach the server: its address, token or installation is outdated."""
-    url = handler.get("url")
-    if url:
-        address, token = endpoint
-        known = f"http://{address}/" in f"{url}/" and handler["headers"].get("Authorization") == f"Bearer {token}"
-        return "" if known else f"trustfold's entries use another server or token ({url})"
+def _outdated(handler: dict[str, Any]) -> str:
+    """Why a hook of trustfold does not reach the server as it should: it is an older one, or its files moved."""
+    if url := handler.get("url"):
+        return f"an earlier version wrote trustfold's entries: they send the token to whatever listens at {url}"
     words = shlex.split(handler.get("command") or handler.get("bash") or "")
     gone = [word for word in words[:1] + words[3:4] if not Path(word).exists()]
     return f"trustfold's entries run a file that is missing ({gone[0]})" if gone else ""

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ try:
 
     from ..streams.kafka.access import CONNECTION_FAULTS, PATIENCE_S, WANTS_SASL, reason, run_client
     from ..streams.kafka.broker_queries import clock_of, group_of, hidden_topics, rights_on
+    from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
     from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
     raise ConfigError(
@@ -42,7 +44,11 @@ MAX_SKEW_S = 5.0
 EXPIRES_SOON_S = 14 * 86_400
 SHOWN = 5
 
+LATEST = 200
+"""Number of the latest events of each partition that are looked at."""
+
 _RULES = "workers' rules"
+_PUBLISHERS = "publishers"
 
 _NEEDED = (ProduceRequest, FetchRequest, JoinGroupRequest)
 _REFUSED = (KafkaError, TrustfoldError, TimeoutError, OSError, ValueError)
@@ -73,7 +79,7 @@ async def _all(settings: KafkaSettings, role: Role) -> list[Finding]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             await admin.start()
-        for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _rules):
+        for check in (_cluster, _topics, _rights, _clock, _groups, _lag, _publishers, _rules):
             found += [one async for one in check(settings, admin, role)]
     except _REFUSED as error:
         found.append(Finding("kafka", Status.FIX, _message(error), WANTS_SASL))
@@ -276,20 +282,67 @@ async def _groups(settings: KafkaSettings, admin: Any, role: Role) -> AsyncItera
             yield Finding(check, status, f"no {kind} runs", advice)
 
 
-async def _lag(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+async def _workers(settings: KafkaSettings, admin: Any) -> int | None:
+    """Number of running workers; None if the group cannot be seen."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return len((await group_of(admin, settings.app_id)).members)
+    except (*_REFUSED, NotImplementedError):
+        return None
+
+
+async def _lag(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIterator[Finding]:
     try:
         groups = await group_lags(settings)
     except _REFUSED as error:
         yield Finding("lag", Status.SKIPPED, _message(error))
         return
+    running = await _workers(settings, admin)
     for group in groups:
         lost = sum(one.deleted for one in group.partitions)
         found = f"{group.role}s are {group.records:,} records behind, the oldest {group.seconds:,.1f} s"
         if lost:
             advice = "start more of them, or keep topics longer (retention.ms)"
             yield Finding("lag", Status.FIX, f"{found}; {lost:,} were deleted before they were read", advice)
+        elif group.role == "worker" and group.records and running == 0:
+            advice = "start `trustfold worker`: nothing is folded, and guards see old decisions"
+            yield Finding("lag", Status.FIX, f"{found}, and no worker runs", advice)
         else:
             yield Finding("lag", Status.OK, found)
+
+
+async def _publishers(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:
+    try:
+        records, ends = await read(settings, settings.topic("events"), most=LATEST)
+    except _REFUSED as error:
+        yield Finding(_PUBLISHERS, Status.SKIPPED, f"the latest events cannot be read: {_message(error)}")
+        return
+    yield publisher_finding(records, len(ends), time.time() * 1000)
+
+
+def publisher_finding(records: Sequence[Stored], partitions: int, now_ms: float) -> Finding:
+    """Finding whether publishers key and stamp their events rightly, from the latest records of `events`."""
+    kinds: Counter[str] = Counter()
+    examples: dict[str, Stored] = {}
+    for record in records:
+        kind = mistake_of(record.key.encode(), record.value, record.partition, partitions)
+        if kind:
+            kinds[kind] += 1
+            examples[kind] = record
+    if kinds[OTHER_PARTITIONER] == len(records):
+        del kinds[OTHER_PARTITIONER]  # all use the same one
+    ahead = max((record.timestamp - now_ms for record in records), default=0.0) / 1000
+    if kinds.total():
+        ((kind, count),) = kinds.most_common(1)
+        what, _, remedy = MISTAKES[kind].rpartition(": ")
+        found = (
+            f"of the latest {len(records):,} events {count:,} are keyed wrongly; the one at {examples[kind].ref} {what}"
+        )
+        return Finding(_PUBLISHERS, Status.FIX, found, f"{remedy} (docs/events.md, Mistakes of publishers)")
+    if ahead > MAX_SKEW_S:
+        found = f"an event is stamped {ahead:,.0f} s ahead of this machine's clock"
+        return Finding(_PUBLISHERS, Status.FIX, found, "synchronise the publishers' clocks (NTP)")
+    return Finding(_PUBLISHERS, Status.OK, f"the latest {len(records):,} events are keyed and stamped rightly")
 
 
 async def _rules(settings: KafkaSettings, _admin: Any, _role: Role) -> AsyncIterator[Finding]:

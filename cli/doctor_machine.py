@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,6 +18,7 @@ from .. import __version__
 from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
+from ..integrations.hook_client import ANSWER_S, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import Views
@@ -192,7 +194,7 @@ def _server(settings: Settings) -> Finding:
 def _hooks() -> Iterator[Finding]:
     """Findings about connected agents, and whether their hooks reach the server."""
     service = UserService()
-    connections = Connections(service.home).faults((service.address, service.token))
+    connections = Connections(service.home).faults()
     if not connections:
         yield Finding("agent hooks", Status.SKIPPED, "no agent is connected; `trustfold connect AGENT` does")
         return
@@ -205,6 +207,16 @@ def _hooks() -> Iterator[Finding]:
             reporting = HttpTarget(found[1], Rights(service.token)).hooks().agents
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
+        if not service.socket.is_socket():
+            yield Finding(
+                "agent hooks", Status.FIX, f"the server has no socket for them at {service.socket}",
+                f"chmod 700 {shlex.quote(str(service.home))}; trustfold up --stop; trustfold up --detach",
+            )  # fmt: skip
+    if late := service.latest_timeout():
+        yield Finding(
+            "agent hooks", Status.NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on without "
+            f"trustfold, and their hooks did not ask it for {PAUSE_S:.0f} s",
+        )  # fmt: skip
     for agent, file, fault in connections:
         count = reporting.get(agent, {}).get("hooks", 0)
         if fault:

@@ -28,9 +28,20 @@ BYTES_PER_REQUEST = 8 * 1024 * 1024
 @click.option(
     "--topic", type=click.Choice(["events", "commands"]), default="events", show_default=True, help="Where to."
 )
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Stamp Kafka's records with the present, as for a live replay, not with their events' times.",
+)
 @json_option("Print the totals as JSON.")
-def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, as_json: bool) -> None:
-    """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged."""
+def publish(
+    *, files: tuple[str, ...], url: str | None, bootstrap: str | None, topic: str, now: bool, as_json: bool
+) -> None:
+    """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged.
+
+    On Kafka each record bears its event's time, so that workers fold a backlog in order. Events older than the topic
+    keeps records are refused before they are lost.
+    """
     check_files(files)
     settings = Settings.from_env()
     url, bootstrap = destination(url, bootstrap, settings)
@@ -42,7 +53,7 @@ def publish(*, files: tuple[str, ...], url: str | None, bootstrap: str | None, t
         sent, refused = (
             _to_server(HttpTarget(url, Rights(settings.token, settings.operator_token)), files, topic)
             if url
-            else _to_kafka(bootstrap, files, topic)
+            else _to_kafka(bootstrap, files, topic, event_times=topic == "events" and not now)
         )
     if as_json:
         write_json({"sent": sent, "refused": refused})
@@ -98,14 +109,14 @@ def bodies(lines: list[bytes]) -> Iterator[bytes]:
     yield b"\n".join(body)
 
 
-def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str) -> tuple[int, int]:
+def _to_kafka(bootstrap: str, files: tuple[str, ...], topic: str, *, event_times: bool) -> tuple[int, int]:
     from .clients.kafka import KafkaTarget
     from .clients.kafka_log import run
 
     target = KafkaTarget(bootstrap)
     from ..streams.kafka.publish import publish as send
 
-    progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic))
+    progress = run(target.kafka, send(target.kafka, _lines(files), topic=topic, event_times=event_times))
     for number, reason in progress.reasons:
         note(f"{topic.removesuffix('s')} {number:,} refused: {reason}")
     return progress.sent, progress.refused

@@ -24,7 +24,8 @@ from ..config import INSTALLATION, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.backends.engine import answers, running_at
 from ..integrations.agent_config import CLIENT, client_source
-from ..security.private_files import FILE_MODE, locked, make_directory, replace_file
+from ..integrations.hook_client import LATE, SOCKET
+from ..security.private_files import DIRECTORY_MODE, FILE_MODE, locked, make_directory, replace_file
 from .clients.base import About, Rights
 from .clients.http import HttpTarget
 from .origin import order_of_an_agent
@@ -108,6 +109,19 @@ class UserService:
             f"{self.secrets_file} has it",
         )
 
+    @property
+    def socket(self) -> Path:
+        """Socket at which hooks reach the service."""
+        return self.home / SOCKET
+
+    def latest_timeout(self) -> str:
+        """When a hook had no answer in time, within the last day, as local time; empty without one."""
+        try:
+            at = (self.home / LATE).stat().st_mtime
+        except OSError:
+            return ""
+        return time.strftime("%H:%M:%S", time.localtime(at)) if 0 <= time.time() - at < 86_400 else ""
+
     def is_at(self, url: str) -> bool:
         """Whether an address is that of this service."""
         return bool(self.address) and url.rpartition("//")[2].rstrip("/").replace("localhost", HOST) == self.address
@@ -144,6 +158,7 @@ class UserService:
             ) from error
 
     def _prepare(self, address: str) -> None:
+        self.home.chmod(DIRECTORY_MODE)  # its socket is trusted because nobody else can have made it
         known = self._secrets()
         wanted = {
             "TRUSTFOLD_TOKEN": known.get("TRUSTFOLD_TOKEN") or secrets.token_urlsafe(24),

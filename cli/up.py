@@ -76,7 +76,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         return
     try:
         from ..streams.embedded.roles import check_exposure
-        from ..streams.embedded.serve import address_of, serve
+        from ..streams.embedded.serve import address_of, private_socket, serve
         from ..streams.embedded.server import make_app
         from ..streams.embedded.sign_in import Roles
         from ..web.routes import more_routes
@@ -111,6 +111,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
             app,
             listener,
             lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+            beside.enter_context(private_socket(path)),
         )
     if temporary:
         temporary.cleanup()
@@ -164,6 +165,6 @@ def _in_background(port: int | None, *, stop: bool, others: bool) -> None:
     how = service.start(port)
     note(f"trustfold is up at http://{service.address}, store {service.store}: {how}")
     note("See what it decides: `trustfold open`")
-    for agent, file, fault in Connections(service.home).faults((service.address, service.token)):
+    for agent, file, fault in Connections(service.home).faults():
         if fault:
             note(f"{agent}: {file}: {fault}; {command_of(agent, Path(file))}")

@@ -17,7 +17,7 @@ from .render import note, note_any, write_json
 try:
     from ..streams.kafka.acls import Principals, acls
     from ..streams.kafka.settings import KafkaSettings
-    from ..streams.kafka.topics import Difference, create_topics, find_differences, refuse_hidden
+    from ..streams.kafka.topics import Difference, create_topics, find_differences, keep_events, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
     raise ConfigError(
@@ -100,6 +100,19 @@ def check(*, bootstrap: str | None, partitions: int | None, as_json: bool) -> No
     elif not differences:
         note(f"all topics at {settings.bootstrap} are as they should be")
     _report(differences)
+
+
+@topics.command()
+@_bootstrap
+@click.option("--days", type=click.FloatRange(min=0.01), help="Days after which records are deleted; 7 at first.")
+@click.option("--for-ever", is_flag=True, help="Delete none, e.g. while old events are published.")
+def keep(*, bootstrap: str | None, days: float | None, for_ever: bool) -> None:
+    """Set for how long the topic of events keeps its records; other settings stay."""
+    if (days is None) == (not for_ever):
+        raise click.UsageError("give --days N or --for-ever")
+    settings = KafkaSettings.from_env(bootstrap=bootstrap)
+    name = run(settings, keep_events(settings, -1 if days is None else int(days * 86_400_000)))
+    note(f"{name} at {settings.bootstrap} keeps records " + ("for ever" if days is None else f"for {days:g} days"))
 
 
 @topics.command(name="acls")

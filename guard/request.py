@@ -147,7 +147,7 @@ class Call(msgspec.Struct, eq=False):
             kind = runs(name, self.args, self.families)
             if kind == "shell":
                 args = self.sent_args
-                line = read_command(name, args)
+                line = read_command(name, args).line
                 self._danger = attempt.danger_in(name, args, kind, line, self.rules)
             elif self.args:
                 self._danger = attempt.danger_in(name, self.plain_args, kind, None, self.rules)
@@ -195,7 +195,7 @@ class Call(msgspec.Struct, eq=False):
         """Tool class guessed from the arguments; used for behaviour only."""
         name = self.tool.name
         if runs(name, self.sent_args, self.families) == "shell":
-            return read_command(name, self.sent_args).tool_class
+            return read_command(name, self.sent_args).line.tool_class
         named = class_by_name(name)
         return class_by_args(self.sent_args) if named is ToolClass.UNKNOWN and self.args else named
 
@@ -211,7 +211,7 @@ class Call(msgspec.Struct, eq=False):
         kind, of_server = runs(name, args, self.families), self.key.kind == "mcp"
         command, suspect = "", False
         if kind == "shell":
-            line = read_command(name, args)
+            line = read_command(name, args).line
             command, suspect = line.word, line.suspect
         return Program(kind, command, self.danger.blocks, suspect, of_server)
 

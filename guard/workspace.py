@@ -237,7 +237,7 @@ class Evidence:
 def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:
     """Whether a call may change something, by its tool and its commands."""
     found = (
-        keys.read_command(tool_name, args).tool_class
+        keys.read_command(tool_name, args).line.tool_class
         if keys.runs(tool_name, args) == "shell"
         else tool_class.class_of_tool(tool_name, args)
     )

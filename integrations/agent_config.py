@@ -20,12 +20,13 @@ from .json_text import drop, parse, put, set_member
 AGENTS = ("claude", "codex", "gemini", "qwen", "copilot", "opencode", "cursor")
 
 CLIENT = "trustfold-hook.py"
-"""Name of the client that agents without HTTP hooks run; marks an entry as trustfold's."""
+"""Name of the client that agents run; marks an entry as trustfold's."""
 
 MARK = "X-Trustfold"
-"""Header that marks an HTTP entry as trustfold's."""
+"""Header that marks an HTTP entry as trustfold's; earlier versions wrote such."""
 
-TIMEOUT_S = 5
+TIMEOUT_S = 2
+"""Seconds after which an agent ends a hook; the client itself waits for half a second."""
 
 _CLAUDE_EVENTS = (
     *("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionDenied"),
@@ -59,25 +60,18 @@ class Link:
     """Connection of a hook to the server.
 
     Attributes:
-        address: `HOST:PORT` of the server.
-        token: the publishers' token.
-        home: folder that holds the client and its `endpoint`.
+        home: folder of this user's alone that holds the client, its `endpoint` and the server's socket.
         python: the interpreter that runs the client.
         shadow: answers are recorded and not sent.
     """
 
-    address: str
-    token: str
     home: Path
     python: str
     shadow: bool = False
 
 
 def place_of(agent: str, project: Path | None, environ: Mapping[str, str], home: Path) -> Path:
-    """Return the path of an agent's configuration: of a project, or of the user if `project` is None.
-
-    Claude Code's is the project's local one, which is not shared, as it holds the token.
-    """
+    """Return the path of an agent's configuration: of a project, or of the user if `project` is None."""
     if project is not None:
         below = {
             "claude": ".claude/settings.local.json",
@@ -120,21 +114,20 @@ def mcp_places(agent: str, project: Path, environ: Mapping[str, str], home: Path
     return [of_user, project / of_project]
 
 
-def connected(agent: str, text: str, link: Link, *, shared: bool) -> str:
+def connected(agent: str, text: str, link: Link) -> str:
     """Return a configuration with trustfold's entries, replacing older ones.
 
     Args:
         agent: name of the agent.
         text: the configuration; empty without one.
         link: connection to the server.
-        shared: the file may be visible to others, so it holds no token: hooks run the client instead of HTTP.
 
     Raises:
         ConfigError: the text is not a configuration of this agent.
     """
     if agent == "opencode":
         return _plugin(link)
-    entries = _entries(agent, link, shared=shared)
+    entries = _entries(agent, link)
     if sorted(_ours_in(text), key=_event) == sorted(entries, key=_event):
         return text
     try:
@@ -212,31 +205,23 @@ def client_source() -> str:
 
 def _plugin(link: Link) -> str:
     source = files(__package__).joinpath("opencode_plugin.js").read_text(encoding="utf-8")
-    endpoint = json.dumps(str(link.home / "endpoint"))
-    return source.replace('"@ENDPOINT@"', endpoint).replace("@QUERY@", "?shadow=1" if link.shadow else "")
+    home = json.dumps(str(link.home))
+    return source.replace('"@HOME@"', home).replace("@QUERY@", "?shadow=1" if link.shadow else "")
 
 
-def _entries(agent: str, link: Link, *, shared: bool) -> list[tuple[str, dict[str, Any]]]:
-    return [(event, _entry(agent, event, link, shared=shared)) for event in _EVENTS[agent]]
+def _entries(agent: str, link: Link) -> list[tuple[str, dict[str, Any]]]:
+    return [(event, _entry(agent, event, link)) for event in _EVENTS[agent]]
 
 
-def _entry(agent: str, event: str, link: Link, *, shared: bool) -> dict[str, Any]:
+def _entry(agent: str, event: str, link: Link) -> dict[str, Any]:
     if agent == "copilot":
         return {"type": "command", "bash": _command(link, agent, event), "timeoutSec": TIMEOUT_S}
     if agent == "cursor":
         return {"command": _command(link, agent), "timeout": TIMEOUT_S}
-    if agent in {"claude", "qwen"} and not shared:
-        handler: dict[str, Any] = {
-            "type": "http",
-            "url": f"http://{link.address}/hooks/{agent}{'?shadow=1' if link.shadow else ''}",
-            "headers": {"Authorization": f"Bearer {link.token}", MARK: "1"},
-            "timeout": TIMEOUT_S,
-        }
-    else:
-        handler = {"type": "command", "command": _command(link, agent)}
-        if agent == "gemini":
-            handler["name"] = "trustfold"
-        handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
+    handler: dict[str, Any] = {"type": "command", "command": _command(link, agent)}
+    if agent == "gemini":
+        handler["name"] = "trustfold"
+    handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
     matcher = {"matcher": "*"} if event in _WITH_MATCHER else {}
     return matcher | {"hooks": [handler]}
 

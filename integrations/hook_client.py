@@ -1,7 +1,7 @@
-"""Command for agents without HTTP hooks: passes standard input to `trustfold up` on this machine, prints its answer.
+"""Command that agents run as a hook: passes standard input to this user's `trustfold up`, prints its answer.
 
-`trustfold connect` writes a copy of this file beside `endpoint`, which holds the server's address and the publishers'
-token, a line each; it runs as `python -I -S hook.py AGENT [EVENT] [--shadow]` in some 20 ms. It imports the standard
+`trustfold connect` writes a copy of this file beside the server's socket and `endpoint`, whose second line is the
+publishers' token; it runs as `python -I -S hook.py AGENT [EVENT] [--shadow]` in some 10 ms. It imports the standard
 library alone, writes nothing but a whole JSON answer, and ends with 0 whatever happens: an agent must go on without it.
 """
 
@@ -10,35 +10,43 @@ import os
 import sys
 import time
 
+SOCKET = "trustfold.sqlite.sock"
+"""The server's socket. Nobody else can have made it, as the folder is its owner's alone."""
+
+LATE = "hooks.late"
+"""File whose time is that of the latest answer that did not come."""
+
 MAX_BYTES = 8 * 1024 * 1024
 """Largest payload and answer in bytes; larger ones are skipped."""
 
-LIFE_S = 4.0
-"""Timeout in seconds of connection and answer together; agents wait 5."""
+ANSWER_S = 0.5
+"""Timeout in seconds of connection and answer together."""
+
+PAUSE_S = 30.0
+"""Seconds after a timeout in which the server is not asked."""
 
 
-def ask(endpoint: str, path: str, body: bytes) -> bytes:
+def ask(path: str, body: bytes) -> bytes:
     """Return the server's answer to a payload; empty without one.
 
     Raises:
-        OSError: the server, or the file with its address, is unavailable.
+        OSError: the server, or the file with the token, is unavailable; `TimeoutError` and `BlockingIOError`: it hangs.
         ValueError: the file, or the answer, is malformed.
     """
-    with open(endpoint, encoding="ascii") as file:
-        address, token = file.read(1000).split("\n")[:2]
-    host, _, port = address.rpartition(":")
+    with open("endpoint", encoding="ascii") as file:
+        token = file.read(1000).split("\n")[1]
     request = (
-        f"POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    until = time.monotonic() + LIFE_S
-    connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-    connection.settimeout(LIFE_S)
-    connection.connect((host, int(port)))
+    until = time.monotonic() + ANSWER_S
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_S)
+    connection.connect(SOCKET)
     connection.sendall(request.encode("ascii") + body)
     received = bytearray()
-    while len(received) <= MAX_BYTES and (left := until - time.monotonic()) > 0:
-        connection.settimeout(left)
+    while len(received) <= MAX_BYTES:
+        connection.settimeout(max(0.001, until - time.monotonic()))
         if not (part := connection.recv(65536)):
             break
         received += part
@@ -47,6 +55,29 @@ def ask(endpoint: str, path: str, body: bytes) -> bytes:
     if not lines[0].startswith(b"http/1.1 200") or b"content-length: %d" % len(answer) not in lines:
         return b""
     return answer if answer[:1] == b"{" and answer != b"{}" else b""
+
+
+def is_private() -> bool:
+    """Whether the current folder is this user's alone."""
+    found = os.stat(".")
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def is_pausing() -> bool:
+    """Whether the server did not answer a moment ago."""
+    try:
+        return 0 <= time.time() - os.stat(LATE).st_mtime < PAUSE_S
+    except FileNotFoundError:
+        return False
+
+
+def pause() -> None:
+    """Do not ask the server for a while."""
+    try:
+        os.unlink(LATE)
+    except FileNotFoundError:
+        pass
+    os.close(os.open(LATE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def main() -> None:
@@ -59,11 +90,16 @@ def main() -> None:
     while part := os.read(0, 1 << 20):
         if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
             body += part
-    if words and words[0].isalnum() and len(body) <= MAX_BYTES:
-        path = f"/hooks/{words[0]}?{query}"
-        answer = ask(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "endpoint"), path, bytes(body))
-        while answer:
-            answer = answer[os.write(1, answer) :]
+    os.chdir(os.path.dirname(os.path.abspath(sys.argv[0])))  # a socket's path has a hundred characters at most
+    if not words or not words[0].isalnum() or len(body) > MAX_BYTES or not is_private() or is_pausing():
+        return
+    try:
+        answer = ask(f"/hooks/{words[0]}?{query}", bytes(body))
+    except (TimeoutError, BlockingIOError):
+        pause()
+        return
+    while answer:
+        answer = answer[os.write(1, answer) :]
 
 
 if __name__ == "__main__":

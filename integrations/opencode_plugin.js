@@ -1,22 +1,62 @@
 // trustfold: passes what happens in OpenCode on to `trustfold up` on this machine, and acts on its answers.
 // Written by `trustfold connect opencode`; `trustfold connect opencode --remove` takes it away.
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync, rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
+import { join } from "node:path";
 
-const ENDPOINT = "@ENDPOINT@";
+const HOME = "@HOME@";
+const LATE = join(HOME, "hooks.late"); // its time is that of the latest answer that did not come
 const QUERY = "@QUERY@";
 const EVENTS = new Set(["session.idle", "session.compacted", "session.deleted"]);
+const ANSWER_MS = 500;
+const PAUSE_MS = 30_000;
+
+const isPausing = () => {
+  const age = Date.now() - (statSync(LATE, { throwIfNoEntry: false })?.mtimeMs ?? 0);
+  return age >= 0 && age < PAUSE_MS;
+};
+
+const isPrivate = () => {
+  const { uid, mode } = statSync(HOME);
+  return uid === process.geteuid() && !(mode & 0o077);
+};
+
+// Nobody else can have made a socket in a folder that is its owner's alone.
+const post = (body) =>
+  new Promise((resolve, reject) => {
+    const token = readFileSync(join(HOME, "endpoint"), "utf8").split("\n")[1];
+    const sent = request({
+      socketPath: join(HOME, "trustfold.sqlite.sock"),
+      path: `/hooks/opencode${QUERY}`,
+      method: "POST",
+      headers: {
+        host: "localhost",
+        authorization: `Bearer ${token}`,
+        "content-type": "application/json",
+        "content-length": Buffer.byteLength(body),
+      },
+    });
+    const timer = setTimeout(() => {
+      sent.destroy(new Error("late"));
+      try {
+        rmSync(LATE, { force: true });
+        writeFileSync(LATE, "", { flag: "wx", mode: 0o600 });
+      } catch {}
+    }, ANSWER_MS);
+    sent.on("error", reject).on("close", () => clearTimeout(timer));
+    sent.on("response", (answer) => {
+      let text = "";
+      answer.setEncoding("utf8").on("error", reject).on("data", (part) => (text += part));
+      answer.on("end", () => resolve(answer.statusCode === 200 ? text : "{}"));
+    });
+    sent.end(body);
+  });
 
 export const Trustfold = async ({ client, directory }) => {
   const tell = async (hook_event_name, input, output) => {
     try {
-      const [address, token] = readFileSync(ENDPOINT, "utf8").split("\n");
-      const answer = await fetch(`http://${address}/hooks/opencode${QUERY}`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-        body: JSON.stringify({ hook_event_name, input, output, directory }),
-        signal: AbortSignal.timeout(3000),
-      });
-      const said = answer.ok ? await answer.json() : {};
+      if (!isPrivate() || isPausing()) return {};
+      const said = JSON.parse(await post(JSON.stringify({ hook_event_name, input, output, directory })));
       if (said.notice) client.tui.showToast({ body: { message: said.notice, variant: "warning" } }).catch(() => {});
       return said;
     } catch {

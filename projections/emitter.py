@@ -67,7 +67,11 @@ def _type_of(record: type[msgspec.Struct]) -> str:
 
 
 class Emitter:
-    """Collects the outputs of consecutive input events; ordinals restart with each cause."""
+    """Collects the outputs of consecutive input events; ordinals restart with each cause.
+
+    Attributes:
+        late: whether the event comes long after a younger one of its key; a fold that knows it for new counts it.
+    """
 
     __slots__ = (
         "_ordinals",
@@ -75,6 +79,7 @@ class Emitter:
         "cause",
         "correlation_id",
         "counts",
+        "late",
         "origin",
         "origin_partition",
         "origin_topic",
@@ -86,6 +91,7 @@ class Emitter:
         """Create an emitter without outputs."""
         self.outputs: list[Output] = []
         self.counts: dict[str, int] = {}
+        self.late = False
         self.origin_topic = ""
         self.origin_partition = 0
         self.origin = 0

@@ -30,6 +30,9 @@ from .stage import HOUR_MS, KeyState, Retention, SourceRecord, Stage
 CLOCK_TOLERANCE_MS = 60_000
 """Milliseconds an event's time may be ahead of its record's timestamp (docs/design/contracts.md#time-and-order)."""
 
+LATE_MS = 60_000
+"""Milliseconds by which an event that comes after a younger one of its key counts as late."""
+
 FIRST_MS, LAST_MS = epoch_ms(EARLIEST), epoch_ms(LATEST) - 1
 """Valid event times; records written at another time could not be read back."""
 
@@ -113,9 +116,9 @@ class StageProcessor:
             try:
                 event = decode(value)
                 key, event_id, at = envelope(event)
-            except EventRejected as rejected:
+            except Exception as fault:  # noqa: BLE001 - no record stops a partition, whatever it does to a decoder
                 self.rejected += 1
-                shown = described_without_secrets(value, rejected, decode)
+                shown = described_without_secrets(value, _fault(fault), decode)
                 outputs.append(dead_letter(record, topic, self.partition, shown))
                 continue
             state = live.get(key) or self._state_of(key)
@@ -132,7 +135,8 @@ class StageProcessor:
                 arrivals = timestamp
             event_time = at
             active_at = timestamp if by_arrival and timestamp > 0 else event_time
-            if at < state.clock:  # noqa: PLR1730 - runs for every event, and max() costs three times as much
+            if at < state.clock:
+                emit.late = state.clock - at > LATE_MS
                 at = state.clock
             emit.origin = offset << ORIGIN_BITS
             traceparent = traceparent_of(record.headers) if record.headers else None

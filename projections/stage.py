@@ -60,8 +60,15 @@ def internal_decoder(union: Any, what: str) -> Callable[[bytes], Any]:
         try:
             return decode(value)
         except msgspec.DecodeError as error:
-            message = f"not {what} of this version of trustfold: {error}; drain the topic before upgrading"
+            message = (
+                f"not {what} of this version of trustfold: {error}; only workers write to this topic, and records of "
+                "an older version are folded before the upgrade"
+            )
             raise EventRejected(RejectReason.WRONG_TYPE, "$", message) from error
+        except RecursionError as error:
+            raise EventRejected(
+                RejectReason.TOO_DEEP, "$", f"nested too deep for {what}; no worker wrote it"
+            ) from error
 
     return decode_own
 

@@ -51,8 +51,11 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Number of latest answers kept for `trustfold status`."""
 
-FOLD_S = 2.0
-"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that."""
+FOLD_S = 0.3
+"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that.
+
+While they are not, no other hook waits: a disk that hangs costs this time once.
+"""
 
 TAIL_BYTES = 256 * 1024
 """Bytes at the end of an agent's own log that are read."""
@@ -77,6 +80,7 @@ class Hooks:
         self._last: dict[str, int] = {}
         self._shadow: set[str] = set()
         self._faults: Counter[str] = Counter()
+        self._late: set[asyncio.Future[Receipt]] = set()
         self._said: deque[dict[str, Any]] = deque(maxlen=MAX_SAID)
         service.writer.listeners.append(self._listen)
 
@@ -131,7 +135,11 @@ class Hooks:
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
         if folded := self._fold(session.handle(hook, now_ms)):
-            await asyncio.wait({folded}, timeout=FOLD_S)
+            if not self._late:
+                await asyncio.wait({folded}, timeout=FOLD_S)
+            if not folded.done():
+                self._late.add(folded)
+                folded.add_done_callback(self._late.discard)
 
         def check(begun: CallBegan) -> Verdict:
             where = session.workspace or DEFAULT_WORKSPACE

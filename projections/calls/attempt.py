@@ -11,6 +11,7 @@ from typing import Any
 
 from ...rules.calls import CallRules, DangerLevel
 from ...schemas.vocabulary import DangerKind, ToolClass
+from ...security.redaction import redact_text
 from . import keys
 from .classify import Runs
 from .command_line import CommandLine
@@ -100,7 +101,7 @@ HARMS = {
 
 def words_for(danger: Danger, tool_name: str, args: Mapping[str, Any]) -> str:
     """Return what a call would do as a sentence without its end, with the command that a person would recognise."""
-    command = " ".join(keys.shown_command(args).split())
+    command = " ".join(redact_text(keys.shell_command(args)).split())
     if len(command) > MAX_SHOWN:
         command = f"{command[: MAX_SHOWN - 1]}…"
     return f"`{command or tool_name}` would {danger.text}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
@@ -59,11 +58,7 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
         windows: it is for PowerShell or cmd, where a backslash escapes nothing.
     """
     line = line.lstrip().replace("\0", "")[:MAX_SCRIPT_CHARS]
-    return _read(line.replace("\\", "/") if windows else line)
-
-
-@lru_cache(maxsize=4096)
-def _read(line: str) -> CommandLine:
+    line = line.replace("\\", "/") if windows else line
     commands = simple_commands(line)
     danger = danger_of(line, commands)
     word, culprit = _word(commands), danger.command
@@ -72,7 +67,7 @@ def _read(line: str) -> CommandLine:
     waits, only_waits = waiting(commands)
     called = tuple(dict.fromkeys(command.name for command in commands if command.name))[:MAX_PROGRAMS]
     found = class_of_commands(commands, waits=waits)
-    waits = waits or (found is ToolClass.UNKNOWN and _CODE_SLEEPS.search(line) is not None)
+    waits = waits or (found is ToolClass.UNKNOWN and "sleep(" in line and _CODE_SLEEPS.search(line) is not None)
     suspect = is_suspect(line, commands)
     edits = found is ToolClass.ACTION and edits_first(commands)
     return CommandLine(word, found, danger, suspect, called, waits, only_waits, edits, asked_by(commands, {}))

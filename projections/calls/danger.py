@@ -129,6 +129,10 @@ _DANGEROUS_WORDS = re.compile(
 """Every harmful line contains one of these, unless it is oddly spelt; then `_OBFUSCATION` matches."""
 
 _OBFUSCATION = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
+_NOTHING = "/dev/null"
+_TO_NOTHING = re.compile(rf">\s*{_NOTHING}(?=[\s;&|)]|\Z)")
+"""What many lines write to, and none does harm with."""
+
 _POWERSHELL_DOWNLOAD = re.compile(
     r"\b(?:iwr|irm|curl|wget|Invoke-WebRequest|Invoke-RestMethod)\b|Download(?:String|Data)\s*\(", re.IGNORECASE
 )
@@ -137,8 +141,9 @@ _POWERSHELL_RUN = re.compile(r"(?:^|[|;&({\s])(?:iex|Invoke-Expression)\b", re.I
 
 def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
     """Return the danger of a command line, given with its commands as `shell` parses them."""
-    if not _may_be_dangerous(line, commands):
-        return NO_DANGER
+    seen = _TO_NOTHING.sub("", line) if _NOTHING in line else line
+    if not (len(line) > MAX_COMMAND_CHARS and _has_sign(line)) and not _may_be_dangerous(seen, commands):
+        return NO_DANGER  # a longer line may hold something behind the part that `shell` reads
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
     forks = "{" in line and "|" in line and "&" in line and ("(" in line or "function" in line)
@@ -164,6 +169,13 @@ def _worst_of(steps: Iterable[Step], worst: Danger = NO_DANGER) -> Danger:
 _RUNS_DOWNLOAD = "run a download at once"
 
 
+_SPELLERS = ("=", "for ", "-c", "echo", "printf", "cat", "base", "openssl", "xxd", "uudecode", "rev", "alias", "eval")
+"""What a line contains whose parts make a command word; without it the line itself does not say what it runs."""
+
+_PLAIN_WORD = re.compile(r"[\w-]+")
+_WITHOUT_SIGN = _HARMFUL - _WRITERS - {"find"}
+"""Commands that harm without another sign."""
+
 _INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs |\bchmod \+x|\bchmod 7")
 """Ways to run text from elsewhere on a line."""
 
@@ -175,19 +187,16 @@ _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
 
 def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
     """Fast pre-check: nearly every command is harmless and must cost no more."""
-    if len(line) > MAX_COMMAND_CHARS and _has_sign(line):
-        return True  # what stands behind the part that `shell` reads
-    for command in commands:
-        name = command.name
-        if name in PROGRAMS and may_destroy(name, command.words, line):
+    for words, writes, privileged, name, _ in commands:
+        if name in PROGRAMS and may_destroy(name, words, line):
             return True
-        if command.privileged or (command.writes and ("/dev/" in line or _near_credentials(line))):
+        if privileged or (writes and ("/dev/" in line or _near_credentials(line))):
             return True
         if name[-1:] in _DIGITS:
-            name = interpreter(name)
-        if name in _WATCHED and _is_suspicious(name, command, line):
+            name = interpreter(name)  # noqa: PLW2901 - of all that follows
+        if name in _WATCHED and _is_suspicious(name, words, line):
             return True
-        if name.startswith("mkfs") or (command.words and ("$" in command.words[0] or "`" in name)):
+        if name.startswith("mkfs") or (words and ("$" in words[0] or "`" in name) and _may_spell(line)):
             return True
     if "() {" in line or "(){" in line or "function " in line:
         return _has_sign(line) or _FORK_BOMB.search(line) is not None
@@ -196,9 +205,9 @@ def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
     return False
 
 
-def _is_suspicious(name: str, command: SimpleCommand, line: str) -> bool:
+def _is_suspicious(name: str, words: Sequence[str], line: str) -> bool:
     """Whether a command that could do harm, or run others that do, needs a full check."""
-    if name in _HARMFUL and _may_harm(command, line):
+    if name in _HARMFUL and _may_harm(name, words, line):
         return True
     if name in RUNNERS:
         return name in _POWERSHELLS or _has_sign(line) or _OBFUSCATION.search(line) is not None
@@ -210,13 +219,23 @@ def _has_sign(line: str) -> bool:
     return (any(map(line.__contains__, _NEEDLES)) and _DANGEROUS_WORDS.search(line) is not None) or has_sign(line)
 
 
+def _may_spell(line: str) -> bool:
+    """Whether a line may name a harmful command by substitution."""
+    return (
+        any(map(line.__contains__, _SPELLERS))
+        or _near_credentials(line)
+        or _has_sign(line)
+        or _OBFUSCATION.search(line) is not None
+        or not _WITHOUT_SIGN.isdisjoint(_PLAIN_WORD.findall(line))
+    )
+
+
 def _near_credentials(line: str) -> bool:
     return any(map(line.__contains__, _NEAR_CREDENTIALS))
 
 
-def _may_harm(command: SimpleCommand, line: str) -> bool:
+def _may_harm(name: str, words: Sequence[str], line: str) -> bool:
     """Whether a harmful command may reach outside of plain names below its directory."""
-    name, words = command.name, command.words
     if name in _WRITERS:
         if "/dev/" in line or _near_credentials(line):
             return True
@@ -383,13 +402,9 @@ def _risk_of(step: Step) -> tuple[DangerKind, str] | None:
 
 def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:
     """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
-    near_credentials = _near_credentials(line)
-    for command in commands:
-        if command.privileged or command.name == "eval":
-            return True
-        if near_credentials and any(_CREDENTIALS.search(word) for word in command.words[1:]):
-            return True
-    return False
+    if any(command.privileged or command.name == "eval" for command in commands):
+        return True
+    return _near_credentials(line) and any(_CREDENTIALS.search(word) for one in commands for word in one.words[1:])
 
 
 @lru_cache(maxsize=64)

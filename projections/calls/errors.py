@@ -181,7 +181,7 @@ def is_unknown_tool(tool_name: str, error_type: str, code: str, message: str) ->
     if code == "-32601" or _is_type(error_type[:MAX_TYPE_CHARS]) or _is_type(code[:MAX_TYPE_CHARS]):
         return True
     head = message[:MAX_MESSAGE_CHARS]
-    if _PLAIN.search(head):
+    if "tool" in head.lower() and _PLAIN.search(head):
         return True
     place = head.find(tool_name)
     return (

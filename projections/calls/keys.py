@@ -265,9 +265,18 @@ def shell_command(args: Mapping[str, Any]) -> str:
     return ""
 
 
-def shown_command(args: Mapping[str, Any]) -> str:
-    """Return the command line of a shell tool's arguments without secrets."""
-    return _shown(shell_command(args))
+class ShellCommand(NamedTuple):
+    """Command line of a shell call.
+
+    Attributes:
+        line: what the folds use of it.
+        word: its command word, from the line without secrets.
+        shown: the line without secrets.
+    """
+
+    line: command_line.CommandLine
+    word: str
+    shown: str
 
 
 class Family(NamedTuple):
@@ -328,20 +337,25 @@ def runs(tool_name: str, args: Mapping[str, Any], families: Mapping[str, str] = 
     return "code" if kind == "code" else ""
 
 
-def read_command(tool_name: str, args: Mapping[str, Any]) -> command_line.CommandLine:
+def read_command(tool_name: str, args: Mapping[str, Any]) -> ShellCommand:
     """Parse the command line of a shell call by the rules of its shell."""
-    return command_line.read(shell_command(args), windows=_plain_name(tool_name) in WINDOWS_SHELLS)
+    windows = _plain_name(tool_name) in WINDOWS_SHELLS
+    text = shell_command(args)
+    command = (_read_before if len(text) <= MAX_TARGET_CHARS else _read)(text, windows)
+    words = next((args[name] for name in _COMMAND_ARGS if isinstance(args.get(name), str | list)), "")
+    if isinstance(words, list) and (shown := redact(words)) != words:
+        return command._replace(word=command_line.read(shell_command({"cmd": shown}), windows=windows).word)
+    return command
 
 
-def _shown_word(tool_name: str, args: Mapping[str, Any], line: command_line.CommandLine | None) -> str:
-    """Return the command word of a shell call from its redacted arguments; `line` is parsed from the original ones."""
-    for name in _COMMAND_ARGS:
-        if (value := args.get(name)) is None:
-            continue
-        shown = _shown(value) if isinstance(value, str) else redact(value)
-        if isinstance(shown, str | list):
-            return (line if line and shown == value else read_command(tool_name, {name: shown})).word
-    return ""
+def _read(text: str, windows: bool) -> ShellCommand:  # noqa: FBT001 - a keyword slows the cache
+    line = command_line.read(text, windows=windows)
+    shown = redact_text(text)
+    word = line.word if shown == text else command_line.read(shown, windows=windows).word
+    return ShellCommand(line, word, shown)
+
+
+_read_before = lru_cache(maxsize=4096)(_read)
 
 
 def _text(args: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -376,7 +390,7 @@ def call_key(
     tool_name: str,
     args: Mapping[str, Any],
     service: str = "",
-    line: command_line.CommandLine | None = None,
+    command: ShellCommand | None = None,
     families: Mapping[str, str] = NO_FAMILIES,
 ) -> CallKey:
     """Return the key of a call by its tool name and arguments.
@@ -385,7 +399,7 @@ def call_key(
         tool_name: as the event gives it.
         args: arguments.
         service: the MCP server, where the event names it.
-        line: a shell call's command line, where it has been read already.
+        command: a shell call's command line, where it has been read already.
         families: configured families of tools.
     """
     kind, server = family_of(tool_name, families) if families else _family_by_name(tool_name)
@@ -393,7 +407,7 @@ def call_key(
     if server or (server := _text_in(args.get("_mcp_server"))):
         return _of_server(tool_name, server)
     if kind == "shell":
-        return _one(tool_name, "command", _shown_word(tool_name, args, line))
+        return _one(tool_name, "command", (command or read_command(tool_name, args)).word)
     if kind == "file" and (path := _text(args, _PATH_ARGS)):
         return _one(tool_name, "path_prefix", parent_directory(path))
     if kind == "directory" and (path := _text(args, _DIRECTORY_ARGS)):

@@ -34,6 +34,7 @@ def _by_program(rows: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
 
 _ANSWERS = _by_program(ANSWERS)
 _SERVICES = {program: row for row in SERVICES for program in row.programs}
+_KNOWN = _ANSWERS.keys() | _SERVICES.keys()
 _ANY_SERVICE = Service((), login=True, statuses=True)
 """What a service that rules name for a program is read by."""
 
@@ -117,6 +118,8 @@ def read_failure(
 
 def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked:
     """Return what a command line asks: of the commands that its exit code can come from."""
+    if not own and _KNOWN.isdisjoint([command.name for command in commands]):
+        return NOTHING_ASKED
     pipelines = _last_list(commands)
     judged = [_judged(pipeline) for pipeline in pipelines]
     answers: dict[int, tuple[str, ...]] | None = None

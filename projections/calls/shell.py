@@ -216,22 +216,21 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
     return start if "((" in text[:start] else position  # a shift in arithmetic is no here-document
 
 
+_NESTING = re.compile(r"""[()]|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\.""", re.DOTALL)
+"""A parenthesis, or text that holds none: it is quoted or escaped."""
+
+
 def balanced(text: str, position: int) -> tuple[str, int]:
     """Return the text before the closing parenthesis, and the position after it."""
-    depth, at, quote = 1, position, ""
-    while at < len(text):
-        character = text[at]
-        if character == "\\" and quote != "'":
-            at += 1
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
+    depth, at = 1, position
+    while (found := _NESTING.search(text, at)) is not None:
+        at, mark = found.end(), text[found.start()]
+        if mark == "(":
+            depth += 1
+        elif mark == ")":
+            depth -= 1
             if not depth:
-                return text[position:at], at + 1
-        at += 1
+                return text[position : at - 1], at
     return text[position:], len(text)
 
 

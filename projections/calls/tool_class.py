@@ -254,8 +254,10 @@ def class_of_commands(commands: Sequence[SimpleCommand], *, waits: bool = False)
 
 def waiting(commands: Sequence[SimpleCommand]) -> tuple[bool, bool]:
     """Whether a line waits for something, and whether it does nothing else."""
-    waits = any(command.name in _WAITING or _follows(command) for command in commands)
-    return waits, waits and all(command.name in _SILENT for command in commands)
+    for command in commands:
+        if command.name in _WAITING or _follows(command):
+            return True, all(one.name in _SILENT for one in commands)
+    return False, False
 
 
 _EDITORS = frozenset({"sed", "perl", "patch", "apply_patch", "applypatch", "tee", "ed"})

@@ -65,6 +65,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z]:")
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "\n", "&", "(", ")")
+_BREAKS = frozenset(" \t\r\n;|&<>()")
+"""Characters that end a word."""
+
 _SPECIAL = re.compile(r"[ \t\r\n;|&<>()'\"\\$`]")
 _SPECIAL_IN_QUOTES = re.compile(r'["\\$`]')
 """Characters that end a run of plain text, in a word and within double quotes."""
@@ -352,11 +355,14 @@ class _Reader:
 
     def _word(self, text: str, position: int, depth: int) -> tuple[str, bool, int]:
         """Parse one word; return it, whether any of it was quoted, and the position after it."""
+        end = _end_of_plain(_SPECIAL, text, position)
+        if position < end and (end == len(text) or text[end] in _BREAKS):
+            return text[position:end], False, end  # the usual case
         parts: list[str] = []
         quoted, start = False, position
         while position < len(text):
             character = text[position]
-            if character in " \t\r\n;|&<>()":
+            if character in _BREAKS:
                 break
             if character == "'" or text.startswith("$'", position):
                 begin = position + (1 if character == "'" else 2)
@@ -577,7 +583,7 @@ class _Reader:
 
     def _written(self, word: str) -> str:
         """Return text that this line has written to a file."""
-        return self.files.get(posixpath.normpath(self._path(word)), "")
+        return self.files.get(posixpath.normpath(self._path(word)), "") if self.files else ""
 
     def run_program(self, program: str) -> None:
         """Parse the commands that a program runs."""

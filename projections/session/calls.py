@@ -48,15 +48,16 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     name = event.tool_name
     families = rules.tools.families
     runs = keys.runs(name, args, families)
-    line = keys.read_command(name, args) if runs == "shell" else None
+    command = keys.read_command(name, args) if runs == "shell" else None
+    line = None if command is None else command.line
     danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
     canonical = _canonical(event, args, rules)
-    key = keys.call_key(name, args, event.service or "", line, families)
+    key = keys.call_key(name, args, event.service or "", command, families)
     if danger.kind is not None or event.failure_key or rules.tools.key_by == "args":
         key = _other_key(event, key, danger, canonical if args else b"")
     found, declared = _class_of(event, args, line, rules)
-    if line is not None:
-        request = CallRequest.of_command(keys.shown_command(args))
+    if command is not None:
+        request = CallRequest.of_command(command.shown)
     else:
         request = CallRequest(canonical) if args else NO_REQUEST
     call = OpenCall(

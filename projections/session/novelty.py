@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import filterfalse
 from typing import ClassVar, Self
 from zlib import crc32
@@ -160,21 +161,31 @@ class CallRequest(PackedValue):
 
     def text(self) -> str:
         """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
-        shown = self.shown.decode(errors="replace")
-        try:
-            args = orjson.loads(shown)
-        except orjson.JSONDecodeError:
-            args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
-        if not isinstance(args, dict):
-            return shown
-        telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
-        only = next(iter(args.values())) if len(args) == 1 else None
-        return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
+        return _telling_text(self.shown)
 
     def summary(self) -> str:
         """The request in one short line, for people and models."""
-        line = " ".join(self.text()[: 4 * MAX_SUMMARY_CHARS].split())
-        return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
+        return _summary(self.shown)
+
+
+def _telling_text(request: bytes) -> str:
+    shown = request.decode(errors="replace")
+    try:
+        args = orjson.loads(shown)
+    except orjson.JSONDecodeError:
+        args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
+    if not isinstance(args, dict):
+        return shown
+    telling = (value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value)
+    only = next(iter(args.values())) if len(args) == 1 else None
+    return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
+
+
+@lru_cache(maxsize=1024)
+def _summary(request: bytes) -> str:
+    """Summary of a request without secrets; cached, since it is asked for where requests repeat."""
+    line = " ".join(_telling_text(request)[: 4 * MAX_SUMMARY_CHARS].split())
+    return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 
 NO_REQUEST = CallRequest(clean=True)

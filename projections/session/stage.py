@@ -65,13 +65,17 @@ class SessionStage:
         workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
         return workspace, event.user_id or state.user_id, state.overrides
 
-    def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:
+    def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:  # noqa: C901 - the hot path
         """Fold one event; a repeated one changes nothing and emits nothing."""
         recent, hashed = state.recent_ids, _PREPARED.copy()  # a copy is cheaper than a new one
         hashed.update(event.id.encode())
         mark = hashed.digest()
         if mark in recent and _is_among(recent, mark):
+            emit.late = False
             return
+        if emit.late:
+            emit.late = False
+            emit.count("late")
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_appended(event):

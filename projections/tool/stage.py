@@ -74,8 +74,11 @@ class ToolStage:
     def fold(self, state: ToolState, event: Outcome | Command, at: int, rules: Rules, emit: Emitter) -> None:
         """Fold one record; a repeated record changes nothing."""
         origin = event.origin if isinstance(event, OutcomeBase) else -1  # commands have none
+        late, emit.late = emit.late, False
         if _is_repeated(state, event, origin):
             return
+        if late:
+            emit.count("late_outcomes")
         if not state.scope:
             state.workspace_id, _, state.scope = self.envelope(event)[0].partition(US)
         if isinstance(event, ToolRemove):

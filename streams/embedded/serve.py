@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -35,16 +37,50 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: Starlette, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> signal.Signals:
+@contextlib.contextmanager
+def private_socket(store: Path) -> Iterator[list[socket.socket]]:
+    """Listen beside a store that is held, at `STORE.sock`; nothing where its folder is not this user's alone.
+
+    Who finds the socket in such a folder knows whose server it is, without a word of the server.
+    """
+    folder = os.open(store.resolve().parent, os.O_DIRECTORY | os.O_CLOEXEC)
+    name = f"{store.name}.sock"
+    try:
+        about = os.fstat(folder)
+        near = Path(f"/proc/self/fd/{folder}")  # a socket's path has a hundred characters at most
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not near.exists():
+            yield []
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(near / name))
+        (near / name).chmod(0o600)
+        listener.listen(1024)
+        try:
+            yield [listener]
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def serve(
+    app: Starlette,
+    listener: socket.socket,
+    ready: Callable[[], None] = lambda: None,
+    more: Sequence[socket.socket] = (),
+) -> signal.Signals:
     """Serve until SIGINT or SIGTERM; running requests finish, streams end by `app.state.end_streams`.
 
-    Returns the signal.
+    `more` are further listening sockets. Returns the signal.
     """
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S, server_header=False,
         http=ImpatientProtocol,
     )  # fmt: skip
-    return asyncio.run(_serve(_Server(config), app, listener, ready))
+    return asyncio.run(_serve(_Server(config), app, [listener, *more], ready))
 
 
 class _Server(uvicorn.Server):
@@ -55,7 +91,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(server: _Server, app: Starlette, listener: socket.socket, ready: Callable[[], None]) -> signal.Signals:
+async def _serve(
+    server: _Server, app: Starlette, listeners: list[socket.socket], ready: Callable[[], None]
+) -> signal.Signals:
     received = signal.SIGTERM
     loop = asyncio.get_running_loop()
 
@@ -68,7 +106,7 @@ async def _serve(server: _Server, app: Starlette, listener: socket.socket, ready
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     loop.call_soon(ready)
-    await server.serve(sockets=[listener])
+    await server.serve(sockets=listeners)
     return received
 
 

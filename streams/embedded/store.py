@@ -393,7 +393,7 @@ class Store:
         try:
             self.connection.close()
         finally:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # closed already
                 self._lock.truncate(0)  # nobody looks for this process any more
             self._lock.close()
 

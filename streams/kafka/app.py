@@ -179,15 +179,19 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
 
 
 EXCHANGE_S = 1.0
-"""Seconds between two reads of the other workers' commits."""
+"""Seconds between two exchanges of the workers' progress."""
+
+BACKLOG_EXCHANGE_S = 0.1
+"""The same while one of them folds a backlog: the time that the others are held back for nothing."""
 
 
 async def run_exchange(engine: Engine) -> None:
-    """Read the other workers' commits until cancelled; a fault fails the worker."""
+    """Exchange progress with the other workers until cancelled; a fault fails the worker."""
+    backlog = False
     try:
         while True:
-            await asyncio.sleep(EXCHANGE_S)
-            await engine.update_skew()
+            await asyncio.sleep(BACKLOG_EXCHANGE_S if backlog else EXCHANGE_S)
+            backlog = await engine.update_skew()
     except Exception as error:  # noqa: BLE001 - reported by failing the worker
         await engine.fail(error)
 

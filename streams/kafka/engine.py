@@ -31,6 +31,7 @@ from .faults import WorkerFault, describe, is_expected, is_passing
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
+from .publisher_faults import KeySamples
 from .recovery import StateTable
 from .rulebook import RULES_KEY, Rulebook, TaskRules
 from .settings import KafkaSettings
@@ -52,7 +53,7 @@ BACK_OFF_S = 8.0
 """Longest wait in seconds between two of them; the first waits half a second."""
 
 
-DEAD_LETTERS = "dead-letters"
+EVENTS, DEAD_LETTERS = "events", "dead-letters"
 
 REASONS = frozenset(RejectReason)
 """Labels of dead letters; reason codes of foreign topologies count as `other`."""
@@ -74,6 +75,7 @@ class Engine:
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         clock: set whenever a stage's stream time moves; ticks go by it. A tenure begins with a new one.
+        samples: samples of how publishers key their events.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovery_step: what the recovery under way does or waits for; empty without one.
         stopping: whether the worker was asked to stop.
@@ -97,6 +99,7 @@ class Engine:
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
         internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
         self.order = Order(settings, places, internal)
+        self.samples = KeySamples(settings.partitions)
         self.reached = 0
         self.clock = StreamClock()
         self._app: Any = None
@@ -169,6 +172,8 @@ class Engine:
         task.next[batch.tp] = batch.next_offset
         task.moved = True
         self.metrics.records[topic] += len(batch.records)
+        if topic == EVENTS:
+            self.samples.look(batch.tp.topic, batch.tp.partition, batch.records[-1])
         self.metrics.folds.update(task.processor.counted())
         self.metrics.fold_seconds.observe(took / len(batch.records), len(batch.records))
         if self._spans is not None:
@@ -203,20 +208,34 @@ class Engine:
         """Return the note that a commit carries for each partition (see `order`)."""
         return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
 
-    async def update_skew(self) -> None:
-        """Read how far the other workers have come; does nothing if this worker owns all partitions."""
+    async def update_skew(self) -> bool:
+        """Tell the other workers how far this one has come, and read how far they have; not if it owns all partitions.
+
+        Returns:
+            Whether any of them folds a backlog, so that the next exchange is due soon.
+        """
         tenure = self._tenure
         if tenure is None or self.watch.waiting:
-            return
+            return False
         foreign_partitions = [
             tp
             for topic in self.sources
             for tp in (TP(topic, number) for number in range(self.settings.partitions))
             if tp not in self.gate.expected
         ]
-        notes = await self._app.consumer.notes(foreign_partitions) if foreign_partitions else []
+        if not foreign_partitions:
+            self.order.skew.update([])
+            return False
+        consumer, skew = self._app.consumer, self.order.skew
+        reached = (self.order.behind(tp, consumer.place) for tp in self.gate.expected)
+        oldest = min([skew.slowest, *(at for at in reached if at is not None)])
+        backlog = oldest < (time.time() - self.settings.worker_lead) * 1000
+        if backlog:
+            await consumer.post_notes()
+        notes = await consumer.notes(foreign_partitions)
         if self._tenure is tenure:
-            self.order.skew.update(notes)
+            skew.update(notes)
+        return backlog
 
     def caught_up(self, task: PartitionTask) -> bool:
         """Whether a task has processed everything its source partitions hold, as of the last fetch."""

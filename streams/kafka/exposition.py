@@ -48,11 +48,27 @@ class WorkerCollector(Collector):
             ("trustfold_records", "Records folded.", "topic", metrics.records),
             ("trustfold_outputs", "Records written and acknowledged.", "topic", metrics.outputs),
             ("trustfold_dead_letters", "Records that could not be folded.", "reason", metrics.dead_letter_reasons),
+            (
+                "trustfold_publisher_mistakes",
+                "Sampled events that are keyed wrongly.",
+                "kind",
+                self._engine.samples.mistakes,
+            ),
             ("trustfold_held_seconds", "Time in which records waited for their turn.", "reason", metrics.held_seconds),
         ):
             yield counters(name, text, label, labelled)
         for name, text, value in (
             ("trustfold_clamped_times", "Event times cut because they ran ahead.", folds["clamped"]),
+            (
+                "trustfold_late_events",
+                "Events over a minute older than an earlier one of their session.",
+                folds["late"],
+            ),
+            (
+                "trustfold_late_outcomes",
+                "Outcomes over a minute older than an earlier one of their key.",
+                folds["late_outcomes"],
+            ),
             ("trustfold_untracked_failures", "Failures without a fine key of their own.", folds["untracked"]),
             ("trustfold_dropped_states", "Idle states dropped from stores and changelogs.", folds["dropped"]),
             ("trustfold_appended_events", "Events appended because something fell due.", metrics.ticks),

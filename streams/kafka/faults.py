@@ -60,6 +60,10 @@ _REMEDIES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
         "raise max.message.bytes of the topic, or message.max.bytes of the brokers",
     ),
     (
+        (errors.InvalidTimestampError,),
+        "the brokers refuse records from their future: this machine's clock is ahead of the brokers' (set it by NTP)",
+    ),
+    (
         (errors.InvalidSessionTimeoutError,),
         "set TRUSTFOLD_SESSION_TIMEOUT to what the brokers allow (group.min.session.timeout.ms and its maximum)",
     ),

@@ -107,6 +107,11 @@ class LaneThread(driver.AIOKafkaConsumerThread):
     Worker = DaemonThread
     shutdown_timeout = 2 * LEAVE_S
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._committing = asyncio.Lock()
+        self._committed: dict[TP, int] = {}
+
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = BUSY_WAIT_MS
@@ -129,14 +134,19 @@ class LaneThread(driver.AIOKafkaConsumerThread):
         """
         consumer = self._ensure_consumer()
         assigned = self.assignment()
-        wanted = {
-            driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(offset, (notes or {}).get(tp, ""))
-            for tp, offset in offsets.items()
-            if tp in assigned
-        }
         try:
-            async with asyncio.timeout(COMMIT_S):
-                await consumer.commit(wanted)
+            async with asyncio.timeout(COMMIT_S), self._committing:
+                # A note may be posted with an offset that was read before a newer one was committed.
+                kept = {tp: max(offset, self._committed.get(tp, 0)) for tp, offset in offsets.items() if tp in assigned}
+                if not kept:
+                    return True
+                await consumer.commit(
+                    {
+                        driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(offset, (notes or {}).get(tp, ""))
+                        for tp, offset in kept.items()
+                    }
+                )
+                self._committed.update(kept)
         except (CommitFailedError, IllegalStateError, TimeoutError) as error:
             log.debug("offsets were not committed: %r", error)
             return False
@@ -367,6 +377,14 @@ class BatchConsumer(driver.Consumer):
         if done:
             self._committed_offset.update(offsets)
         return done
+
+    async def post_notes(self) -> None:
+        """Commit the committed offsets again, with notes of the present progress."""
+        offsets = {tp: self._committed_offset.get(tp) for tp in self.engine.gate.expected}
+        known = {tp: offset for tp, offset in offsets.items() if offset}
+        if known:
+            thread = self.lane_thread
+            await thread.call_thread(thread._commit, known, self.engine.commit_notes(known))
 
     # --- rebalance --------------------------------------------------------------------------------------------------
 

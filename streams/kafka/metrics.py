@@ -49,7 +49,8 @@ class LaneMetrics:
         checkpoint_keys: states written by checkpoints.
         lag: by catalogue topic name and partition.
         folds: counters of the folds, by name: `untracked`, failures counted only in their tool's key because the tool
-            had its most fine keys (`trust.max_fine_keys`); `clamped`, event times ahead of their record; `dropped`,
+            had its most fine keys (`trust.max_fine_keys`); `clamped`, event times ahead of their record; `late` and
+            `late_outcomes`, events and outcomes more than a minute older than an earlier one of their key; `dropped`,
             idle states that were dropped.
         dead_letter_reasons: by reason code.
         states: number and bytes, by stage.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .broker_watch import REPEAT_S
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 
+HELD_OF_S = 20
+"""Seconds of which at most PATIENCE_S may be spent waiting for other workers before it is reported."""
+
 PATIENCE_S = 10.0
 """Seconds that a rebalance, a recovery or an acknowledgement may take before it is reported."""
 
@@ -29,6 +33,8 @@ STALLED_S = 120.0
 
 KINDS = {
     "clamped": "event times ran more than a minute ahead of their records and were cut: look at the publishers' clocks",
+    "late": "events came over a minute after a younger one of their session and were folded at its time: publishers "
+    "send late or out of order, or a session lies in several partitions (docs/events.md, Mistakes of publishers)",
     "untracked": "failures counted in their tool's key alone: the tool has its most fine keys (trust.max_fine_keys)",
 }
 """Counters of the folds that are reported to operators."""
@@ -44,6 +50,7 @@ class Monitor:
         self._waits: dict[str, tuple[float, float]] = {}
         self._reported: dict[str, tuple[float, int]] = {}
         self._progress: tuple[dict[Any, int], float] = ({}, time.monotonic())
+        self._held: deque[float] = deque(maxlen=HELD_OF_S + 1)
 
     async def run(self) -> None:
         """Check until cancelled; a fault fails the worker."""
@@ -107,6 +114,13 @@ class Monitor:
             began is not None and time.monotonic() - began > PATIENCE_S and not quiet,
             "the brokers answer but do not acknowledge what is written; look at their disks and at min.insync.replicas",
             began,
+        )
+        self._held.append(engine.metrics.held_seconds.get("workers", 0.0))
+        self._wait(
+            "workers",
+            self._held[-1] - self._held[0] > PATIENCE_S,
+            "waiting for other workers: this one is ahead of the slowest in the log (`trustfold lag`); if the order of "
+            f"a backlog does not matter, raise TRUSTFOLD_WORKER_LEAD ({engine.settings.worker_lead:g} s)",
         )
 
     def _wait(self, kind: str, waiting: bool, text: str, began: float | None = None) -> None:  # noqa: FBT001 - a condition

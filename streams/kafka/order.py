@@ -12,8 +12,10 @@ Three rules hold a record back, each for a bounded time:
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
-order time it has reached (`commit_note`). A worker ahead of the slowest by more than its lead waits, but only for a
-bounded time, as a stuck worker must not stop the group; then it continues until the skew has been small again.
+order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. A worker ahead
+of the slowest by more than its lead waits, but only for a bounded time, as a stuck worker must not stop the group; then
+it continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than it
+folds between two exchanges would order nothing (docs/operating.md, Backlogs).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import logging
 import math
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import attrgetter
@@ -49,6 +52,10 @@ def time_in_note(note: str) -> int | None:
     return int(at) if word == "behind" and at.isdigit() else None
 
 
+EXCHANGES_AHEAD = 5
+"""Exchanges in which the slowest worker's progress is how far another one may be ahead of it: half a second of work."""
+
+
 class Skew:
     """Skew to the other workers.
 
@@ -70,12 +77,26 @@ class Skew:
         self._clock = clock
         self._slowest = math.inf
         self._since: float | None = None
+        self._steps: deque[float] = deque(maxlen=EXCHANGES_AHEAD + 1)
+
+    @property
+    def slowest(self) -> float:
+        """Order time of the slowest other worker that is behind, milliseconds; infinity without one."""
+        return self._slowest
+
+    @property
+    def lead_ms(self) -> float:
+        """Milliseconds of order time that this worker may be ahead: the setting, or the slowest's latest progress."""
+        return max(self._lead_ms, self._steps[-1] - self._steps[0]) if self._steps else self._lead_ms
 
     def update(self, notes: Iterable[str]) -> None:
-        """Update from the notes of the others' commits."""
+        """Update from the notes of the others' commits, after each exchange."""
         self._slowest = min((at for note in notes if (at := time_in_note(note)) is not None), default=math.inf)
         if self._slowest == math.inf:
             self.seconds, self._since = 0.0, None
+            self._steps.clear()
+        else:
+            self._steps.append(self._slowest)
 
     def holds(self, head: float) -> bool:
         """Whether a record of this order time must wait."""
@@ -83,7 +104,7 @@ class Skew:
             return False
         ahead = head - self._slowest
         self.seconds = max(ahead / 1000, 0.0)
-        if ahead <= self._lead_ms:
+        if ahead <= self.lead_ms:
             self._since = None
             return False
         now = self._clock()

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Self
 
 import orjson
@@ -17,11 +18,13 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ...errors import ConfigError, EventRejected
 from ...schemas.codec import decode_command
+from ...schemas.events import epoch_ms
 from .access import hidden_topics_error, unreachable
 from .broker_queries import hidden_topics
 from .outputs import partition_of
 from .records import STOP_S, bounded, command_key
 from .settings import KafkaSettings
+from .topics import TimeLimits, time_limits
 
 LINGER_S = 0.2
 """Longest time in seconds that a line waits to fill a batch."""
@@ -49,34 +52,71 @@ class Progress:
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
 
-async def publish(settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events") -> Progress:
+async def publish(
+    settings: KafkaSettings, lines: Iterable[bytes | str], *, topic: str = "events", event_times: bool = False
+) -> Progress:
     """Publish JSON lines under their record keys, and wait for the acknowledgement of all.
 
     Args:
         settings: connection settings.
         lines: one JSON object each; blank lines are skipped. Read in this coroutine's thread.
         topic: catalogue name, `events` or `commands`.
+        event_times: stamp each record with its event's `time`, so that workers fold a backlog in order of time across
+            partitions (docs/operating.md, Backlogs); by default with the present.
 
     Raises:
-        ConfigError: no broker answers, or the topic does not exist or may not be described.
+        ConfigError: no broker answers, the topic does not exist or may not be described, or an event's time is one that
+            the topic would not keep. Earlier lines may have been written.
         KafkaError: the brokers rejected a batch; earlier ones may have been written.
     """
     progress = Progress()
-    async with _Sender(settings, settings.topic(topic), progress) as sender:
+    name = settings.topic(topic)
+    times = RecordTimes(await time_limits(settings, name)) if event_times else None
+    async with _Sender(settings, name, progress) as sender:
         for number, line in enumerate(lines, 1):
             data = line.strip()
             if not data:
                 continue
             data = data.encode() if isinstance(data, str) else data
+            at = int(time.time() * 1000)
             try:
                 key = record_key(topic, data)
+                if times is not None:
+                    at = times.of(data, number, at)
             except (EventRejected, ValueError) as error:
                 progress.refused += 1
                 if len(progress.reasons) < SHOWN:
                     progress.reasons.append((number, str(error)))
             else:
-                await sender.add(key, data)
+                await sender.add(key, data, at)
     return progress
+
+
+class RecordTimes:
+    """Chooses the timestamps of records by the times of their events."""
+
+    def __init__(self, limits: TimeLimits) -> None:
+        """Start with what the topic keeps and what its brokers accept."""
+        self._limits = limits
+
+    def of(self, line: bytes, number: int, now_ms: int) -> int:
+        """Return the time of an event in milliseconds; the present for a line without one, which becomes a dead letter.
+
+        Args:
+            line: the event.
+            number: its line number, from 1.
+            now_ms: the present, milliseconds.
+
+        Raises:
+            ConfigError: the topic would delete the record, or its brokers refuse it.
+        """
+        stated = orjson.loads(line).get("time")
+        try:
+            at = epoch_ms(datetime.fromisoformat(stated)) if isinstance(stated, str) else now_ms
+        except (ValueError, OverflowError, TypeError):
+            return now_ms
+        self._limits.check(at, now_ms, f"line {number:,} is of {stated}")
+        return max(at, 0)
 
 
 def record_key(topic: str, line: bytes) -> bytes:
@@ -147,9 +187,9 @@ class _Sender:
         finally:
             await bounded(self._producer.stop(), STOP_S, "closing the producer")
 
-    async def add(self, key: bytes, value: bytes) -> None:
+    async def add(self, key: bytes, value: bytes, at_ms: int) -> None:
         partition = partition_of(key, self._partitions)
-        record = {"key": key, "value": value, "timestamp": int(time.time() * 1000), "headers": []}
+        record = {"key": key, "value": value, "timestamp": at_ms, "headers": []}
         batch = self._open.get(partition)
         if batch is None or batch.append(**record) is None:
             if batch is not None:

@@ -41,6 +41,9 @@ REPLICATION = 3
 HIDDEN = "hidden"
 """Marks a topic that this user may not describe, whether it exists or not."""
 
+_OF_THE_TOPIC = 1
+"""Source of a setting that was made for the topic (DYNAMIC_TOPIC_CONFIG), not taken from the broker's."""
+
 READY_S = 30.0
 """Seconds to wait for a new topic's leaders."""
 
@@ -260,6 +263,114 @@ def _compare(topic: TopicPlan, partitions: int, config: dict[str, str] | None) -
         else:
             advice = f"{alter}, or leave it if you chose it"
             yield Difference(topic.name, name, wanted, value, False, advice, chosen=True)  # noqa: FBT003
+
+
+FUTURE_MS = 3_600_000
+"""Kafka's default of how far a record's time may be ahead of the brokers' clocks, milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Record times that a topic keeps and its brokers accept.
+
+    Attributes:
+        topic: real name.
+        kept_ms: milliseconds for which records are kept; -1 means for ever.
+        future_ms: how far in milliseconds a record's time may be ahead of the brokers' clocks.
+    """
+
+    topic: str
+    kept_ms: int = -1
+    future_ms: int = FUTURE_MS
+
+    def check(self, at_ms: int, now_ms: int, what: str) -> None:
+        """Raise ConfigError if a record of this time would be deleted before it is folded, or be refused.
+
+        Args:
+            at_ms: time of the record, milliseconds.
+            now_ms: the present, milliseconds.
+            what: start of the message: which record it is.
+        """
+        if self.kept_ms >= 0 and at_ms < now_ms - self.kept_ms:
+            raise ConfigError(
+                f"{what}, and {self.topic} keeps records for {_span(self.kept_ms)}: they would be deleted before they "
+                "are folded. Run `trustfold topics keep --for-ever` first (and `trustfold topics keep --days 7` "
+                "afterwards), or publish with --now, which stamps all of them with the present"
+            )
+        if at_ms > now_ms + self.future_ms:
+            raise ConfigError(
+                f"{what}, and the brokers refuse records more than {_span(self.future_ms)} ahead of their clocks "
+                f"(message.timestamp.after.max.ms of {self.topic}). Correct the times, or publish with --now, which "
+                "stamps all of them with the present"
+            )
+
+
+def _span(milliseconds: int) -> str:
+    """Describe a length of time in its largest whole unit."""
+    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
+        if milliseconds >= 2 * size or (milliseconds >= size and milliseconds % size == 0):
+            count = milliseconds // size
+            return f"{count:,} {unit if count != 1 else unit[:-1]}"
+    return f"{milliseconds / 1000:g} s"
+
+
+async def time_limits(settings: KafkaSettings, topic: str) -> TimeLimits:
+    """Read which record times a topic (real name) keeps; Kafka's defaults if this user may not read its settings.
+
+    Raises:
+        ConfigError: no broker answers, or the topic stamps records itself.
+    """
+    async with _admin(settings) as admin:
+        config = (await _configs(admin, [topic])).get(topic)
+    if config is None:
+        return TimeLimits(topic)
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        raise ConfigError(
+            f"{topic} stamps records with their arrival (message.timestamp.type is LogAppendTime): a backlog cannot be "
+            "folded in order of time: set CreateTime, or publish with --now"
+        )
+    deletes = "delete" in config.get("cleanup.policy", "delete")
+    return TimeLimits(
+        topic,
+        int(config.get("retention.ms") or -1) if deletes else -1,
+        int(config.get("message.timestamp.after.max.ms") or FUTURE_MS),
+    )
+
+
+async def keep_events(settings: KafkaSettings, kept_ms: int) -> str:
+    """Set for how many milliseconds the `events` topic keeps records; -1 means for ever. Other settings stay.
+
+    Returns:
+        Real name of the topic.
+
+    Raises:
+        ConfigError: no broker answers, the topic does not exist, or the brokers refuse the change.
+    """
+    topic = settings.topic("events")
+    async with _admin(settings) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        own: dict[str, str] = {}
+        for response in await admin.describe_configs([resource]):
+            for code, message, _, _, entries in response.resources:
+                if code:
+                    raise ConfigError(
+                        f"the brokers do not show the settings of {topic}: {message or for_code(code).__name__}"
+                    )
+                # The request replaces all settings of the topic itself, which the brokers mark with 1.
+                own = {entry[0]: entry[1] for entry in entries if entry[3] == _OF_THE_TOPIC}
+        changed = ConfigResource(ConfigResourceType.TOPIC, topic, own | {"retention.ms": str(kept_ms)})
+        for response in await admin.alter_configs([changed]):
+            for code, message, *_ in response.resources:
+                if code:
+                    raise ConfigError(f"the brokers refuse the change: {message or for_code(code).__name__}")
+        deadline = asyncio.get_running_loop().time() + READY_S
+        while (await _configs(admin, [topic]))[topic].get("retention.ms") != str(kept_ms):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ConfigError(
+                    f"the brokers took the change, and do not show it after {READY_S:g} s: look at their logs"
+                )
+            await asyncio.sleep(0.05)
+    return topic
 
 
 async def _configs(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:

@@ -21,13 +21,15 @@ from command_line import trustfold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.cli.connect import BACKUP, Connections
+from trustfold.cli.doctor_machine import _hooks
 from trustfold.cli.service import UserService, unit_text
 from trustfold.errors import ConfigError
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected, disconnected, place_of, switched_off
+from trustfold.integrations.hook_client import LATE
 from trustfold.integrations.json_text import parse
 from trustfold.rules.rules import BehaviourRules
 
-LINK = Link("127.0.0.1:8321", "secret-token", Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
+LINK = Link(Path("/home/ada/.local/share/trustfold"), "/usr/bin/python3")
 WITH_SETTINGS = sorted(set(AGENTS) - {"opencode", "copilot"})
 """Those that read a file which others write into, too."""
 
@@ -49,9 +51,9 @@ comments = st.sampled_from(["", "// mine\n", "/* mine */ ", "\n\n"])
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(WITH_SETTINGS), existing, layouts, comments, st.booleans(), st.sampled_from([0o600, 0o644]))
+@given(st.sampled_from(WITH_SETTINGS), existing, layouts, comments, st.sampled_from([0o600, 0o644]))
 def test_connect_and_remove_leave_every_byte(
-    agent: str, value: dict[str, Any], indent: int | str | None, comment: str, shared: bool, mode: int
+    agent: str, value: dict[str, Any], indent: int | str | None, comment: str, mode: int
 ) -> None:
     """Whatever stands in a configuration: connecting adds to it, again changes nothing, removing gives it back."""
     with TemporaryDirectory() as folder:
@@ -62,13 +64,13 @@ def test_connect_and_remove_leave_every_byte(
         file.write_bytes(before)
         file.chmod(mode)
         connections = Connections(home)
-        assert connections.write(agent, file, LINK, shared=shared)
+        assert connections.write(agent, file, LINK)
         once = file.read_bytes()
         assert without(parse(once.decode()).value) == without(value)
         assert comment.strip().encode() in once
-        assert not connections.write(agent, file, LINK, shared=shared)
+        assert not connections.write(agent, file, LINK)
         assert file.read_bytes() == once
-        assert [one[:2] for one in connections.faults((LINK.address, LINK.token))] == [(agent, str(file))]
+        assert [one[:2] for one in connections.faults()] == [(agent, str(file))]
         assert connections.remove(agent, file)
         assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (before, mode)
         assert [one.name for one in file.parent.iterdir()] == ["settings.json"]
@@ -91,9 +93,9 @@ def test_what_was_changed_meanwhile_stays(agent: str, value: dict[str, Any], ind
         home, file = Path(folder), Path(folder, "settings.json")
         file.write_text(json.dumps(value, indent=indent))
         connections = Connections(home)
-        connections.write(agent, file, LINK, shared=False)
+        connections.write(agent, file, LINK)
         file.write_text(file.read_text().replace("{", '{ "mine": 1, // new\n', 1))
-        assert not connections.write(agent, file, LINK, shared=False), "connected it is"
+        assert not connections.write(agent, file, LINK), "connected it is"
         connections.remove(agent, file)
         text = file.read_text()
         assert "// new" in text
@@ -107,10 +109,8 @@ def test_a_file_that_was_not_there_is_gone_again(agent: str, tmp_path: Path) -> 
     file = place_of(agent, None, {}, tmp_path / "home")
     (tmp_path / "home").mkdir()
     connections = Connections(tmp_path)
-    assert connections.write(agent, file, LINK, shared=False)
-    holds_token = LINK.token in file.read_text()
-    assert holds_token == (agent in {"claude", "qwen"})
-    assert stat.S_IMODE(file.stat().st_mode) == (0o600 if holds_token else 0o644)
+    assert connections.write(agent, file, LINK)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert connections.remove(agent, file)
     assert list((tmp_path / "home").iterdir()) == []
     assert not connections.remove(agent, file)
@@ -122,24 +122,15 @@ def test_a_file_that_says_nothing_stays(before: str, tmp_path: Path) -> None:
     file = tmp_path / "agent.json"
     file.write_text(before)
     connections = Connections(tmp_path)
-    assert connections.write("cursor", file, LINK, shared=False)
+    assert connections.write("cursor", file, LINK)
     assert connections.remove("cursor", file)
     assert file.read_text() == before
-
-
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_projects_file_holds_no_token(agent: str, tmp_path: Path) -> None:
-    """What may be committed with a project holds no secret; Claude Code's local settings are not shared."""
-    file = place_of(agent, tmp_path, {}, tmp_path)
-    assert file.is_relative_to(tmp_path)
-    text = connected(agent, "", LINK, shared=agent != "claude")
-    assert (LINK.token in text) == (file.name == "settings.local.json")
 
 
 @pytest.mark.parametrize("agent", sorted(set(AGENTS) - {"opencode"}))
 def test_a_command_never_blocks(agent: str) -> None:
     """Python ends with 2 where a file is gone, and 2 means "block": every command ends with 0 whatever happens."""
-    text = connected(agent, "", LINK, shared=True)
+    text = connected(agent, "", LINK)
     found = [line.split(": ", 1)[1] for line in text.splitlines() if CLIENT in line]
     assert found
     for line in found:
@@ -150,15 +141,11 @@ def test_a_command_never_blocks(agent: str) -> None:
 def test_shadow_and_back_again() -> None:
     """Connecting with another wish replaces the entries."""
     for agent in AGENTS:
-        text = connected(agent, "", LINK, shared=False)
-        shadow = connected(agent, text, Link(*_fields(), shadow=True), shared=False)
+        text = connected(agent, "", LINK)
+        shadow = connected(agent, text, replace(LINK, shadow=True))
         assert shadow != text
         assert "shadow" in shadow
-        assert connected(agent, shadow, LINK, shared=False) == text
-
-
-def _fields() -> tuple[Any, ...]:
-    return LINK.address, LINK.token, LINK.home, LINK.python
+        assert connected(agent, shadow, LINK) == text
 
 
 def test_a_broken_configuration_is_not_touched(tmp_path: Path) -> None:
@@ -167,7 +154,7 @@ def test_a_broken_configuration_is_not_touched(tmp_path: Path) -> None:
     for text in ("{\n  nonsense", '{"hooks": []}', "[]", "\xff"):
         file.write_bytes(text.encode("latin-1"))
         with pytest.raises(ConfigError):
-            Connections(tmp_path).write("claude", file, LINK, shared=False)
+            Connections(tmp_path).write("claude", file, LINK)
         assert file.read_bytes() == text.encode("latin-1")
     assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
 
@@ -228,28 +215,56 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     assert b"none was running" in trustfold("up", "--stop", cwd=place, env=home).stderr
 
 
-HERE = Link("127.0.0.1:8321", "secret-token", Path("/"), sys.executable)
+HERE = Link(Path("/"), sys.executable)
 
 
 @pytest.mark.parametrize(
     ("agent", "link", "word"),
     [
-        ("claude", HERE, ""),
-        ("claude", replace(HERE, address="127.0.0.1:8322"), "another server"),
-        ("claude", replace(HERE, token="older"), "another server or token"),
+        ("claude", HERE, CLIENT),
         ("codex", replace(HERE, python="/nowhere/python"), "/nowhere/python"),
         ("cursor", HERE, CLIENT),
         ("copilot", HERE, CLIENT),
     ],
 )
 def test_hooks_that_lead_nowhere_are_named(agent: str, link: Link, word: str, tmp_path: Path) -> None:
-    """After a change of port, of token or of the installation the entries are there, and reach nobody."""
+    """After a change of the installation the entries are there, and reach nobody."""
     connections = Connections(tmp_path)
-    connections.write(agent, tmp_path / "hooks.json", link, shared=False)
-    ((found, _, fault),) = connections.faults((HERE.address, HERE.token))
+    connections.write(agent, tmp_path / "hooks.json", link)
+    ((found, _, fault),) = connections.faults()
     assert found == agent
     assert word in fault
     assert bool(fault) == bool(word)
+
+
+def test_entries_that_send_the_token_to_a_port_are_named_and_replaced(tmp_path: Path) -> None:
+    """Earlier versions wrote them: whatever listens there would get the token and every command."""
+    handler = {"type": "http", "url": "http://127.0.0.1:8321/hooks/claude", "headers": {"X-Trustfold": "1"}}
+    older = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [handler]}]}, "model": "m"}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(older))
+    connections = Connections(tmp_path)
+    (tmp_path / "connections.json").write_text(json.dumps({str(file): {"agent": "claude"}}))
+    assert "they send the token to whatever listens at" in connections.faults()[0][2]
+    assert connections.write("claude", file, replace(HERE, home=tmp_path))
+    (tmp_path / CLIENT).touch()
+    assert connections.faults()[0][2] == ""
+    assert "http" not in file.read_text()
+    assert parse(file.read_text()).value["model"] == "m"
+
+
+def test_doctor_says_when_hooks_had_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents went on without trustfold: nobody else would say so."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    service = UserService()
+    service.prepare()
+    assert stat.S_IMODE(service.home.stat().st_mode) == 0o700
+    Connections(service.home).write("claude", tmp_path / "settings.json", LINK)
+    assert "had no answer within" not in str(list(_hooks()))
+    (service.home / LATE).touch()
+    assert "had no answer within 0.5 s" in str(list(_hooks()))
+    os.utime(service.home / LATE, (0, 0))
+    assert "had no answer within" not in str(list(_hooks()))
 
 
 def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
@@ -259,7 +274,7 @@ def test_who_connects_at_the_same_time_agrees(tmp_path: Path) -> None:
 
     def begin(service: UserService, file: Path) -> str:
         service.prepare()
-        Connections(service.home).write("claude", file, LINK, shared=False)
+        Connections(service.home).write("claude", file, LINK)
         return service.token
 
     with ThreadPoolExecutor(8) as pool:

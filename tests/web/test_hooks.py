@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
+import shutil
+import signal
+import socket
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import orjson
 import pytest
-from command_line import up
+from command_line import Up, up
 from fixed_rules import Rules
 from hook_kit import recorded
 from hypothesis import HealthCheck, given, settings
@@ -19,11 +29,13 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
-from trustfold.integrations.agent_config import AGENTS, CLIENT, client_source
+from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, client_source, connected
+from trustfold.integrations.hook_client import ANSWER_S, PAUSE_S
+from trustfold.integrations.policy import Policy
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import read_tail
+from trustfold.web.hooks import FOLD_S, Hooks, read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
@@ -267,12 +279,13 @@ def test_the_tail_of_a_log_and_of_nothing_else(tmp_path: Path) -> None:
 
 
 class Client:
-    """The command that agents without HTTP hooks run, in a folder of its own."""
+    """The command that agents run, in a folder of its own."""
 
-    def __init__(self, home: Path, address: str = "127.0.0.1:9", token: str = TOKEN) -> None:
+    def __init__(self, home: Path, token: str = TOKEN) -> None:
         self.file = home / CLIENT
+        self.late = home / "hooks.late"
         self.file.write_text(client_source())
-        (home / "endpoint").write_text(f"{address}\n{token}\n")
+        (home / "endpoint").write_text(f"127.0.0.1:9\n{token}\n")
 
     def run(self, body: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
         """Send standard input on."""
@@ -285,12 +298,25 @@ def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
     return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A folder whose path is longer than that of a socket may be."""
+    folder = tmp_path / ("d" * 60) / ("e" * 60)
+    folder.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    return folder
+
+
+STORE = ("--store", "trustfold.sqlite")
+
+
 @pytest.mark.usefixtures("fixed_rules_file")
-def test_the_client_brings_the_answer_back(tmp_path: Path) -> None:
+def test_the_client_brings_the_answer_back(deep: Path) -> None:
     """Three failing commands of Codex: the fourth is refused in the words of Codex, through the client."""
-    with up("--store", "store.sqlite", cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
-        client = Client(tmp_path, server.url.partition("//")[2])
-        base = {"session_id": "s", "cwd": str(tmp_path), "tool_name": "Bash", "model": "m"}
+    with up(*STORE, cwd=deep, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
+        client = Client(deep)
+        assert stat.S_IMODE((deep / "trustfold.sqlite.sock").stat().st_mode) == 0o600
+        base = {"session_id": "s", "cwd": str(deep), "tool_name": "Bash", "model": "m"}
         for number in range(3):
             call = base | {"tool_input": {"command": f"./release {number}"}, "tool_use_id": f"t{number}"}
             assert silent(client.run(orjson.dumps(call | {"hook_event_name": "PreToolUse"}), "codex"))
@@ -305,22 +331,154 @@ def test_the_client_brings_the_answer_back(tmp_path: Path) -> None:
         assert silent(client.run(orjson.dumps(last), "codex", "--shadow"))
         for body in HOSTILE:
             assert silent(client.run(body, "codex"))
-        assert silent(Client(tmp_path, server.url.partition("//")[2], "wrong").run(orjson.dumps(last), "codex"))
+        assert silent(Client(deep, "wrong").run(orjson.dumps(last), "codex"))
         status, _ = server.request("POST", "/hooks/codex", orjson.dumps(last))
         assert status == 401, "another user of this machine has no token"
+        assert not client.late.exists()
+        deep.chmod(0o755)
+        assert silent(Client(deep).run(orjson.dumps(last), "codex")), "anybody could have made that socket"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fixed_rules_file")
+def test_a_server_that_hangs_costs_half_a_second_once(deep: Path) -> None:
+    """The first hook waits for it, the next ones do not ask; it is asked again half a minute later."""
+    hook = orjson.dumps({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"})
+    with up(*STORE, cwd=deep, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
+        client = Client(deep)
+        plain = min(_seconds(client, hook) for _ in range(5))
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            assert ANSWER_S <= _seconds(client, hook) < ANSWER_S + 5
+            assert stat.S_IMODE(client.late.stat().st_mode) == 0o600
+            assert min(_seconds(client, hook) for _ in range(5)) < plain + ANSWER_S / 2
+            os.utime(client.late, (time.time() - PAUSE_S - 1,) * 2)
+            assert _seconds(client, hook) >= ANSWER_S
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+        os.utime(client.late, (time.time() - PAUSE_S - 1,) * 2)
+        before = _received(server)
+        assert silent(client.run(hook, "codex"))
+        assert _received(server) == before + 1
+
+
+def _seconds(client: Client, hook: bytes) -> float:
+    began = time.monotonic()
+    assert silent(client.run(hook, "codex"))
+    return time.monotonic() - began
+
+
+def _received(server: Up) -> int:
+    _, body = server.request("GET", "/v1/hooks", headers={"Authorization": f"Bearer {TOKEN}"})
+    return int(json.loads(body)["agents"]["codex"]["hooks"])
+
+
+def test_the_client_tells_a_foreign_program_nothing(tmp_path: Path) -> None:
+    """What listens at the server's port gets neither the token nor a command, and its answer is not passed on."""
+    heard: list[bytes] = []
+
+    class Foreign(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = b'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
+        Thread(target=foreign.serve_forever, daemon=True).start()
+        client = Client(tmp_path)
+        (tmp_path / "endpoint").write_text(f"127.0.0.1:{foreign.server_port}\n{TOKEN}\n")
+        for agent in AGENTS:
+            text = connected(agent, "", Link(tmp_path, sys.executable))
+            assert TOKEN not in text
+            assert str(foreign.server_port) not in text
+            assert silent(client.run(b'{"session_id": "s"}', agent))
+        foreign.shutdown()
+    assert heard == []
 
 
 def test_the_client_is_silent_without_a_server(tmp_path: Path) -> None:
-    """No server, no address, no words, an address that is none: nothing is printed and the exit code is 0."""
+    """No server, no token, no words, a server that has died: nothing is printed and the exit code is 0."""
     client = Client(tmp_path)
     assert silent(client.run(b"{}", "codex"))
     assert silent(client.run(b"{}"))
     assert silent(client.run(b"{}", "../../v1/commands", "x y"))
-    for endpoint in ("", "nonsense", "127.0.0.1:x\n\n", "a\x00b:1\nt\n"):
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "trustfold.sqlite.sock"))
+    left.close()
+    for endpoint in ("127.0.0.1:x\n\n", "", "nonsense", "a\x00b:1\nt\n"):
         (tmp_path / "endpoint").write_text(endpoint)
         assert silent(client.run(b"{}", "codex"))
     (tmp_path / "endpoint").unlink()
     assert silent(client.run(b"{}", "codex"))
+    assert not client.late.exists(), "who refuses at once costs nothing"
+
+
+@pytest.mark.parametrize("plugin", [False, True], ids=["client", "plugin"])
+def test_an_answer_that_never_ends_is_left(plugin: bool, tmp_path: Path) -> None:
+    """The time is for the whole answer, however it drips."""
+    ended = Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n{")
+            while not ended.wait(0.05):
+                connection.sendall(b" ")
+
+    client = Client(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "trustfold.sqlite.sock"))
+        listener.listen()
+        thread = Thread(target=drip, args=(listener,))
+        thread.start()
+        if plugin:
+            assert asked_by_plugin(tmp_path, 2) == [{}, {}]
+        else:
+            assert silent(client.run(b"{}", "codex"))
+        ended.set()
+        thread.join()
+    assert client.late.exists()
+    assert stat.S_IMODE(client.late.stat().st_mode) == 0o600
+
+
+def asked_by_plugin(home: Path, times: int) -> list[Any]:
+    """Let OpenCode's plugin report the start of calls; returns what each of them threw, as text, or an empty object."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed here")
+    (home / "plugin.mjs").write_text(connected("opencode", "", Link(home, sys.executable)))
+    (home / "run.mjs").write_text(
+        'import { Trustfold } from "./plugin.mjs";\n'
+        "const plugin = await Trustfold({ client: {}, directory: process.argv[2] });\n"
+        "const found = [];\n"
+        f"for (let n = 0; n < {times}; n++) {{\n"
+        '  const call = { tool: "bash", sessionID: "s", callID: `c${n}` };\n'
+        '  const ended = { output: "", metadata: { exit: 1 } };\n'
+        '  const before = plugin["tool.execute.before"](call, { args: { command: `./release ${n}` } });\n'
+        "  found.push(await before.then(() => ({}), (error) => error.message));\n"
+        '  ended.output = "release: Permission denied";\n'
+        '  await plugin["tool.execute.after"](call, ended);\n'
+        "}\n"
+        "console.log(JSON.stringify(found));\n"
+    )
+    done = subprocess.run([node, home / "run.mjs", home], capture_output=True, timeout=60, check=True)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.usefixtures("fixed_rules_file")
+def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
+    """OpenCode's plugin asks by the same socket: the call after three failures is refused."""
+    with up(*STORE, cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}):
+        Client(tmp_path)
+        *free, refused = asked_by_plugin(tmp_path, 4)
+        assert free == [{}] * 3
+        assert "trustfold reset" in refused
+        tmp_path.chmod(0o755)
+        assert asked_by_plugin(tmp_path, 1) == [{}]
 
 
 def test_the_client_imports_the_standard_library_alone() -> None:
@@ -331,6 +489,29 @@ def test_the_client_imports_the_standard_library_alone() -> None:
         [sys.executable, "-I", "-S", "-c", code + check], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == ["__main__"] or done.stdout.split() == []
+
+
+async def test_a_disk_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While events wait to be folded, the hooks after them are answered at once."""
+    path = tmp_path / "store.sqlite"
+    engine = EmbeddedEngine.open(path, Rules())
+    service = make_app(engine, path).state.service
+    hung = asyncio.get_running_loop().create_future()
+    waits: list[float] = []
+
+    async def wait(what: Any, **limits: float) -> Any:
+        waits.append(limits["timeout"])
+        return set(), what
+
+    monkeypatch.setattr(service.writer, "submit", lambda _request: hung)
+    monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
+    hooks = Hooks(service, Policy())
+    payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+    for _ in range(3):
+        assert await hooks._answer(DIALECTS["claude"], payload, "", shadow=False) == {}
+    assert waits == [FOLD_S]
+    hung.cancel()
+    await service.close()
 
 
 def test_every_agent_has_a_dialect() -> None:

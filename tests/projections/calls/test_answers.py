@@ -259,13 +259,13 @@ def test_more_shells_are_known(tool: str) -> None:
 )
 def test_cmdlets_are_classed_by_their_verbs(line: str, found: str) -> None:
     """`Get-…` reads, `Set-…` acts; commands with a hyphen of other systems are not taken for cmdlets."""
-    assert keys.read_command("powershell", {"command": line}).tool_class == found
+    assert keys.read_command("powershell", {"command": line}).line.tool_class == found
 
 
 def test_words_of_a_command_given_as_a_list_stay_words() -> None:
     """A word that holds a semicolon is no second command."""
-    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).danger.kind
-    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).danger.kind
+    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).line.danger.kind
+    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).line.danger.kind
 
 
 def test_an_mcp_tool_without_a_command_is_no_shell() -> None:

@@ -21,7 +21,7 @@ ATTEMPTS = [json.loads(line) for line in Path(__file__).with_name("attempts.json
 def danger_in(tool: str, args: dict[str, Any], rules: CallRules = CallRules()) -> Danger:  # noqa: B008 - frozen
     """Danger of a call."""
     runs = keys.runs(tool, args)
-    line = keys.read_command(tool, args) if runs == "shell" else None
+    line = keys.read_command(tool, args).line if runs == "shell" else None
     return attempt.danger_in(tool, args, runs, line, rules)
 
 

@@ -28,7 +28,9 @@ FIRST = Tenure(1, 4)
 
 def records(*offsets: int) -> list[Any]:
     """Records at these offsets."""
-    return [SimpleNamespace(offset=offset, timestamp=1_000, timestamp_type=0) for offset in offsets]
+    return [
+        SimpleNamespace(offset=offset, timestamp=1_000, timestamp_type=0, key=b"s", value=b"{}") for offset in offsets
+    ]
 
 
 class Bench:

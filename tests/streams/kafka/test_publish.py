@@ -1,6 +1,7 @@
 """Publishing lines: keyed, counted, refused with a reason."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import orjson
@@ -9,10 +10,11 @@ from broker_kit import Broker
 from counting import TOPOLOGY
 from lane_harness import LaneHarness
 from trustfold.errors import ConfigError, EventRejected
+from trustfold.schemas.codec import rfc3339
 from trustfold.streams.kafka.outputs import partition_of
-from trustfold.streams.kafka.publish import publish, record_key
+from trustfold.streams.kafka.publish import RecordTimes, publish, record_key
 from trustfold.streams.kafka.settings import KafkaSettings
-from trustfold.streams.kafka.topics import create_topics
+from trustfold.streams.kafka.topics import TimeLimits, create_topics, find_differences, keep_events, time_limits
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,53 @@ def test_publish_counts_and_keys(broker: Broker, topic_prefix: str, tmp_path: Pa
             found.setdefault(event["session_id"], []).append(event["n"])
     assert all(numbers == sorted(numbers) for numbers in found.values())
     assert sum(map(len, found.values())) == 3_000
+
+
+DAY_MS = 86_400_000
+NOW_MS = 1_800_000_000_000
+
+
+def timed(at_ms: int) -> bytes:
+    """An event of a session at a time."""
+    return orjson.dumps({"session_id": "s1", "time": rfc3339(at_ms)})
+
+
+def test_a_record_bears_the_time_of_its_event() -> None:
+    """A line without a readable time becomes a dead letter, and bears the present."""
+    times = RecordTimes(TimeLimits("events", 7 * DAY_MS))
+    assert times.of(timed(NOW_MS - DAY_MS), 1, NOW_MS) == NOW_MS - DAY_MS
+    for line in (b"{}", b'{"time": 3}', b'{"time": "yesterday"}', b'{"time": "2026-13-01T00:00:00Z"}'):
+        assert times.of(line, 1, NOW_MS) == NOW_MS
+
+
+def test_events_that_a_topic_would_not_keep_are_refused_before_they_are_lost() -> None:
+    """The message names the line, the topic's limit, and what to do; a topic that keeps all takes all."""
+    times = RecordTimes(TimeLimits("events", 7 * DAY_MS, 3_600_000))
+    with pytest.raises(
+        ConfigError, match=r"line 3 is of .* keeps records for 7 days.*`trustfold topics keep --for-ever`"
+    ):
+        times.of(timed(NOW_MS - 8 * DAY_MS), 3, NOW_MS)
+    with pytest.raises(ConfigError, match=r"line 1,000 is of .*more than 1 hour ahead .*publish with --now"):
+        times.of(timed(NOW_MS + 2 * 3_600_000), 1_000, NOW_MS)
+    kept = RecordTimes(TimeLimits("events"))
+    assert kept.of(timed(NOW_MS - 8_000 * DAY_MS), 1, NOW_MS) == NOW_MS - 8_000 * DAY_MS
+
+
+@pytest.mark.durable_broker
+def test_old_events_are_published_when_the_topic_keeps_them(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
+    """Until then nothing of them is written; the topic's other settings stay, and the records bear the old times."""
+    lane = LaneHarness(broker.bootstrap, topic_prefix, tmp_path)
+    asyncio.run(create_topics(lane.settings, TOPOLOGY))
+    name = lane.settings.topic("events")
+    old = int(time.time() * 1000) - 400 * DAY_MS
+    with pytest.raises(ConfigError, match="keeps records for 7 days"):
+        asyncio.run(publish(lane.settings, [timed(old)], event_times=True))
+    assert not any(lane.read(name).values())
+    assert asyncio.run(keep_events(lane.settings, -1)) == name
+    assert asyncio.run(time_limits(lane.settings, name)).kept_ms == -1
+    assert not [found for found in asyncio.run(find_differences(lane.settings, TOPOLOGY)) if not found.chosen]
+    assert asyncio.run(publish(lane.settings, [timed(old), timed(old + 5)], event_times=True)).sent == 2
+    assert [record.timestamp for records in lane.read(name).values() for record in records] == [old, old + 5]
 
 
 @pytest.mark.durable_broker

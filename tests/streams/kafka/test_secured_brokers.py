@@ -92,12 +92,12 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
         freshness = page.partition('id="freshness"')[2].partition("</span>")[0]
         return "Newest data" in freshness and "behind" not in freshness
 
-    assert command(kafka, "agents", "publish", events).exit_code == 0
+    assert command(kafka, "agents", "publish", "--now", events).exit_code == 0
     log = tmp_path / "worker.log"
     with process_of(kafka, "trustfold", log) as process:
         try:
             wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
-            assert command(kafka, "agents", "publish", events).exit_code == 0
+            assert command(kafka, "agents", "publish", "--now", events).exit_code == 0
             for user, role in ROLES.items():
                 looked = command(kafka, user, "doctor", "--role", role, "--json")
                 wrong = [one for one in orjson.loads(looked.stdout)["checks"] if one["status"] == "fix"]
