@@ -10,6 +10,7 @@ import getpass
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -141,25 +142,52 @@ def recover(*, key: str, order: Order) -> None:
 
 @click.command()
 @click.argument("key", shell_complete=stuck_keys_for_completion)
-@click.option("--once", is_flag=True, required=True, expose_value=False, help="Let one call pass.")
+@click.option("--once", is_flag=True, help="Let one call pass.")
+@click.option(
+    "--for-session",
+    "session",
+    metavar="[SESSION]",
+    is_flag=False,
+    flag_value="",
+    help="Let all calls of a session pass; by default of the agent's session that was refused last.",
+)
 @click.option(
     "--for",
     "expires_in_s",
     type=click.FloatRange(1, 86_400),
-    default=3600,
-    show_default=True,
     metavar="SECONDS",
-    help="How long the approval waits for that call.",
+    help="How long the approval lasts; by default an hour, for a session a day.",
 )
 @_order_options
-def approve(*, key: str, expires_in_s: float, order: Order) -> None:
-    """Approve one call of an escalated, recovering or dangerous KEY in advance. Its trust does not change."""
+def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | None, order: Order) -> None:
+    """Approve one call of an escalated, recovering or dangerous KEY in advance, or all of a session."""
+    if once == (session is not None):
+        raise click.UsageError("say --once or --for-session")
+    lasts = expires_in_s or (3600.0 if once else 86_400.0)
     if danger_of_key(key) is not None:  # nothing need be known of it yet
-        _send(order, TrustApprove, key, expires_in_s=expires_in_s)
+        name = None if session is None else session or _refused_session(order.target, {key})
+        _send(order, TrustApprove, key, expires_in_s=lasts, session_id=name)
         return
     states = _escalated(_affected(order, key))
-    commands = [TrustApprove(**fields, expires_in_s=expires_in_s) for fields in order.trust_fields(states, key)]
-    order.send(commands, otherwise="one call is approved, unless another key or circuit stops it")
+    name = None if session is None else session or _refused_session(order.target, {one.key for one in states})
+    commands = [
+        TrustApprove(**fields, expires_in_s=lasts, session_id=name) for fields in order.trust_fields(states, key)
+    ]
+    what = f"all calls of session {name} are" if name else "one call is"
+    order.send(commands, otherwise=f"{what} approved, unless another key or circuit stops it")
+
+
+def _refused_session(target: Target, keys: AbstractSet[str]) -> str:
+    """The agent's session in which a call of one of the keys was refused or asked about last.
+
+    Raises:
+        ConfigError: the server knows of none.
+    """
+    server = target.server()
+    for said in reversed(server.said if server else ()):
+        if said.get("kind") in {"refusal", "question"} and any(key in str(said.get("text")) for key in keys):
+            return str(said["session_id"])
+    raise ConfigError("no session is known in which that was refused; name one: --for-session SESSION")
 
 
 def _escalated(states: Sequence[TrustUpdated | BreakerUpdated]) -> list[TrustUpdated]:

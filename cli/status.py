@@ -139,7 +139,7 @@ def source_lines(name: str, server: Server | None, heard: Sequence[Heard], now: 
         return [
             f"{place}, which does not answer: these are its last states. `trustfold up --stop` ends this user's server"
         ]
-    since = f" since {_moment(server.about.since)} ({_ago(server.about.since, now)})" if server.about.since else ""
+    since = f" since {_moment(server.about.since)} ({_ago(server.about.since, now)} ago)" if server.about.since else ""
     lines = [f"{place}, up{since}"]
     for one in heard:
         mode = "shadow, it only observes" if one.shadow else "enforcing"

@@ -214,18 +214,18 @@ class CallFlow:
         now = self._clock.now_ms()
         view = self._backend.view
         held = held_by_danger(call, view, now)
-        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now, held)
+        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now, call.session_id, held)
         if not given or self._gate.refusing_circuit(call) is not None:
             return False
         claimed = call.notes["claimed"] = []
-        for approval in given:
+        for approval in (one for one in given if one.once):
             record = await self._coalescer.claim_once(f"approval:{approval.id}", call, approval.until_ms - now)
             if record is None:
                 await self._release_approvals(call)
                 return False
             claimed.append(record)
         call.notes["approval"] = {"needed": True, "granted": True, "by": "operator"}
-        call.notes["approvals"] = tuple(approval.id for approval in given)
+        call.notes["approvals"] = tuple(approval.id for approval in given if approval.once)
         return True
 
     async def _release_approvals(self, call: Call) -> None:

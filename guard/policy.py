@@ -80,7 +80,7 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
         return decision, refusing.scope
     if trust is None or decision is ALLOWED:
         return decision, call.key.fine
-    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, held):
+    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held):
         return APPROVED, call.key.fine
     return decision, trust.record.key
 
@@ -134,7 +134,8 @@ class Checking:
         if not found.ask or trust is None or trust.record.scope == SESSION_SCOPE:
             return found
         held = held_by_danger(call, view, now_ms)
-        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, held)
+        name = session.session_id if session else ""
+        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, name, held)
         return APPROVED if given else found
 
     def trust_of(
@@ -192,6 +193,7 @@ def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
             reason=words_for(danger, call.name, call.sent_args),
             approval_id=known.approval_id if known is not None else None,
             approval_expires_at=known.approval_expires_at if known is not None else None,
+            approval_session_id=known.approval_session_id if known is not None else None,
         ),
     )
 

@@ -70,10 +70,12 @@ class Approval(NamedTuple):
     Attributes:
         id: id of the command; also of the approvals it gave to other keys.
         until_ms: expiry, milliseconds since the epoch.
+        once: it lets one call pass, and not all of a session.
     """
 
     id: str
     until_ms: int
+    once: bool = True
 
 
 class Circuit(NamedTuple):
@@ -154,15 +156,23 @@ class StateView:
         )
 
     def approvals(
-        self, workspace: str, keys: Iterable[str], user: str | None, now_ms: int, held: Trust | None = None
+        self,
+        workspace: str,
+        keys: Iterable[str],
+        user: str | None,
+        now_ms: int,
+        session: str = "",
+        held: Trust | None = None,
     ) -> tuple[Approval, ...]:
-        """Return the approvals that let a call with these keys pass; empty unless every asking key has one."""
+        """Return the approvals that let a session's call with these keys pass; empty unless each asking key has one."""
         given: set[Approval] = set()
         for state, record, *_ in (*((held,) if held is not None else ()), *self._not_trusted(workspace, keys, user)):
             until = _ms(record.approval_expires_at)
             if state not in ASKING or not record.approval_id or until <= now_ms:
                 return ()
-            given.add(Approval(record.approval_id, until))
+            if record.approval_session_id not in {None, session}:
+                return ()
+            given.add(Approval(record.approval_id, until, record.approval_session_id is None))
         return tuple(sorted(given))
 
     def record(self, workspace: str, key: str) -> TrustUpdated | None:

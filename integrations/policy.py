@@ -64,19 +64,22 @@ class Policy:
         decision, _ = check_recorded(self.view, call, now_ms)
         trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
         if decision.code == "approved" and trust is not None:
-            given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, held)
+            given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held)
             if all(approval.id not in self._used for approval in given):
                 return Judgement(decision, self._take(given, now_ms) if use else ())
             message = refusal_message(call.name, trust)
             decision = Decision(allowed=True, ask=True, code="approval_required", message=message)
         if trust is None or not decision.ask:
             return Judgement(decision)
-        return Judgement(decision, way_out=way_out(trust), may_try=held is None and _may_recover(trust, now_ms))
+        way = way_out(trust)
+        way += ", all of this session with --for-session in place of --once" if way else ""
+        return Judgement(decision, way_out=way, may_try=held is None and _may_recover(trust, now_ms))
 
     def _take(self, given: tuple[Approval, ...], now_ms: int) -> tuple[str, ...]:
         self._used = {name: until for name, until in self._used.items() if until > now_ms}
-        self._used.update(given)
-        return tuple(approval.id for approval in given)
+        once = [approval for approval in given if approval.once]
+        self._used.update((approval.id, approval.until_ms) for approval in once)
+        return tuple(approval.id for approval in once)
 
 
 def _may_recover(trust: Trust, now_ms: int) -> bool:

@@ -52,16 +52,18 @@ class TrustRecover(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, ta
 
 
 class TrustApprove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="trust.approve"):
-    """Let one call of an escalated or recovering key pass without asking; the trust state does not change.
+    """Let one call of an escalated or recovering key pass without asking, or all of a session; its trust is unchanged.
 
     The id of the command is the id of the approval. A later approval of the same key replaces an unused one; a change
     of the key's state ends it.
 
     Attributes:
         expires_in_s: seconds until an unused approval expires. Absent: one hour.
+        session_id: session all of whose calls pass until then. Absent: one call, of whichever session.
     """
 
     expires_in_s: SpanSeconds | None = None
+    session_id: Name | None = None
 
 
 class ToolRemove(KeyCommand, kw_only=True, frozen=True, omit_defaults=True, tag="tool.remove"):

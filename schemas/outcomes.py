@@ -156,12 +156,14 @@ class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag
         order: type of the command.
         key: fine key; empty: every fine key of the tool at the service.
         until_ms: expiry of an approval, milliseconds.
+        approved_session: session whose calls an approval lets pass; empty: one call.
     """
 
     tool_name: str
     order: TrustOrderType
     key: str = ""
     until_ms: int = 0
+    approved_session: str = ""
 
 
 class TimePassed(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="time.passed"):

@@ -97,6 +97,7 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
             both.
         approval_id: id of the approval (`trust.approve`) by which one call may pass; absent once it is used.
         approval_expires_at: expiry of that approval.
+        approval_session_id: session all of whose calls may pass by it; absent: one call.
     """
 
     kind: Literal["trust"]
@@ -124,6 +125,7 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
     part_of: str | None = None
     approval_id: str | None = None
     approval_expires_at: str | None = None
+    approval_session_id: str | None = None
 
 
 class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):

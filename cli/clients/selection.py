@@ -50,8 +50,8 @@ def target_of(
         raise ConfigError(f"{path}: is a directory; name the store in it, e.g. {path / 'trustfold.sqlite'}")
     if not path.is_file():
         raise ConfigError(
-            f"{path}: no such store; start one with `trustfold up`, or name another place: --store FILE, --url URL, "
-            "--bootstrap HOST:PORT"
+            f"{path}: no such store; connect an agent (`trustfold connect AGENT`), start one with `trustfold up`, or "
+            "name another place: --store FILE, --url URL, --bootstrap HOST:PORT"
         )
     if path.resolve() == service.store.resolve():
         return StoreTarget(path, service.rights(settings.operator_token))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from ...errors import TrustfoldError, Unreachable
+from ...errors import TookTooLong, TrustfoldError, Unreachable
 from ...guard.backends.engine import answers, running_at
 from ...schemas.codec import encode
 from ...schemas.commands import Command
@@ -194,6 +194,11 @@ class StoreTarget:
     def _engine_of(self, taken: StoreLocked) -> HttpTarget:
         if not taken.address:
             raise taken
+        if not answers(taken.address):
+            raise TookTooLong(
+                f"{taken.address} does not answer (process {taken.process}); this user's server is started anew by "
+                "`trustfold up --stop; trustfold up --detach`, any other where it was started"
+            )
         return HttpTarget(taken.address, self._rights)
 
 

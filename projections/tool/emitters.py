@@ -142,6 +142,7 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
             part_of=record.part_of or None,
             approval_id=record.approval or None,
             approval_expires_at=time_or_none(record.approval_until),
+            approval_session_id=record.approval_session or None,
         ),
     )
     return True

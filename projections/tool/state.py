@@ -96,6 +96,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
         part_of: key of the wider record that was not trusted when this one was escalated, and whose changes users see.
         approval: id of the operator's approval that lets one call pass; empty if none.
         approval_until: end of that approval, milliseconds.
+        approval_session: session all of whose calls pass by it; empty: one call.
         dangers: number of its dangerous calls, made or held back.
     """
 
@@ -132,6 +133,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     part_of: str = ""
     approval: str = ""
     approval_until: int = 0
+    approval_session: str = ""
     dangers: int = 0
 
 

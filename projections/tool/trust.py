@@ -99,11 +99,13 @@ class Order(NamedTuple):
         type: type of its command.
         cause: id of its command.
         until: end of an approval, milliseconds; else 0.
+        session: session all of whose calls an approval lets pass; empty: one call.
     """
 
     type: TrustOrderType
     cause: str
     until: int = 0
+    session: str = ""
 
     @property
     def trigger(self) -> TrustTrigger | None:
@@ -507,7 +509,7 @@ def apply_order(
     trigger = order.trigger
     if trigger is None:
         if record.state in {_E, _R} or (record.state is _T and danger_of_key(record.key) is not None):
-            record.approval, record.approval_until = order.cause, order.until
+            record.approval, record.approval_until, record.approval_session = order.cause, order.until, order.session
         return []
     overtaken = trigger is TrustTrigger.RECOVER and record.state is _E and record.trigger == TrustTrigger.RELAPSE
     changes = [] if overtaken else _move(record, trigger, rule, at, 0, None)
@@ -532,7 +534,7 @@ def _move(
     record.since = at
     record.successes = 0
     record.pending = False
-    record.approval, record.approval_until = "", 0
+    record.approval, record.approval_until, record.approval_session = "", 0, ""
     record.successes_needed = rule.success_count_to_recover
     if after is _E:
         base = int(rule.escalation_duration_seconds * 1000)

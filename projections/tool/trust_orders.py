@@ -10,7 +10,7 @@ from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
 from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
-from ...schemas.outcomes import TrustOrder
+from ...schemas.outcomes import TrustOrder, TrustOrderType
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
 from ..calls.keys import has_scope, tool_of_key, unescape
@@ -72,7 +72,7 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
 
 def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
     """Apply an order passed on by another state: for a tool as a whole, or for a key kept by an older version."""
-    state, order = fold.state, Order(event.order, event.cause, event.until_ms)
+    state, order = fold.state, Order(event.order, event.cause, event.until_ms, event.approved_session)
     if not event.key:
         mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
         _apply(fold, mine, order, whole=True)
@@ -87,10 +87,12 @@ def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
 
 def _order_of(command: TrustCommand, at: int) -> Order:
     """Order of a command given at a time in milliseconds."""
-    until = 0
+    until, session = 0, ""
     if isinstance(command, TrustApprove):
+        session = command.session_id or ""
         until = at + int((APPROVAL_S if command.expires_in_s is None else command.expires_in_s) * 1000)
-    return Order(command.__struct_config__.tag, command.id, until)  # type: ignore[arg-type]  # one of the union's tags
+    tag: TrustOrderType = command.__struct_config__.tag  # type: ignore[assignment]  # one of the union's tags
+    return Order(tag, command.id, until, session)
 
 
 def _is_new_fine_key(state: ToolState, key: str) -> bool:
@@ -110,6 +112,7 @@ def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = ""
         order=order.type,
         key=key,
         until_ms=order.until,
+        approved_session=order.session,
     )
     fold.emit.record("outcomes", passed.key, passed, passed.id)
 

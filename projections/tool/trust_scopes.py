@@ -89,7 +89,7 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
 def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
     """End the approvals that a call has used, in every record that holds one of them."""
     for record in records(fold.state):
-        if record.approval and record.approval in outcome.approvals:
+        if record.approval and not record.approval_session and record.approval in outcome.approvals:
             record.approval, record.approval_until = "", 0
             publish(fold, record, trust.rules_for(fold.rules.trust, outcome).of(record.scope))
 

@@ -90,6 +90,13 @@ def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, t
     assert state["state"] == "escalated"
     assert state["approval_id"]
     assert trustfold("approve", "service:atlassian", cwd=tmp_path).returncode == 2
+    assert trustfold("approve", "service:atlassian", "--once", "--for-session", cwd=tmp_path).returncode == 2
+    unknown = trustfold("approve", "service:atlassian", "--for-session", cwd=tmp_path)
+    assert b"name one: --for-session SESSION" in unknown.stderr
+    given = trustfold("approve", "service:atlassian", "--for-session", "s7", cwd=tmp_path)
+    assert b"all calls of session s7 are approved" in given.stderr
+    (state,) = (one for one in documents(store) if one["key"] == "service:atlassian" and one["kind"] == "trust")
+    assert state["approval_session_id"] == "s7"
     blocked = trustfold("approve", "bash", "--once", cwd=tmp_path)
     assert blocked.returncode == 1
     assert "is blocked; `trustfold reset" in blocked.stderr.decode()

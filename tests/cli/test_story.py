@@ -114,7 +114,7 @@ def test_without_a_store_and_a_history_both_are_named(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     ran = CliRunner().invoke(main, ["story", "s1"])
     assert ran.exit_code == 2
-    assert "no such store; start one with `trustfold up`" in ran.output
+    assert "no such store; connect an agent" in ran.output
     assert "nothing is recorded in .trustfold/history; `trustfold record FILE` does that" in ran.output
 
 

@@ -45,7 +45,7 @@ def probes() -> Story:
 def approved() -> Story:
     """An operator lets one call of an escalated key pass."""
     story = Story().fails("deploy", times=3)
-    story.command("trust.approve", "deploy")
+    story.command("trust.approve", "deploy", session_id="s1")
     return story
 
 

@@ -128,6 +128,17 @@ def test_an_approval_lets_one_call_pass(server: TestClient) -> None:
     assert check(server, use=True)["approvals"] == ["order-2"]
 
 
+def test_an_approval_of_a_session_lets_all_of_its_calls_pass(server: TestClient) -> None:
+    """None of them uses it up; calls of other sessions ask as before."""
+    fail(server)
+    approve(server, session_id="s7")
+    for _ in range(2):
+        asked = check(server, use=True, session_id="s7")
+        assert (asked["code"], "approvals" in asked) == ("approved", False)
+    assert check(server, use=True, session_id="s8")["ask"]
+    assert check(server, use=True)["ask"]
+
+
 def test_a_coding_agent_uses_the_same_approval(server: TestClient, tmp_path: Path) -> None:
     """Once in all: its hook takes it, its events name it, and nobody else passes by it."""
     folder = str(tmp_path)

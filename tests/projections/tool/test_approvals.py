@@ -96,3 +96,20 @@ def test_a_later_approval_takes_the_place_of_an_earlier_one() -> None:
     first = approval(story, KEY)
     story.command("trust.approve", KEY)
     assert approval(story, KEY) not in {None, first}
+
+
+def test_an_approval_of_a_session_is_not_used_up() -> None:
+    """It stays until the state changes, and goes with it; services hold it for their tools, too."""
+    story = Story().fails(KEY, times=3).fails("bash", RM, times=3)
+    for key in (KEY, "tool:bash"):
+        story.command("trust.approve", key, session_id="s7")
+    given = approval(story, KEY)
+    story.finished(story.started(KEY, {}, approvals=[given]), KEY)
+    for key in (KEY, RM_KEY):
+        state = story.state_of("trust", key)
+        assert state is not None
+        assert state["approval_session_id"] == "s7"
+    story.command("trust.recover", KEY)
+    story.fails(KEY, times=3)
+    state = story.state_of("trust", KEY)
+    assert state is None or "approval_session_id" not in state
