@@ -127,8 +127,8 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             if not failed.done():
                 failed.set_exception(_reported_error(error))
 
-        status.watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
-        recording = asyncio.create_task(self._run(stopped, once=once))
+        status.watch = watch = RecorderWatch(self._settings, dict.fromkeys(self._names, (READ,)), fail)
+        recording = asyncio.create_task(self._run(watch, stopped, once=once))
         ticking, stop = asyncio.create_task(self._tick()), asyncio.create_task(stopped.wait())
         try:
             ends: set[asyncio.Future[Any]] = {recording, failed, stop}
@@ -155,7 +155,7 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
                 if one.done() and not one.cancelled():
                     one.exception()  # it has been raised, another error came first, or it comes from the cancellation
 
-    async def _run(self, stopped: asyncio.Event, *, once: bool) -> None:
+    async def _run(self, watch: RecorderWatch, stopped: asyncio.Event, *, once: bool) -> None:
         """Find the cluster, join the group and record."""
         measuring = None
         try:
@@ -163,9 +163,10 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             cluster_id = cluster.cluster_id or self._settings.bootstrap
             self._recorder.from_source(kafka_source(cluster_id, self._settings.topic_prefix))
             self._check_ids(cluster)
+            watch.expect(cluster.topics)
             await self._consumer.start()
             self._consumer.subscribe(list(self._names), listener=self)
-            measuring = asyncio.create_task(self._measure())
+            measuring = asyncio.create_task(self._measure(watch))
             await self._record(stopped, once=once)
         finally:
             if measuring is not None:
@@ -192,10 +193,8 @@ class KafkaRecording(ConsumerRebalanceListener):  # type: ignore[misc]
             self.status.assigned, self.status.wanted = len(self._owned), len(self._wanted)
             await asyncio.sleep(TICK_S)
 
-    async def _measure(self) -> None:
+    async def _measure(self, watch: RecorderWatch) -> None:
         """Watch over the brokers and measure how far the files are behind them."""
-        watch = self.status.watch
-        assert watch is not None  # noqa: S101 - made in `run`
         watching = asyncio.create_task(watch.run())
         try:
             while True:

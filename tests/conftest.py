@@ -4,10 +4,12 @@ import asyncio
 import inspect
 import os
 import sys
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from warm_process import end_started, started
 
 # Tests start hundreds of processes: each would compile the package anew.
 sys.dont_write_bytecode = False
@@ -60,6 +62,17 @@ def pytest_xdist_auto_num_workers() -> int:
 def _quick(config: pytest.Config) -> bool:
     """Whether slow tests are left out: neither `--slow` nor an expression of marks speaks of them."""
     return not config.getoption("slow") and "slow" not in config.getoption("markexpr")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Leave no process of a failed test to the next one; those of wider fixtures were started before the call."""
+    started.clear()
+    try:
+        yield
+    except BaseException:
+        end_started()
+        raise
 
 
 @pytest.hookimpl(tryfirst=True)

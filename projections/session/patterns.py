@@ -101,6 +101,7 @@ def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
             caused_by=(ctx.emit.cause,),
             repetitions=active.count,
             fingerprint=f"{active.fingerprint:016x}",
+            request=active.request or None,
         )
 
 

@@ -80,6 +80,10 @@ class BrokerWatch:
         self.leaderless: dict[str, list[int]] = {}
         self.said: dict[str, tuple[float, float]] = {}
 
+    def expect(self, topics: Mapping[str, Found]) -> None:
+        """Compare with these descriptions: a topic may be created again between them and the first check."""
+        self._first.update(topics)
+
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return topic ids as first seen; without those of old brokers or unseen topics."""
         found = {name: self._first[name].topic_id for name in names if name in self._first}

@@ -102,7 +102,8 @@ class Monitor:
         self._wait(
             "group",
             engine.tenure() is None and not engine.recovery_step and not quiet,
-            "waiting for the consumer group to hand out partitions",
+            "waiting for the consumer group to hand out partitions: another worker has not given its own up yet, or "
+            "the brokers cannot write to __consumer_offsets; look at their disks and at min.insync.replicas",
         )
         self._wait(
             "recovery",

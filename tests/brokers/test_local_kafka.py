@@ -118,7 +118,7 @@ def test_killing_the_watcher_kills_the_program(watched) -> None:
     """Even a kill -9 of the watcher leaves no broker behind."""
     watcher, pid = watched(DEAF)
     watcher.kill()
-    wait_until(lambda: not alive(pid), timeout=30, what="the program dies with its watcher")
+    wait_until(lambda: not alive(pid), what="the program dies with its watcher")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -130,7 +130,7 @@ def test_killing_the_parent_ends_the_program(tmp_path: Path) -> None:
     try:
         parent.kill()
         parent.wait()
-        wait_until(lambda: sum(map(alive, pids)) == 1, timeout=30, what="the program ends, the forked child goes on")
+        wait_until(lambda: sum(map(alive, pids)) == 1, what="the program ends, the forked child goes on")
     finally:
         for pid in pids:
             if alive(pid):
@@ -156,7 +156,7 @@ def test_run_in_the_foreground(kafka_jars: jars.Installation, tmp_path: Path, nu
         assert run.stdout.readline() == f"127.0.0.1:{port}\n"
         assert answers("127.0.0.1", port)
         run.send_signal(number)
-        _, told = run.communicate(timeout=30)
+        _, told = run.communicate(timeout=60)
     finally:
         run.kill()
         run.communicate()

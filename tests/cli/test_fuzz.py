@@ -223,7 +223,7 @@ heads = st.builds(
 def test_the_health_port_of_a_worker(probed: Any, sent: bytes) -> None:
     """Any bytes: an answer or none, and no fault in the thread that serves them."""
     address, raised = probed
-    with socket.create_connection(address, timeout=20) as connection, contextlib.suppress(ConnectionError):
+    with socket.create_connection(address, timeout=60) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65_536):

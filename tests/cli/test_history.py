@@ -346,5 +346,5 @@ def test_record_stops_when_told(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "Ctrl-C stops it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
-    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], timeout=60, what="five rows")
+        assert process.wait(60) == 130
+    wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], what="five rows")

@@ -76,13 +76,13 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     published = trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
     assert published.stderr.decode() == f"{len(events())} published to {kafka['TRUSTFOLD_BROKER']}\n"
     expected = {"bash|danger=root": "blocked", "service:atlassian": "escalated"}
-    wait_until(lambda: states() == expected, timeout=60, what="the day's states")
+    wait_until(lambda: states() == expected, what="the day's states")
     history = trustfold("status", "bash", "--include-history", cwd=tmp_path, env=kafka).stdout.decode()
     assert "2026-03-02 09:45:12  ✕  bash|danger=root blocked" in history
     order = trustfold("reset", "bash", cwd=tmp_path, env=kafka)
     assert order.returncode == 0
     assert "the workers apply it" in order.stderr.decode()
-    wait_until(lambda: states() == {"service:atlassian": "escalated"}, timeout=60, what="the reset")
+    wait_until(lambda: states() == {"service:atlassian": "escalated"}, what="the reset")
 
     trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b'{"session_id":"s","type":"nonsense"}', env=kafka)
 
@@ -90,7 +90,7 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
         done = trustfold("dead-letters", "list", "--json", cwd=tmp_path, env=kafka)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    (letter,) = wait_until(letters, timeout=60, what="the dead letter")
+    (letter,) = wait_until(letters, what="the dead letter")
     assert letter["value"] == '{"session_id":"s","type":"nonsense"}'
     again = trustfold("dead-letters", "republish", letter["ref"], "--yes", cwd=tmp_path, env=kafka)
     assert again.stderr == b"1 published again\n"
@@ -98,7 +98,7 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
     def new_letter() -> bool:
         return [one["id"] != letter["id"] for one in letters()] == [True]
 
-    wait_until(new_letter, timeout=60, what="the letter of the repeated record, the first one being closed")
+    wait_until(new_letter, what="the letter of the repeated record, the first one being closed")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
 

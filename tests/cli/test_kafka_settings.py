@@ -87,9 +87,7 @@ class Agents:
         story = Story(session=f"s{self.sessions}")
         story.works("read_file", {"path": "/a"}, times=3)
         asyncio.run(publish(self.deployment, [value for _, value in story.records]))
-        seen = wait_until(
-            lambda: self.decided().get(story.session), timeout=60, what=f"the pattern of {story.session}", every=0.1
-        )
+        seen = wait_until(lambda: self.decided().get(story.session), what=f"the pattern of {story.session}", every=0.1)
         return "nudge.issued" in seen
 
 
@@ -101,9 +99,9 @@ def test_workers_read_the_settings_first_and_follow_them(deployment: KafkaSettin
     with worker(deployment, tmp_path):
         assert not agents.spoken_to()
         agents.run("settings", "clear", "workspace", "--yes")
-        wait_until(agents.spoken_to, timeout=60, what="the settings without the workspace's")
+        wait_until(agents.spoken_to, what="the settings without the workspace's")
         agents.run("nudge", "off", "save", "workspace")
-        wait_until(lambda: not agents.spoken_to(), timeout=60, what="the settings saved meanwhile")
+        wait_until(lambda: not agents.spoken_to(), what="the settings saved meanwhile")
     shown = json.loads(agents.run("settings", "--json"))
     assert shown["levels"]["workspace"] == {"nudge_level": "off"}
 
@@ -126,9 +124,9 @@ def test_a_bad_record_is_one_dead_letter_however_many_read_it(deployment: KafkaS
     expected = ["$.overrides.nudge_level", "$.overrides.rules.enabled"]
     for _ in range(2):
         with worker(deployment, tmp_path) as log:
-            wait_until(lambda: "ready in generation" in log(), timeout=60, what=log)
+            wait_until(lambda: "ready in generation" in log(), what=log)
             assert agents.spoken_to()
-            wait_until(lambda: letters() == expected, timeout=60, what=lambda: str(letters()))
+            wait_until(lambda: letters() == expected, what=lambda: str(letters()))
 
 
 def test_a_worker_takes_changed_rules(deployment: KafkaSettings, tmp_path: Path) -> None:
@@ -139,11 +137,11 @@ def test_a_worker_takes_changed_rules(deployment: KafkaSettings, tmp_path: Path)
     with worker(deployment, tmp_path, "--rules", "r.toml") as log:
         assert not agents.spoken_to()
         rules.write_text('[nudges]\nlevel = "full"\n')
-        wait_until(lambda: "rules read again from r.toml" in log(), timeout=30, what=log)
-        wait_until(lambda: log().count("in force from here on") == 2, timeout=30, what=log)
+        wait_until(lambda: "rules read again from r.toml" in log(), what=log)
+        wait_until(lambda: log().count("in force from here on") == 2, what=log)
         assert agents.spoken_to()
         rules.write_text('[nudges]\nlevel = "loud"\n')
-        wait_until(lambda: "the previous rules stay in force" in log(), timeout=30, what=log)
+        wait_until(lambda: "the previous rules stay in force" in log(), what=log)
         assert "r.toml:2: nudges.level: must be one of off, gentle, direct, full" in log()
         assert agents.spoken_to()
 

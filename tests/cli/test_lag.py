@@ -151,8 +151,8 @@ def test_a_worker_that_has_folded_everything_is_not_behind(
     def begun() -> bool:
         return bool(lags(deployment)["events", 1]["committed_offset"])
 
-    wait_until(begun, timeout=30, what="the first commit", every=0.2)
-    wait_until(lambda: total() == 0, timeout=30, what=lambda: f"{total()} records behind", every=0.2)
+    wait_until(begun, what="the first commit", every=0.2)
+    wait_until(lambda: total() == 0, what=lambda: f"{total()} records behind", every=0.2)
     done = run(deployment, "doctor", "--json")
     found = checks(done)
     assert done.exit_code == 0, done.stdout

@@ -125,7 +125,7 @@ def test_a_running_engine_takes_changed_rules(tmp_path: Path, looping: list[byte
         assert "✓ reloaded: r.toml" in said("policies", "reload", cwd=tmp_path)
         assert nudged(server, looping)
         rules.write_text(LEVEL.format("loud"))
-        fault = wait_until(lambda: server.get("/v1/state")["rules_fault"], timeout=20, what="the fault")
+        fault = wait_until(lambda: server.get("/v1/state")["rules_fault"], what="the fault")
         assert fault.startswith("r.toml:2: nudges.level: must be one of off, gentle, direct, full")
         assert nudged(server, looping), "the previous rules stay in force"
         assert server.get("/healthz") == {"status": "ok", "rules_fault": fault}
@@ -134,7 +134,7 @@ def test_a_running_engine_takes_changed_rules(tmp_path: Path, looping: list[byte
         assert json.loads(document)["rules_fault"] == fault
         assert fault in said("policies", "reload", cwd=tmp_path, code=2)
         rules.write_text(LEVEL.format("off"))
-        wait_until(lambda: not nudged(server, looping), timeout=20, what="the mended rules", every=0.5)
+        wait_until(lambda: not nudged(server, looping), what="the mended rules", every=0.5)
         assert server.get("/v1/state")["rules_fault"] is None
 
 

@@ -191,7 +191,7 @@ class Terminal:
     def close(self) -> int:
         """End of input; returns the code it exits with."""
         self.types("\x04")
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         os.close(self._own)
         return code
 

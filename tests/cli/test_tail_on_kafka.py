@@ -107,14 +107,14 @@ def test_a_broker_that_does_not_answer_is_waited_for(own_kafka: LocalKafka, tmp_
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"".join(WHOLE[:5]))
     with following(log, env, tmp_path) as tail:
-        wait_until(lambda: tail.says("following for"), timeout=60, what="the beginning", every=0.2)
+        wait_until(lambda: tail.says("following for"), what="the beginning", every=0.2)
         with paused(own_kafka):
             with log.open("ab") as more:
                 more.writelines(WHOLE[5:8])
             other = env | {"XDG_STATE_HOME": str(tmp_path / "other-state")}
             ended = trustfold(*once, cwd=tmp_path, env=other)
             assert ended.returncode == 4, ended.stderr
-            wait_until(lambda: tail.says("trying again"), timeout=60, what=lambda: f"{tail.lines}", every=0.2)
+            wait_until(lambda: tail.says("trying again"), what=lambda: f"{tail.lines}", every=0.2)
         with log.open("ab") as more:
             more.writelines(WHOLE[8:])
         fresh = deployment(own_kafka.bootstrap, "fresh", tmp_path / "state")

@@ -6,8 +6,9 @@ import asyncio
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -16,7 +17,10 @@ from broker_kit import Broker
 from busy_agents import busy_agents
 from kafka_run import environment, prepare, settings_for
 from recorded import rows
+from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
+from trustfold.history.recorder import Recorder
+from trustfold.recording import kafka
 from trustfold.streams.kafka.publish import publish
 from trustfold.streams.kafka.settings import KafkaSettings
 from waiting import wait_until
@@ -91,7 +95,7 @@ def test_recorders_come_and_go_and_the_files_are_the_log(broker: Broker, topic_p
     third = len(events) // 3
     asyncio.run(prepare(settings, events[:third]))
     first = recorder(settings, root)
-    wait_until(lambda: files_in(root) > 0, timeout=60, what="the first recorder writes")
+    wait_until(lambda: files_in(root) > 0, what="the first recorder writes")
     second = recorder(settings, root)
     asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
     before = files_in(root)
@@ -121,6 +125,21 @@ def test_another_directory_goes_on_where_the_group_was(broker: Broker, topic_pre
     assert sorted(one + two) == log_of(settings)
 
 
+async def make_anew(settings: KafkaSettings, more: int) -> None:
+    """Delete the topic of events and create it again with `more` events."""
+    name = settings.topic("events")
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([name])
+        while name in await admin.list_topics():  # noqa: ASYNC110 - a broker raises no events
+            await asyncio.sleep(0.2)
+        await admin.create_topics([NewTopic(name, 1, 1)])
+    finally:
+        await admin.close()
+    await publish(settings, [value for _, value in busy_agents(1, more)])
+
+
 @pytest.mark.parametrize("more", [10, 200], ids=["shorter", "longer"])
 def test_a_topic_created_again_is_an_error_and_no_silent_loss(
     broker: Broker, topic_prefix: str, tmp_path: Path, more: int
@@ -131,31 +150,42 @@ def test_a_topic_created_again_is_an_error_and_no_silent_loss(
     root = tmp_path / "history"
     assert recorded_once(settings, root)[0] == 0
     running = recorder(settings, root, told=subprocess.PIPE)
-    name = settings.topic("events")
-
-    async def make_anew() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
-        await admin.start()
-        try:
-            await admin.delete_topics([name])
-            while name in await admin.list_topics():  # noqa: ASYNC110 - a broker raises no events
-                await asyncio.sleep(0.2)
-            await admin.create_topics([NewTopic(name, 1, 1)])
-        finally:
-            await admin.close()
-        await publish(settings, [value for _, value in busy_agents(1, more)])
-
     try:
-        asyncio.run(make_anew())
+        asyncio.run(make_anew(settings, more))
         _, said = running.communicate(timeout=90)
     finally:
         running.kill()
     assert running.returncode == 2
     told = said.decode()
-    assert "created again" in told or f"{name}; `trustfold topics create` makes it" in told  # it was gone for a moment
+    missing = f"{settings.topic('events')}; `trustfold topics create` makes it"  # it was gone for a moment
+    assert "created again" in told or missing in told
     code, text = recorded_once(settings, root)
     assert code == 2, text
     assert "created again" in text
+
+
+def test_a_topic_created_again_while_a_recorder_starts_is_an_error(
+    broker: Broker, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between the comparison of its id and the first look of the watch."""
+    settings = settings_for(broker.bootstrap, topic_prefix, partitions=1)
+    asyncio.run(prepare(settings, busy_agents(5, 20)))
+    described = kafka._described
+
+    async def described_and_made_anew(*given: Any) -> Any:
+        cluster = await described(*given)
+        await make_anew(settings, 200)
+        return cluster
+
+    async def record() -> None:
+        with closing(Recorder(tmp_path / "history")) as recorder:
+            async with asyncio.timeout(60):
+                await kafka.KafkaRecording(recorder, settings).run(asyncio.Event())
+
+    assert recorded_once(settings, tmp_path / "history")[0] == 0
+    monkeypatch.setattr(kafka, "_described", described_and_made_anew)
+    with pytest.raises(ConfigError, match="created again under the running recorder"):
+        asyncio.run(record())
 
 
 def test_records_that_the_brokers_deleted_first_are_told(broker: Broker, topic_prefix: str, tmp_path: Path) -> None:
@@ -196,15 +226,15 @@ def test_a_recorder_that_hangs_keeps_its_partitions_and_wakes_to_give_them_up(
     said = tmp_path / "said"
     with recorder(settings, root) as first:
         try:
-            wait_until(lambda: files_in(root) > 0, timeout=60, what="the first recorder writes")
+            wait_until(lambda: files_in(root) > 0, what="the first recorder writes")
             first.send_signal(signal.SIGSTOP)
             asyncio.run(publish(settings, [value for _, value in events[third : 2 * third]]))
             with said.open("wb") as told:
                 second = recorder(settings, root, told=told)
-            wait_until(lambda: b"waiting until it releases" in said.read_bytes(), timeout=60, what="the second waits")
+            wait_until(lambda: b"waiting until it releases" in said.read_bytes(), what="the second waits")
             first.send_signal(signal.SIGCONT)
             asyncio.run(publish(settings, [value for _, value in events[2 * third :]]))
-            wait_until(lambda: len(recorded(root)) == len(events), timeout=60, what="all is recorded")
+            wait_until(lambda: len(recorded(root)) == len(events), what="all is recorded")
         finally:
             first.kill()
     second.send_signal(signal.SIGTERM)

@@ -96,7 +96,7 @@ def test_what_was_decided_is_decided_again_by_the_rules_of_its_place(
             time.sleep(chance.random())
             which = number % 2
             log, before = logs[which], taken[which]
-            wait_until(lambda: took_partitions(log) > before, timeout=60, what="the worker has its partitions")  # noqa: B023
+            wait_until(lambda: took_partitions(log) > before, what="the worker has its partitions")  # noqa: B023
             if number in {2, 5}:
                 workers[which].send_signal(signal.SIGKILL)
                 workers[which].wait()

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trustfold.guard import ToolGuard
+from trustfold.guard.idempotency import fallback
 from trustfold.guard.testing import MovableClock, guard_for_tests
 
 
@@ -58,6 +59,14 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(reason))
     yield server.url
     server.stop()
+
+
+@pytest.fixture
+def patient_redis_url(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """That Redis, and guards that wait for it: on a busy machine it would be taken for lost."""
+    for name in ("BUDGET_MS", "CLAIM_MS", "PATIENCE_MS", "FIRST_PATIENCE_MS"):
+        monkeypatch.setattr(fallback, name, 60_000.0)
+    return redis_url
 
 
 @pytest.fixture

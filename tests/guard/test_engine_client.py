@@ -173,7 +173,7 @@ def test_a_silent_stream_ends(server: Any) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     stream.interrupt()
-    reader.join(20)
+    reader.join(60)
     assert ended.is_set()
     stream.close()
     stream.interrupt()
@@ -214,7 +214,7 @@ def test_a_follower_outlives_answers_that_are_no_engines(monkeypatch: pytest.Mon
     monkeypatch.setattr(EngineClient, "stream", stream)
     backend = http.HttpBackend("http://127.0.0.1:1", Metrics(), 10)
     backend._begin()
-    assert tried.wait(20)
+    assert tried.wait(60)
     assert not backend.connected
     asyncio.run(backend.close())
 
@@ -459,7 +459,7 @@ async def test_a_server_slower_than_the_close_is_counted_once(monkeypatch: pytes
             raise Unreachable("nothing answers")
         if "t2" in (ids := ids_in(body)) and len(ids) == 1:
             asked.set()
-            answer.wait(20)
+            answer.wait(60)
             if late >= 300:
                 raise EngineRefused("too late", late)
         elif len(ids) > 1:

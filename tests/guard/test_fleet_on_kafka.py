@@ -158,10 +158,10 @@ def test_a_fleet_through_a_bad_day(
         assert refused["ms"] < 1000  # of a busy machine
 
     # Half-open: exactly one probe passes. The prober hangs, the other is refused at once, and so it stays.
-    wait_until(lambda: one.ask("check", tool="fetch")["code"] != "circuit_open", timeout=60, what="half-open")
+    wait_until(lambda: one.ask("check", tool="fetch")["code"] != "circuit_open", what="half-open")
     one.order("call", tool="fetch", tool_is="hangs", session="probe")
     assert one.answer() == {"entered": True}
-    beside = wait_until(lambda: _refused(two), timeout=60, what="the other guard sees the lease")
+    beside = wait_until(lambda: _refused(two), what="the other guard sees the lease")
     assert beside["status"] == "circuit_open"
 
     # Killing the prober frees the slot: the lease ends, which counts as a failed probe; then the other may probe.
@@ -172,7 +172,7 @@ def test_a_fleet_through_a_bad_day(
         results.append(two.call("works", f"p{len(results)}"))
         return [one["status"] for one in results].count("success") >= 2
 
-    wait_until(probed, timeout=30, every=0.2, what=lambda: f"two good probes; there were {results[-5:]}")
+    wait_until(probed, every=0.2, what=lambda: f"two good probes; there were {results[-5:]}")
     two.sees("allowed")
 
     # With the broker gone it goes on with its last view, and delivers when the broker is back.
@@ -180,14 +180,14 @@ def test_a_fleet_through_a_bad_day(
     assert three.answer()["connected"]
     own_kafka.kill()
     for guard in (two, three):
-        wait_until(lambda guard=guard: not guard.ask("check", tool="fetch")["connected"], timeout=20, what="it notices")
+        wait_until(lambda guard=guard: not guard.ask("check", tool="fetch")["connected"], what="it notices")
         assert guard.call("works", f"outage-{guard is two}")["status"] == "success"
         assert guard.ask("buffered")["buffered"] >= 2
     own_kafka.restart()
     for guard in (two, three):
         assert guard.ask("flush", timeout=60)["flushed"]
         assert guard.ask("buffered") == {"buffered": 0, "dropped": 0}
-        wait_until(lambda guard=guard: guard.ask("check", tool="fetch")["connected"], timeout=30, what="it is back")
+        wait_until(lambda guard=guard: guard.ask("check", tool="fetch")["connected"], what="it is back")
         kinds = [event["type"] for event in events_on(settings, f"outage-{guard is two}", 2)]
         assert sorted(kinds) == ["tool_call.finished", "tool_call.started"]
 

@@ -17,7 +17,9 @@ from trustfold.streams.kafka.topics import create_topics
 CHILD = """
 import asyncio, os, sys, threading, traceback
 from trustfold.guard import RedisDedupeStore, SyncToolGuard, ToolGuard
+from trustfold.guard.idempotency import fallback
 
+fallback.BUDGET_MS = fallback.CLAIM_MS = fallback.PATIENCE_MS = fallback.FIRST_PATIENCE_MS = 60_000.0
 way, where = sys.argv[1:3]
 
 
@@ -44,14 +46,14 @@ def check(name, guard, call, flush, wait_until_connected):
                 assert call("x", lambda: name, {}, **{**keyed, "session_id": str(os.getpid())}).output == name
                 assert call("slow", lambda: 1, {}, session_id=name, timeout_ms=5000).output == 1
                 wait_until_connected()
-                assert flush(20)
+                assert flush(60)
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert call("x", lambda: "again", {}, **{**keyed, "session_id": "parent"}).output == "first"
-    assert flush(20)
+    assert flush(60)
 
 
 def connected(guard):
@@ -119,13 +121,13 @@ entered, may_go = threading.Event(), threading.Event()
 
 def slow():
     entered.set()
-    may_go.wait(20)
+    may_go.wait(60)
     return "parent"
 
 options = {"session_id": "s", "idempotency_key": "k"}
 thread = threading.Thread(target=guard.call, args=("x", slow, {}), kwargs=options)
 thread.start()
-entered.wait(10)
+entered.wait(60)
 child = os.fork()
 if child == 0:
     os._exit(0 if guard.call("x", lambda: "child", {}, **options).output == "child" else 1)

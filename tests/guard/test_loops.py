@@ -18,7 +18,7 @@ def guard_over(kind: str, request: pytest.FixtureRequest) -> ToolGuard:
     if kind == "memory":
         guard = guard_for_tests()
     else:
-        url = request.getfixturevalue("redis_url")
+        url = request.getfixturevalue("patient_redis_url")
         guard = guard_for_tests(store=RedisDedupeStore.from_url(url, f"trustfold-test:{uuid4()}:"))
     guard.home = asyncio.get_running_loop()
     return guard
@@ -84,7 +84,7 @@ async def test_a_tool_that_makes_its_own_call_again_does_not_wait_for_itself(
 
     async def again(n: int) -> str:
         for inner in (n, n + 1):
-            result = await asyncio.wait_for(guard.call("again", answers, {"n": inner}, session_id="s"), 20)
+            result = await asyncio.wait_for(guard.call("again", answers, {"n": inner}, session_id="s"), 60)
             codes.append("" if result.error is None else result.error.code)
         return "outer"
 

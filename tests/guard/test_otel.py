@@ -250,10 +250,10 @@ def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) 
     thread.start()
     try:
         address = listener.getsockname()[:2]
-        wait_until(lambda: server.started, timeout=20, what="the receiver")
+        wait_until(lambda: server.started, what="the receiver")
         files = open_files(os.getpid())
         with held(address) as connections:
-            client = http.client.HTTPConnection(*address, timeout=30)
+            client = http.client.HTTPConnection(*address, timeout=60)
             client.request(
                 "POST", "/v1/traces", orjson.dumps(export(tool_span())), {"content-type": "application/json"}
             )
@@ -261,10 +261,10 @@ def test_half_requests_to_the_receiver_are_cut(monkeypatch: pytest.MonkeyPatch) 
             assert is_open(connections[-1])
             client.close()
             await_end(connections)
-        wait_until(lambda: open_files(os.getpid()) <= files + 8, timeout=20, what="the files of the connections")
+        wait_until(lambda: open_files(os.getpid()) <= files + 8, what="the files of the connections")
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

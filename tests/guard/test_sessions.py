@@ -114,7 +114,7 @@ async def test_nudges_can_be_awaited(guard: ToolGuard) -> None:
         await repeat(session, 3)
         await asyncio.sleep(0)
         await repeat(session, 3)
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 60)
     assert [nudge.nudge_type for nudge in found] == ["gentle", "direct", "interrupt"]
 
 

@@ -143,7 +143,7 @@ def test_threads_that_call_while_the_guard_is_closed_get_an_end() -> None:
     begin.wait()
     guard.close()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert len(ends) == 160
     assert set(ends) <= {"ok", "closed"}

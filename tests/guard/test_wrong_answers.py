@@ -104,7 +104,7 @@ async def test_a_stop_iteration_is_an_ordinary_failure(guard: ToolGuard) -> None
     def exhausted() -> None:
         next(iter(()))
 
-    result = await asyncio.wait_for(guard.call("x", exhausted, session_id="s1"), 5)
+    result = await asyncio.wait_for(guard.call("x", exhausted, session_id="s1"), 60)
     assert isinstance(result.exception, StopIteration)
     (finish,) = published(guard, "tool_call.finished")
     assert (finish["status"], finish["error"]["type"]) == ("error", "StopIteration")
@@ -123,7 +123,7 @@ async def test_a_function_that_cannot_be_stopped_is_not_started_beside_itself(gu
         nonlocal running, most, runs
         runs, running = runs + 1, running + 1
         most = max(most, running)
-        may_go.wait(10)
+        may_go.wait(60)
         running -= 1
         return "late"
 
@@ -159,7 +159,7 @@ async def test_a_cancelled_wait_does_not_run_a_thread_twice(guard: ToolGuard) ->
     """The caller gives up, its function goes on in its thread: those who wait get that one's end."""
     pay = Gated("receipt", threading.Event)
     first = asyncio.create_task(guard.call("pay", pay.block, session_id="s1", idempotency_key="k"))
-    await asyncio.to_thread(pay.entered.wait, 10)
+    await asyncio.to_thread(pay.entered.wait, 60)
     other = asyncio.create_task(guard.call("pay", pay.block, session_id="s1", idempotency_key="k"))
     await asyncio.sleep(0.01)
     first.cancel()

@@ -119,7 +119,7 @@ class Client:
 
     async def next(self) -> dict[str, Any]:
         """The next message for the client."""
-        return json.loads(await asyncio.wait_for(self.got.get(), 5))
+        return json.loads(await asyncio.wait_for(self.got.get(), 60))
 
     async def ask(self, method: str, params: dict[str, Any], number: int) -> dict[str, Any]:
         """Send a request and wait for the next message."""
@@ -386,7 +386,7 @@ def test_the_command_gives_the_same_bytes_as_the_server_alone(tmp_path: Path) ->
         for n, method in enumerate(["initialize", "tools/list", "tools/call", "ping"])
     )
     server = [sys.executable, "-c", SCRIPT]
-    alone = subprocess.run(server, input=requests, capture_output=True, timeout=30, check=True)
+    alone = subprocess.run(server, input=requests, capture_output=True, timeout=60, check=True)
     through = run(tmp_path, *server, lines=requests)
     assert through.returncode == 0, through.stderr
     assert sorted(through.stdout.splitlines()) == sorted(alone.stdout.splitlines())

@@ -21,7 +21,7 @@ ENVELOPE = frozenset(DecisionBase.__struct_fields__)
 """Ids of sessions, workspaces and users stand only where they apply; required ones are always there."""
 
 UNFILLED: dict[str, set[str]] = {
-    "pattern.cleared": {"tool_sequence", "expected_action", "request"},
+    "pattern.cleared": {"tool_sequence", "expected_action"},
     "trust.recovery_pending": {"part_of"},
 }
 """Fields of a shape shared with `pattern.detected` or `trust.changed`, where they say something."""

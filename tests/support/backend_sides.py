@@ -127,7 +127,7 @@ class Http(Remote):
         listener = listen("127.0.0.1", 0)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
         self._thread.start()
-        wait_until(lambda: self._server.started, timeout=20, what="the server")
+        wait_until(lambda: self._server.started, what="the server")
         self._tail = Views.open(store)
         super().__init__(int(address_of(listener).rpartition(":")[2]))
 
@@ -144,7 +144,7 @@ class Http(Remote):
         self.leave()
         self._app.state.end_streams()
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
         self._tail.close()
 
 
@@ -163,7 +163,7 @@ class Kafka(Remote):
         self._worker.start()
         super().__init__(int(self._broker.bootstrap.rpartition(":")[2]))
         self._restore = _lead_through(self.port)
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
 
     def backend(self, metrics: Metrics, limit: int) -> Backend:
         """A client of the broker."""
@@ -185,7 +185,7 @@ class Kafka(Remote):
         self.leave()
         self._restore()
         self._stopped.set()
-        self._worker.join(20)
+        self._worker.join(60)
         asyncio.run(delete_topics(self._broker, self._settings.topic_prefix))
 
     async def _fold(self) -> None:

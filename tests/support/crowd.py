@@ -32,7 +32,7 @@ def held(address: tuple[str, int], count: int = 1500) -> Iterator[list[socket.so
     connections = []
     try:
         for number in range(count):
-            connection = socket.create_connection(address, timeout=30)
+            connection = socket.create_connection(address, timeout=60)
             connections.append(connection)
             connection.sendall(HALVES[number % len(HALVES)])
         yield connections
@@ -52,7 +52,7 @@ def is_open(connection: socket.socket) -> bool:
     except ConnectionResetError:
         return False
     finally:
-        connection.settimeout(30)
+        connection.settimeout(60)
     return False
 
 

@@ -65,7 +65,7 @@ class Gated:
     def block(self) -> Any:
         """One run of the plain function."""
         self._enter()
-        self.may_go.wait(10)
+        self.may_go.wait(60)
         return self._end()
 
     def _enter(self) -> None:

@@ -38,7 +38,7 @@ class LocalRedis:
         self.url = f"redis://127.0.0.1:{self.port}/0"
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
         self.process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-        wait_until(self._answers, timeout=60, what="redis-server answers")
+        wait_until(self._answers, what="redis-server answers")
 
     def _answers(self) -> bool:
         if self.process.poll() is not None:

@@ -23,7 +23,7 @@ def free_port() -> int:
 def get(port: int, path: str) -> tuple[int, str]:
     """Status and body of an endpoint; 0 while nothing listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -36,14 +36,14 @@ class SlowNetwork:
         """Listen."""
         self._thread.start()
         serving = asyncio.start_server(self._connected, "127.0.0.1", self._port)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End every connection."""
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _close(self) -> None:

@@ -30,6 +30,18 @@ NUMBER = 4
 """Bytes of a process id, and of a status, in a report."""
 
 
+started: list[WarmProcess] = []
+"""Processes of this test, also those that have ended."""
+
+
+def end_started() -> None:
+    """End the processes that a failed test leaves: they would slow others down, and fail them by their warnings."""
+    for process in started:
+        with process:
+            process.kill()
+    started.clear()
+
+
 class WarmProcess(subprocess.Popen[Any]):
     """A process given as to `Popen`: `[sys.executable, …]` with `-m MODULE`, `-c CODE` or a file, and its arguments."""
 
@@ -48,6 +60,7 @@ class WarmProcess(subprocess.Popen[Any]):
         if not self.pid:
             raise ChildProcessError("the template of warm processes has ended; its error is above")
         self._child_created = True
+        started.append(self)
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         """Read the status that `_watch` reports, in place of `os.waitpid`."""

@@ -79,9 +79,7 @@ def test_half_requests_are_cut(tmp_path: Path) -> None:
             assert server.post("/v1/events", EVENT)["accepted"] == 1
             assert is_open(connections[-1])
             await_end(connections)
-        wait_until(
-            lambda: open_files(pid) <= files + 8, timeout=20, what=lambda: f"{open_files(pid)} files, once {files}"
-        )
+        wait_until(lambda: open_files(pid) <= files + 8, what=lambda: f"{open_files(pid)} files, once {files}")
         assert memory_kib(pid) - memory < 100 * 1024
 
 

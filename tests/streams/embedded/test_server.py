@@ -239,10 +239,10 @@ def test_what_falls_due_is_told_without_another_event(server: Up) -> None:
     """A call that does not finish is closed as a timeout once its deadline has passed, by the clock's tick alone."""
     started = finished(1, type="tool_call.started", deadline_ms=300)
     server.post("/v1/events", started)
-    closed = wait_until(lambda: server.lines("/v1/decisions?topics=events"), timeout=20, what="the appended finish")
+    closed = wait_until(lambda: server.lines("/v1/decisions?topics=events"), what="the appended finish")
     assert (closed[0]["value"]["call_id"], closed[0]["value"]["status"]) == ("c", "timeout")
     assert {one["value"]["type"] for one in closed[1:]} <= {"time.passed"}  # the call goes on being overdue
-    assert wait_until(lambda: server.get("/v1/state")["states"], timeout=20, what="the failure of deploy")
+    assert wait_until(lambda: server.get("/v1/state")["states"], what="the failure of deploy")
 
 
 def test_many_publishers_at_once(server: Up, tmp_path: Path) -> None:

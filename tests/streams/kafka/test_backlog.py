@@ -169,7 +169,7 @@ def test_the_tool_stage_keeps_up_with_the_session_stage(broker: Broker, topic_pr
 
 def scraped(port: int, name: str) -> dict[str, float]:
     """Values of a worker's metric by its only label."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     return {next(iter(sample.labels.values())): sample.value for sample in families[name].samples}

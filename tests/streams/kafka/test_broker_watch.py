@@ -139,7 +139,7 @@ def test_refused_credentials_end_the_worker(cluster: Cluster, error: Exception) 
 def test_a_fault_of_the_watch_itself_is_no_outage(cluster: Cluster) -> None:
     """What is no answer of the network is not mistaken for a broker that is away."""
     cluster.answer = lambda: {"error_code": 0}
-    asyncio.run(asyncio.wait_for(cluster.watch.run(), 5))
+    asyncio.run(asyncio.wait_for(cluster.watch.run(), 60))
     assert isinstance(cluster.faults[0], KeyError)
 
 

@@ -107,7 +107,7 @@ def test_half_requests_do_not_keep_a_probe_from_its_answer(engine: Engine, monke
             assert threading.active_count() <= threads + 1 + 2 * probe_server.MAX_OPEN
             assert status(port, "/healthz") == (200, "ok")
             await_end(connections)
-        wait_until(lambda: threading.active_count() <= threads + 1, timeout=20, what="the threads of the connections")
+        wait_until(lambda: threading.active_count() <= threads + 1, what="the threads of the connections")
     finally:
         server.close()
 
@@ -130,7 +130,7 @@ def test_a_request_that_drips_is_cut(engine: Engine, monkeypatch: pytest.MonkeyP
                 except OSError:
                     return True
 
-            wait_until(is_cut, timeout=20, what="the end of a connection that drips")
+            wait_until(is_cut, what="the end of a connection that drips")
     finally:
         server.close()
 
@@ -155,7 +155,7 @@ def test_pages_of_other_sites_read_nothing(
     """A local port answers requests to this machine's own names alone; no port answers pages of another site."""
     port = free_port()
     server = ProbeServer(probe_of(engine), bind, port)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         assert connection.getresponse().status == code
@@ -270,9 +270,9 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     lane.publish([*events(500), (b"bad", b"{"), (b"s", event(9_999, "s", "t"))])
     worker = lane.start(TRUSTFOLD_WEB_PORT=str(port), TRUSTFOLD_LOG_FORMAT="json")
     lane.settled()
-    wait_until(lambda: status(port, "/readyz") == (200, "ok"), timeout=60, what=lambda: str(status(port, "/readyz")))
+    wait_until(lambda: status(port, "/readyz") == (200, "ok"), what=lambda: str(status(port, "/readyz")))
     lag = ("trustfold_consumer_lag_records", "0", "events")
-    wait_until(lambda: samples(port).get(lag) == 0, timeout=60, what=lambda: get(port, "/metrics")[1])
+    wait_until(lambda: samples(port).get(lag) == 0, what=lambda: get(port, "/metrics")[1])
     found = samples(port)
     assert found["trustfold_records_total", "events"] == 502
     assert found["trustfold_dead_letters_total", "other"] == 1
@@ -281,7 +281,7 @@ def test_metrics_of_a_running_worker(lane: LaneHarness) -> None:
     assert found["trustfold_fold_seconds_count",] == 502 + 501
     assert found["trustfold_states", "session"] > 100
     assert found["trustfold_event_to_decision_seconds_count",] > 0
-    wait_until(lambda: "records became dead letters" in worker.text(), timeout=60, what=worker.text)
+    wait_until(lambda: "records became dead letters" in worker.text(), what=worker.text)
     text = get(port, "/metrics")[1]
     assert worker.stop() == 0
     assert all(json.loads(line)["level"] for line in worker.text().splitlines())

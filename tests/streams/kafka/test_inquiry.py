@@ -60,7 +60,7 @@ def leave(kafka: LocalKafka, kind: ResourceType, name: str, operation: AclOperat
     client = AdminClient({"bootstrap.servers": kafka.bootstrap})  # must outlive what it was asked for
     binding = AclBinding(kind, name, pattern, "User:ANONYMOUS", "*", operation, allow)
     for done in client.create_acls([binding]).values():
-        done.result(10)
+        done.result(60)
 
 
 @pytest.mark.slow

@@ -145,10 +145,10 @@ def test_drain_waits_for_the_broker() -> None:
         task = asyncio.create_task(writer.run())
         writer.put([output(1)], 0)
         draining = asyncio.create_task(writer.drain())
-        await asyncio.wait_for(producer.arrived.wait(), 5)
+        await asyncio.wait_for(producer.arrived.wait(), 60)
         assert not draining.done()
         producer.futures[0].set_result(SimpleNamespace(offset=0))
-        await asyncio.wait_for(draining, 5)
+        await asyncio.wait_for(draining, 60)
         task.cancel()
 
     asyncio.run(scenario())
@@ -163,15 +163,15 @@ def test_a_refused_output_fails_the_writer_and_the_drain() -> None:
         writer, metrics = writer_on(producer)
         task = asyncio.create_task(writer.run())
         writer.put([output(1)], 0)
-        await asyncio.wait_for(producer.arrived.wait(), 5)
+        await asyncio.wait_for(producer.arrived.wait(), 60)
         producer.futures[0].set_exception(RuntimeError("refused"))
         with pytest.raises(RuntimeError, match="refused"):
-            await asyncio.wait_for(writer.drain(), 5)
+            await asyncio.wait_for(writer.drain(), 60)
         with pytest.raises(RuntimeError, match="refused"):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 60)
         writer.put([output(2)], 0)
         with pytest.raises(RuntimeError, match="refused"):
-            await asyncio.wait_for(writer.drain(), 5)
+            await asyncio.wait_for(writer.drain(), 60)
         assert len(producer.sent) == 1
         assert not metrics.outputs
 
@@ -187,22 +187,22 @@ def test_a_writer_goes_on_after_a_reset() -> None:
         writer, metrics = writer_on(producer)
         task = asyncio.create_task(writer.run())
         writer.put([output(1), output(2)], 0)
-        await asyncio.wait_for(producer.arrived.wait(), 5)
+        await asyncio.wait_for(producer.arrived.wait(), 60)
         failing, *rest = producer.futures
         failing.set_exception(KafkaTimeoutError())
         with pytest.raises(KafkaTimeoutError):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 60)
         assert writer.broken
         writer.put([output(3)], 0)
         writer.reset()
-        await asyncio.wait_for(writer.wait_reset(), 5)
+        await asyncio.wait_for(writer.wait_reset(), 60)
         assert not writer.pending
         for late in rest:
             late.set_exception(KafkaTimeoutError())
         producer.hold = False
         task = asyncio.create_task(writer.run())
         writer.put([output(4)], 0)
-        await asyncio.wait_for(writer.drain(), 5)
+        await asyncio.wait_for(writer.drain(), 60)
         assert metrics.outputs == {"nudges": 1}
         assert not writer.broken
         task.cancel()
@@ -239,7 +239,7 @@ def test_agents_wait_while_too_much_is_queued(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.sleep(0)
         assert not waiting.done()
         task = asyncio.create_task(writer.run())
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         task.cancel()
 
     asyncio.run(scenario())

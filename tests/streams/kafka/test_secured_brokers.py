@@ -109,7 +109,7 @@ def test_every_role_works_with_the_printed_rights(kafka: SecuredKafka, events: P
             wait_until(folded_everything, timeout=90, what=log.read_text, every=0.5)
             pages = ("web", "--port", "0", "--allow-local-orders")
             with serving(*pages, cwd=tmp_path, env=kafka.environ("dashboards")) as web:
-                wait_until(lambda: nothing_behind(now_page(web)), timeout=60, what=lambda: now_page(web), every=0.5)
+                wait_until(lambda: nothing_behind(now_page(web)), what=lambda: now_page(web), every=0.5)
                 status, answer = order(web, "reset", "bash")
                 assert status == 200, answer
                 assert web.stop() == 0

@@ -95,20 +95,18 @@ def test_a_worker_far_ahead_waits_until_the_other_has_caught_up_or_is_gone(
     with LaneHarness(broker.bootstrap, topic_prefix, tmp_path, partitions=2, **own) as lane:
         first = Measured(lane)
         second = Measured(lane)
-        wait_until(
-            lambda: len(first.partitions()) == len(second.partitions()) == 1, timeout=30, what=lane.logs, every=0.2
-        )
+        wait_until(lambda: len(first.partitions()) == len(second.partitions()) == 1, what=lane.logs, every=0.2)
         (behind,), (ahead,) = first.partitions(), second.partitions()
 
         early, late = publish(lane, behind, 10), publish(lane, ahead, 8)
-        wait_until(second.waits, timeout=30, what=lane.logs, every=0.1)
+        wait_until(second.waits, what=lane.logs, every=0.1)
         lane.settled(90)
         assert max(told(lane, late)) > max(told(lane, early))
         assert not first.metric("trustfold_held_seconds_total", reason="workers")
-        wait_until(lambda: not second.metric("trustfold_worker_skew_seconds"), timeout=10, what=lane.logs, every=0.2)
+        wait_until(lambda: not second.metric("trustfold_worker_skew_seconds"), what=lane.logs, every=0.2)
 
         early, late = publish(lane, behind, 6), publish(lane, ahead, 4)
-        wait_until(second.waits, timeout=30, what=lane.logs, every=0.1)
+        wait_until(second.waits, what=lane.logs, every=0.1)
         first.worker.kill()
         lane.settled(90)
         assert max(told(lane, late)) > max(told(lane, early))

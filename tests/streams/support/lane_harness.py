@@ -64,7 +64,7 @@ class Worker:
         """What it has logged."""
         return self.log.read_text(errors="replace")
 
-    def ready(self, timeout: float = 30) -> Worker:
+    def ready(self, timeout: float = 60) -> Worker:
         """Wait until it has taken an assignment."""
         wait_until(
             lambda: "ready in generation" in self.text() or self.process.poll() is not None,
@@ -87,7 +87,7 @@ class Worker:
         """Let a paused process go on."""
         self.process.send_signal(signal.SIGCONT)
 
-    def stop(self, timeout: float = 30) -> int:
+    def stop(self, timeout: float = 60) -> int:
         """Ask it to stop and give back its exit code."""
         self.process.terminate()
         return self.process.wait(timeout)

@@ -22,6 +22,11 @@ def last_line(worker: Worker) -> str:
     return worker.text().strip().rpartition("\n")[2]
 
 
+def said_first(worker: Worker, words: str) -> int:
+    """How often a worker's log says something for the first time; a wait that lasts is reported again every minute."""
+    return sum(words in line and not line.endswith("s now)") for line in worker.text().splitlines())
+
+
 def administer(lane: LaneHarness, act: Callable[[Any], Awaitable[Any]]) -> None:
     """Do something with an admin client."""
 
@@ -46,4 +51,4 @@ def deny(bootstrap: str, kind: str, name: str) -> None:
     binding = AclBinding(resource, name, pattern, user, "*", operation, AclPermissionType.DENY)
     client = AdminClient({"bootstrap.servers": bootstrap})  # must outlive what it was asked for
     for done in client.create_acls([binding]).values():
-        done.result(10)
+        done.result(60)

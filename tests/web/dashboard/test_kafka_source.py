@@ -201,7 +201,7 @@ def test_a_fault_while_measuring_is_logged_once_and_measuring_goes_on(
 
     async def measure() -> None:
         measuring = asyncio.create_task(source._measure())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while source.freshness().behind != 7:  # noqa: ASYNC110 - the source rings no bell
                 await asyncio.sleep(0.001)
         measuring.cancel()
@@ -249,7 +249,7 @@ def test_no_page_waits_long_for_the_sessions_of_a_young_history(
     opened = threading.Event()
 
     def rows(_question: str, _values: object) -> list[Any]:
-        opened.wait(30)
+        opened.wait(60)
         return [("s1", None, None, None, 3, 1, 0, 5)]
 
     monkeypatch.setattr(made, "_rows", rows)

@@ -29,7 +29,7 @@ class Message:
 
 async def following(stream: AsyncIterator[bytes]) -> Message:
     """The next message."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return Message(await anext(stream))
 
 

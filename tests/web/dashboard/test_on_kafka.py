@@ -29,7 +29,8 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.durable_broker
 
-ENDS_S = 10.0
+ENDS_S = 30.0
+"""Three times what an operator is promised: the machine may be busy."""
 T = TypeVar("T")
 
 
@@ -73,20 +74,20 @@ def test_a_page_shows_what_a_worker_has_folded_and_its_order_reaches_the_worker(
     with worker(kafka, tmp_path) as works:
         trustfold("publish", "-", cwd=tmp_path, stdin=failures("deploy", 5), env=kafka)
         with serving("web", "--port", "0", "--allow-local-orders", cwd=tmp_path, env=kafka) as web:
-            wait_until(lambda: "deploy" in now_page(web), timeout=60, what="the state on the page", every=0.2)
+            wait_until(lambda: "deploy" in now_page(web), what="the state on the page", every=0.2)
             trustfold("publish", "-", cwd=tmp_path, stdin=failures("search", 5, session="s2"), env=kafka)
-            wait_until(lambda: "search" in now_page(web), timeout=60, what="the newer state", every=0.2)
-            wait_until(lambda: "Not up to date" not in now_page(web), timeout=60, what="its worker", every=0.2)
+            wait_until(lambda: "search" in now_page(web), what="the newer state", every=0.2)
+            wait_until(lambda: "Not up to date" not in now_page(web), what="its worker", every=0.2)
 
             status, answer = order(web, "reset", "deploy")
             assert status == 200, answer
             assert "the workers apply it" in answer
-            wait_until(lambda: "deploy" not in distrusted(kafka, tmp_path), timeout=60, what="the reset", every=0.5)
+            wait_until(lambda: "deploy" not in distrusted(kafka, tmp_path), what="the reset", every=0.5)
 
             works.send_signal(signal.SIGTERM)
-            works.wait(30)
+            works.wait(60)
             trustfold("publish", "-", cwd=tmp_path, stdin=failures("other", 3, session="s3"), env=kafka)
-            wait_until(lambda: "no worker runs" in now_page(web), timeout=30, what="what is missing", every=0.2)
+            wait_until(lambda: "no worker runs" in now_page(web), what="what is missing", every=0.2)
 
             listening = web.connect()
             listening.request("GET", "/live?topic=now")
@@ -122,20 +123,20 @@ def test_a_broker_that_is_away_and_back(own_kafka: LocalKafka, tmp_path: Path) -
     with worker(kafka, tmp_path):
         trustfold("publish", "-", cwd=tmp_path, stdin=failures("deploy", 5), env=kafka)
         with serving("web", "--port", "0", "--allow-local-orders", cwd=tmp_path, env=kafka) as web:
-            wait_until(lambda: "deploy" in now_page(web), timeout=60, what="the state on the page", every=0.2)
+            wait_until(lambda: "deploy" in now_page(web), what="the state on the page", every=0.2)
             own_kafka.kill()
-            wait_until(lambda: "stale since" in now_page(web), timeout=30, what="a page that says so", every=0.2)
+            wait_until(lambda: "stale since" in now_page(web), what="a page that says so", every=0.2)
             assert "deploy" in now_page(web)
             status, answer = order(web, "reset", "deploy")
             assert (status, "the order was not sent" in answer) == (409, True), answer
             assert web.request("GET", "/healthz")[0] == 200
             with serving("web", "--port", "0", cwd=tmp_path, env=kafka) as early:
-                wait_until(lambda: "no broker answers" in now_page(early), timeout=30, what="the reason", every=0.2)
+                wait_until(lambda: "no broker answers" in now_page(early), what="the reason", every=0.2)
                 began = time.monotonic()
                 assert early.stop() == 0
                 assert time.monotonic() - began < ENDS_S
             own_kafka.start()
-            wait_until(lambda: "stale since" not in now_page(web), timeout=60, what="a page that is new", every=0.2)
+            wait_until(lambda: "stale since" not in now_page(web), what="a page that is new", every=0.2)
             trustfold("publish", "-", cwd=tmp_path, stdin=failures("search", 5, session="s2"), env=kafka)
             wait_until(lambda: "search" in now_page(web), timeout=90, what="the newer state", every=0.2)
             own_kafka.kill()
