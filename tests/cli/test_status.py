@@ -213,6 +213,31 @@ def test_a_running_server_and_its_store_say_the_same(served: str, store: Path, t
     assert "service:atlassian" in by_environment.stdout.decode()
 
 
+def test_whether_a_session_is_paused(tmp_path: Path) -> None:
+    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows."""
+    with up("--store", tmp_path / "store.sqlite", cwd=tmp_path) as server:
+
+        def asked(session: str) -> tuple[int, str]:
+            done = trustfold("status", "--session", session, "--url", server.url, cwd=tmp_path)
+            return done.returncode, done.stdout.decode()
+
+        def look(number: int) -> None:
+            call = {"tool_name": "Bash", "tool_input": {"command": "./look"}, "tool_use_id": f"t{number}"}
+            for event in ("PreToolUse", "PostToolUse", "PostToolBatch"):
+                more = {"tool_response": "same"} if event == "PostToolUse" else {}
+                payload = {"hook_event_name": event, "session_id": "s", **call, **more}
+                server.post("/hooks/claude", json.dumps(payload).encode())
+
+        look(0)
+        assert asked("s") == (0, "s: not paused\n")
+        for number in range(1, 12):
+            look(number)
+        code, told = asked("s")
+        assert code == 1
+        assert told.startswith("s: paused: Stopped after ")
+        assert asked("t")[0] == 2
+
+
 LONG = "http_request|domain=api.internal.example-company.com|path_prefix=v1"
 
 
