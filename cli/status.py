@@ -217,7 +217,7 @@ def overview_table(
     """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]
-    shown = [state for state in trust if everything or state.state is not TrustState.TRUSTED]
+    shown = [state for state in trust if everything or state.dangerous_calls or state.state is not TrustState.TRUSTED]
     places = {place_of(state) for state in (*shown, *circuits)}
     several = len(places) > 1 or any(state.scope == "user" for state in shown)
     parts: list[RenderableType] = [Text("Reliability Status", "bold")]
@@ -325,6 +325,7 @@ def _facts(state: TrustUpdated | BreakerUpdated, now: datetime) -> list[tuple[st
             ("expires at", _moment(state.expires_at)),
             ("recovery", recovery_words(state, now)),
             ("declined by users", f"{state.denials} times" if state.denials else ""),
+            ("dangerous calls", str(state.dangerous_calls or "")),
         ]
     else:
         facts = [

@@ -164,7 +164,7 @@ def test_markup_in_names_is_only_text() -> None:
 def test_a_store_is_read_where_it_lies(store: Path, tmp_path: Path) -> None:
     """`status --store` shows the day's remains; --json gives the records as they are on the `state` topic."""
     table = trustfold("status", "--store", store, cwd=tmp_path).stdout.decode()
-    for key in ("bash|command=rm ", "service:atlassian "):
+    for key in ("bash|danger=root ", "service:atlassian "):
         assert key in table
     assert "bash " not in table
     assert "http_request" not in table
@@ -180,9 +180,9 @@ def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
     """`status KEY` tells all about a key, its finer keys and its circuit; with its history, what was decided when."""
     told = trustfold("status", "bash", "--store", store, "--include-history", cwd=tmp_path).stdout.decode()
     assert "bash|command=cat  trusted" in told
-    assert "bash|command=rm  blocked" in told
+    assert "bash|danger=root  blocked" in told
     assert "security concern: a dangerous command was attempted" in told
-    assert "2026-03-02 09:45:12  ✕  bash|command=rm blocked" in told
+    assert "2026-03-02 09:45:12  ✕  bash|danger=root blocked" in told
     assert "service:atlassian" not in told
     quiet = trustfold("status", "nothing", "--store", store, cwd=tmp_path)
     assert quiet.stdout == b"nothing: trusted, no recent failures\n"
@@ -190,9 +190,9 @@ def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
     document = json.loads(
         trustfold("status", "bash", "--store", store, "--include-history", "--json", cwd=tmp_path).stdout
     )
-    assert {one["key"] for one in document["history"]} == {"bash|command=rm"}
+    assert {one["key"] for one in document["history"]} == {"bash|danger=root"}
     trusts = {one["key"] for one in document["states"] if one["kind"] == "trust"}
-    assert trusts == {"bash|command=rm", "bash|command=cat"}
+    assert trusts == {"bash|danger=root", "bash|command=rm", "bash|command=cat"}
 
 
 @pytest.fixture

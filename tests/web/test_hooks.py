@@ -176,6 +176,21 @@ def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
         assert "ask" in json.dumps(agent.runs("./release 5")[0])
 
 
+def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tmp_path: Path) -> None:
+    """With its command and what it would do; what was nearly run leaves a trace, and others run on."""
+    agent = Agent(server, tmp_path)
+    before, _ = agent.runs("git push --force origin main")
+    answer = before["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "ask"
+    said = answer["permissionDecisionReason"]
+    assert said.startswith("trustfold: `git push --force origin main` would overwrite a remote branch by force")
+    assert f"`trustfold approve 'Bash|danger=forced_push' --once --workspace '{tmp_path}'`" in said
+    assert agent.runs("git push --force-with-lease origin topic")[0] == {}
+    [noted] = map(orjson.loads, server.get("/v1/decisions?topics=escalations").content.splitlines())
+    told = noted.get("value", noted)
+    assert (told["type"], told["key"], told["made"]) == ("trust.danger_noted", "Bash|danger=forced_push", True)
+
+
 def test_edits_beside_the_agent_end_a_streak(
     server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
