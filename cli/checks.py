@@ -144,17 +144,13 @@ class Checker:
             time_ms=at,
         )
 
-    @property
-    def only_defaults(self) -> bool:
-        """True if no key is restricted and no circuit is open, so every call would be allowed."""
-        return self.view.only_defaults
-
     def call_of(self, event: ToolCallStarted) -> Call:
         """The call that an event starts; workspace and user default to those of its session."""
         state = self._topology.processors["session"].state(event.session_id)
         workspace = event.workspace_id or getattr(state, "workspace_id", "") or DEFAULT_WORKSPACE
         user = event.user_id or getattr(state, "user_id", "") or None
-        return recorded_call(event, args_of(event), workspace, user)
+        rules = self._topology.source.rules
+        return recorded_call(event, args_of(event), workspace, user, rules.tools.families, rules.calls)
 
     def follow(self, outputs: list[Output]) -> list[Output]:
         """Apply the states among outputs to the view; returns the outputs unchanged."""

@@ -22,6 +22,7 @@ import click
 from ..config import Settings
 from ..errors import ConfigError, TrustfoldError
 from ..ingest.workspaces import workspace_of
+from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import has_scope, in_quotes
 from ..projections.orders import EVERYTHING, held, is_affected, trust_subjects
 from ..schemas.commands import (
@@ -159,12 +160,16 @@ def recover(*, key: str, order: Order) -> None:
 )
 @_order_options
 def approve(*, key: str, once: bool, session: str | None, expires_in_s: float | None, order: Order) -> None:
-    """Approve one call of an escalated or recovering KEY in advance, or all of a session. Its trust does not change."""
+    """Approve one call of an escalated, recovering or dangerous KEY in advance, or all of a session."""
     if once == (session is not None):
         raise click.UsageError("say --once or --for-session")
+    lasts = expires_in_s or (3600.0 if once else 86_400.0)
+    if danger_of_key(key) is not None:  # nothing need be known of it yet
+        name = None if session is None else session or _refused_session(order.target, {key})
+        _send(order, TrustApprove, key, expires_in_s=lasts, session_id=name)
+        return
     states = _escalated(_affected(order, key))
     name = None if session is None else session or _refused_session(order.target, {one.key for one in states})
-    lasts = expires_in_s or (3600.0 if once else 86_400.0)
     commands = [
         TrustApprove(**fields, expires_in_s=lasts, session_id=name) for fields in order.trust_fields(states, key)
     ]
@@ -376,6 +381,7 @@ def _send(
 
 
 _UNMOVED: dict[type[KeyCommand], str] = {
+    TrustApprove: "one call is approved, unless another key or circuit stops it, or the key is blocked",
     ToolRemove: "it was already removed",
     ToolRestore: "it was not removed",
     BreakerForceOpen: "it was already held open; the new time applies",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..schemas.decision_text import (
     circuit_next,
     circuit_word,
@@ -33,7 +35,7 @@ from .clients.selection import keys_for_completion
 from .connect import Connections
 from .options import json_option, with_target
 from .quality import title_of
-from .render import console, echo, note, write_json
+from .render import ExitCode, console, echo, note, write_json
 from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
@@ -49,13 +51,27 @@ MAX_WITHHELD = 10
 @with_target
 @click.option("--all", "everything", is_flag=True, help="Include trusted keys with recent failures.")
 @click.option("--include-history", is_flag=True, help=f"Include the last {HISTORY} decisions about the key.")
+@click.option("--session", metavar="ID", help="Only whether this session of a connected agent was paused; 1 if it was.")
 @json_option("Print the state records as one JSON document.")
-def status(*, key: str | None, target: Target, everything: bool, include_history: bool, as_json: bool) -> None:
+def status(
+    *,
+    key: str | None,
+    target: Target,
+    everything: bool,
+    include_history: bool,
+    session: str | None,
+    as_json: bool,
+) -> None:
     """Show keys that are not trusted, and open circuits; with KEY, all details of that key.
+
+    With --session, for CI: the reason for which an agent's session was paused, and exit code 1; else 0.
 
     A KEY as shown in the table: `bash|command=rm`, `bash`, `service:atlassian`; long keys are abbreviated on a
     narrow terminal, and complete in a pipe and with --json. Reads the store of a local `up`, its address, or Kafka.
     """
+    if session is not None:
+        _show_session(target.server(), session, as_json=as_json)
+        return
     records, mode, fault = target.overview()
     near = get_close_matches(key or "", {str(one.record.get("key")) for one in records}, n=1)
     records = [one for one in records if key is None or _belongs(str(one.record.get("key")), key)]
@@ -97,6 +113,24 @@ def status(*, key: str | None, target: Target, everything: bool, include_history
     note_unreadable(records)
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
+
+
+def _show_session(server: Server | None, session: str, *, as_json: bool) -> None:
+    """Print whether a session is paused.
+
+    Raises:
+        ConfigError: the server does not know it.
+        SystemExit: it is paused.
+    """
+    if server is None or session not in server.paused:
+        raise ConfigError(f"no server knows a session {session!r}; `claude -p --output-format json` prints its id")
+    reason = server.paused[session]
+    if as_json:
+        write_json({"session": session, "paused": bool(reason), "reason": reason or None})
+    else:
+        echo(f"{session}: {f'paused: {reason}' if reason else 'not paused'}")
+    if reason:
+        sys.exit(ExitCode.FAILED)
 
 
 class Heard(NamedTuple):
@@ -183,7 +217,7 @@ def overview_table(
     """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]
-    shown = [state for state in trust if everything or state.state is not TrustState.TRUSTED]
+    shown = [state for state in trust if everything or state.dangerous_calls or state.state is not TrustState.TRUSTED]
     places = {place_of(state) for state in (*shown, *circuits)}
     several = len(places) > 1 or any(state.scope == "user" for state in shown)
     parts: list[RenderableType] = [Text("Reliability Status", "bold")]
@@ -291,6 +325,7 @@ def _facts(state: TrustUpdated | BreakerUpdated, now: datetime) -> list[tuple[st
             ("expires at", _moment(state.expires_at)),
             ("recovery", recovery_words(state, now)),
             ("declined by users", f"{state.denials} times" if state.denials else ""),
+            ("dangerous calls", str(state.dangerous_calls or "")),
         ]
     else:
         facts = [

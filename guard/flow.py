@@ -27,12 +27,13 @@ from .interface import Services
 from .json_view import is_big
 from .log import LOGGER, log_call
 from .metrics import CALLS, SHADOW
-from .permission import Answer, PermissionWrapper, is_refused, must_ask, order, refusal_message
+from .permission import Answer, PermissionWrapper, is_refused, must_ask, refusal_message, way_out
+from .policy import held_by_danger
 from .publisher import Digest, Ending
 from .request import Call
 from .result import ToolResult, refusal
 from .settings import RetryPolicy
-from .state_cache import SESSION_SCOPE, Trust
+from .state_cache import DANGER_SCOPE, SESSION_SCOPE, Trust
 from .streams import is_stream, relay
 from .tool_threads import Function, Runner
 
@@ -211,7 +212,9 @@ class CallFlow:
         if self._settings.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
             return False
         now = self._clock.now_ms()
-        given = self._backend.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now, call.session_id)
+        view = self._backend.view
+        held = held_by_danger(call, view, now)
+        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now, call.session_id, held)
         if not given or self._gate.refusing_circuit(call) is not None:
             return False
         claimed = call.notes["claimed"] = []
@@ -237,11 +240,11 @@ class CallFlow:
         if trust is None or not must_ask(trust):
             return None
         call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
-        if self._settings.unattended == "allow" or self._shadowed(call, "approval_required"):
+        waived = self._settings.unattended == "allow" and trust.record.scope != DANGER_SCOPE
+        if waived or self._shadowed(call, "approval_required"):
             return None
-        approve = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
-        way = f"; one call passes by {approve}" if approve else ""
-        return refusal("approval_required", f"{refusal_message(call.name, trust)}; nobody is here to approve it{way}")
+        message = f"{refusal_message(call.name, trust)}; nobody is here to approve it{way_out(trust)}"
+        return refusal("approval_required", message)
 
     def _publish_permission(
         self, kind: type[PermissionRequested | PermissionResolved], call: Call, **fields: Any

@@ -10,15 +10,20 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..projections.calls.attempt import danger_of_key
 from ..projections.calls.keys import in_quotes
 from ..schemas.vocabulary import TrustState
-from .state_cache import ASKING, Trust
+from .state_cache import ASKING, DANGER_SCOPE, Trust
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
 
 CONTEXT_KEY = "_reliability_escalation"
 """Key of the escalation in the context that a permission plugin receives."""
+
+
+DANGEROUS = "dangerous"
+"""State, in that context, of a call that is dangerous whatever its history."""
 
 
 class PermissionPlugin(Protocol):
@@ -71,7 +76,7 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
     """Return the context entry of an escalated call."""
     record = trust.record
     return {
-        "state": str(trust.state),
+        "state": DANGEROUS if record.scope == DANGER_SCOPE else str(trust.state),
         "key": record.key,
         "reason": record.reason or "",
         "failure_count": _count(record.failures),
@@ -109,6 +114,13 @@ def recovery_hint(trust: Trust) -> str:
     place = record.workspace_id
     reset = " and ".join(order("reset", key, place) for key in keys)
     match trust.state:
+        case TrustState.ESCALATED if record.scope == DANGER_SCOPE:
+            return f"a person may let one call pass: {order('approve', record.key, place, '--once')}"
+        case TrustState.BLOCKED if record.scope == DANGER_SCOPE:
+            kind = danger_of_key(record.key)
+            return (
+                f"the rules refuse this (calls.danger.{kind}); a person can make an exception in calls.security_allow"
+            )
         case TrustState.ESCALATED if record.scope == "user":
             return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
         case TrustState.ESCALATED:
@@ -147,11 +159,21 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
 def refusal_message(tool_name: str, trust: Trust) -> str:
     """Explain to the model and the user why a call is refused or needs approval, naming the narrowest cause."""
     record = trust.record
+    if record.scope == DANGER_SCOPE:
+        return f"{record.reason}; {recovery_hint(trust)}"
     why = f" - {record.reason}" if record.reason else ""
     subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
     if record.scope == "service":
         subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"
     return f"{subject} is {trust.state}{why}; {recovery_hint(trust)}"
+
+
+def way_out(trust: Trust) -> str:
+    """Return the orders that let one call pass, to append to a refusal; empty if no operator can, or it says so."""
+    if trust.record.scope == DANGER_SCOPE:
+        return ""
+    orders = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
+    return f"; one call passes by {orders}" if orders else ""
 
 
 Ask = Callable[[str, dict[str, Any], dict[str, Any] | None, str | None], "Awaitable[Any] | Any"]

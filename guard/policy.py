@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..projections.calls.attempt import level_of, words_for
 from ..schemas.codec import rfc3339
 from ..schemas.public_state import TrustUpdated
 from ..schemas.vocabulary import TrustState
 from .breaker import CircuitRefusal, refusing_circuit_in
 from .clock import Clock
 from .errors import EnvelopeRejected
-from .json_view import sent_form
 from .permission import is_refused, must_ask, refusal_message
-from .request import NO_SESSION, Call, check_call, is_name, named, safe_key, scopes_of, trust_keys
+from .request import NO_SESSION, Call, check_call, is_name, named, scopes_of
 from .session import CURRENT
 from .settings import GuardSettings
-from .state_cache import SESSION_SCOPE, StateView, Trust
+from .state_cache import DANGER_SCOPE, SESSION_SCOPE, StateView, Trust
 from .tools import ToolRegistry
 
 if TYPE_CHECKING:
@@ -70,16 +70,17 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     Returns:
         The decision, and the trust key or circuit that caused it; for an allowed call its own key.
     """
-    if view.only_defaults:
+    held = held_by_danger(call, view, now_ms)
+    if view.only_defaults and held is None:
         return ALLOWED, call.key.fine
-    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id)
+    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
     refusing = refusing_circuit_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
     decision = decide(call.name, trust, refusing)
     if refusing is not None and decision.code == "circuit_open":
         return decision, refusing.scope
     if trust is None or decision is ALLOWED:
         return decision, call.key.fine
-    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id):
+    if decision.ask and view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held):
         return APPROVED, call.key.fine
     return decision, trust.record.key
 
@@ -116,23 +117,26 @@ class Checking:
         except EnvelopeRejected as rejected:
             return Decision(allowed=False, code=rejected.code, message=str(rejected))
         session = self.sessions.get(session_id) if session_id is not None else CURRENT.get()
-        if view.only_defaults and session is None:
+        call = Call(self.tools.get(tool_name), named(args), session_id or NO_SESSION, workspace_id or "")
+        call.families, call.rules = settings.families, settings.calls
+        if view.only_defaults and session is None and call.danger.kind is None:
             return ALLOWED
-        workspace = workspace_id or (session or settings).workspace_id
-        key = safe_key(tool_name, sent_form(named(args)), self.tools.get(tool_name).service or "", settings.families)
-        keys = trust_keys(tool_name, key)
-        if session is None:
-            trust = view.trust(workspace, keys, settings.user_id)
-        else:
-            trust = self.trust_of(tool_name, args, session_id=session.session_id, workspace_id=workspace)
-        scopes = scopes_of(tool_name, key) if settings.enforce_breakers else ()
-        found = decide(tool_name, trust, self._gate.refusing_circuit_at(workspace, scopes), shadow=settings.shadow)
-        if found.ask and trust is not None and trust.record.scope != SESSION_SCOPE:
-            user = (session or settings).user_id
-            name = session.session_id if session else ""
-            if view.approvals(workspace, keys, user, self.clock.now_ms(), name):
-                return APPROVED
-        return found
+        call.workspace_id = workspace_id or (session or settings).workspace_id
+        call.user_id = (session or settings).user_id
+        now_ms = self.clock.now_ms()
+        if session is not None:
+            call.session_id = session.session_id
+        trust = self._trust(call)
+        scopes = scopes_of(tool_name, call.key) if settings.enforce_breakers else ()
+        found = decide(
+            tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=settings.shadow
+        )
+        if not found.ask or trust is None or trust.record.scope == SESSION_SCOPE:
+            return found
+        held = held_by_danger(call, view, now_ms)
+        name = session.session_id if session else ""
+        given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, name, held)
+        return APPROVED if given else found
 
     def trust_of(
         self,
@@ -153,18 +157,45 @@ class Checking:
             self.tools.get(tool_name), named(args or {}), session_id or NO_SESSION, workspace_id or who.workspace_id
         )
         call.user_id = who.user_id
-        call.families = self.settings.families
+        call.families, call.rules = self.settings.families, self.settings.calls
         return self._trust(call)
 
     def _trust(self, call: Call) -> Trust | None:
+        now_ms, view = self.clock.now_ms(), self.backend.view
+        held = held_by_danger(call, view, now_ms)
         session = self.sessions.get(call.session_id)
         if session is not None and (own := session.trust_override(call.trust_keys)) is not None:
-            if own is TrustState.TRUSTED:
-                return None
+            return held if own is TrustState.TRUSTED else session_trust(call, own, now_ms)
+        if view.only_defaults:
+            return held
+        return view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
 
-            return session_trust(call, own, self.clock.now_ms())
-        view = self.backend.view
-        return None if view.only_defaults else view.trust(call.workspace_id, call.trust_keys, call.user_id)
+
+def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:
+    """Return the state that a dangerous call has before it runs, by the rules alone; None if it may run."""
+    danger = call.danger
+    level = "observe" if danger.kind is None else level_of(danger.kind, call.rules)
+    if level == "observe":
+        return None
+    state = TrustState.BLOCKED if level == "deny" else TrustState.ESCALATED
+    known = view.record(call.workspace_id, call.key.fine)
+    return Trust(
+        state,
+        TrustUpdated(
+            schema_version="1.0",
+            id=f"danger-{call.call_id}",
+            time=rfc3339(now_ms),
+            workspace_id=call.workspace_id,
+            kind="trust",
+            key=call.key.fine,
+            scope=DANGER_SCOPE,
+            state=state,
+            reason=words_for(danger, call.name, call.sent_args),
+            approval_id=known.approval_id if known is not None else None,
+            approval_expires_at=known.approval_expires_at if known is not None else None,
+            approval_session_id=known.approval_session_id if known is not None else None,
+        ),
+    )
 
 
 def session_trust(call: Call, state: TrustState, now_ms: int) -> Trust:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
-from ..projections.calls.danger import writes_credentials
+from ..projections.calls import attempt
+from ..projections.calls.danger import NO_DANGER, Danger
 from ..projections.calls.keys import NO_FAMILIES, CallKey, call_key, given_key, read_command, runs, tool_key
 from ..projections.calls.tool_class import class_by_args, class_by_name
+from ..rules.calls import CallRules
 from ..schemas.events import ToolCallStarted
 from ..schemas.tool_envelopes import (
     CallControl,
@@ -43,6 +45,9 @@ NO_SESSION = "no-session"
 """Session id of calls made outside of any session."""
 
 
+SHIPPED = CallRules()
+
+
 class Call(msgspec.Struct, eq=False):
     """One call; its key and the values derived from its arguments are computed at first use.
 
@@ -52,6 +57,7 @@ class Call(msgspec.Struct, eq=False):
         session_id: id of the conversation.
         workspace_id: workspace of the tool.
         families: configured families of tools.
+        rules: rules of dangerous calls.
         call_id: pairs its events; the model's id if it gave one.
         message_id: id of the model's message that made it; None: unknown.
         request_id: unique id of the request.
@@ -105,6 +111,8 @@ class Call(msgspec.Struct, eq=False):
     ended: ToolResult | None = None
     stream: asyncio.Future[ToolResult] | None = None
     families: Mapping[str, str] = NO_FAMILIES
+    rules: CallRules = SHIPPED
+    _danger: Danger | None = None
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: Program | None = None
     _sent: dict[str, Any] | None = None
@@ -121,8 +129,31 @@ class Call(msgspec.Struct, eq=False):
     def key(self) -> CallKey:
         """Failure key of the call; the tool's own key if it would contain a secret."""
         if self._key is None:
-            self._key = safe_key(self.tool.name, self.sent_args, self.tool.service or "", self.families)
+            key = safe_key(self.tool.name, self.sent_args, self.tool.service or "", self.families)
+            self._key = attempt.keyed(key, self.danger)
         return self._key
+
+    def use_key(self, failure_key: str) -> None:
+        """Take the failure key that its publisher gives in place of arguments."""
+        self._key = given_key(self.tool.name, failure_key, self.key)
+        if self.danger.kind is None and (kind := attempt.danger_of_key(failure_key)) is not None:
+            self._danger = Danger(kind, attempt.HARMS[kind])
+
+    @property
+    def danger(self) -> Danger:
+        """What it would do that is dangerous or risky, by the rules."""
+        if self._danger is None:
+            name = self.tool.name
+            kind = runs(name, self.args, self.families)
+            if kind == "shell":
+                args = self.sent_args
+                line = read_command(name, args).line
+                self._danger = attempt.danger_in(name, args, kind, line, self.rules)
+            elif self.args:
+                self._danger = attempt.danger_in(name, self.plain_args, kind, None, self.rules)
+            else:
+                self._danger = NO_DANGER
+        return self._danger
 
     @property
     def plain_args(self) -> dict[str, Any]:
@@ -178,12 +209,11 @@ class Call(msgspec.Struct, eq=False):
     def _read_program(self) -> Program:
         name, args = self.tool.name, self.sent_args
         kind, of_server = runs(name, args, self.families), self.key.kind == "mcp"
+        command, suspect = "", False
         if kind == "shell":
             line = read_command(name, args).line
-            return Program(kind, line.word, bool(line.danger), line.suspect, of_server)
-        path = args.get("path") or args.get("file_path")
-        acts = isinstance(path, str) and class_by_name(name) is ToolClass.ACTION
-        return Program(kind, dangerous=acts and writes_credentials(str(path)), of_server=of_server)
+            command, suspect = line.word, line.suspect
+        return Program(kind, command, self.danger.blocks, suspect, of_server)
 
     @property
     def may_repeat(self) -> bool:
@@ -252,13 +282,13 @@ def recorded_call(
     workspace_id: str,
     user_id: str | None,
     families: Mapping[str, str] = NO_FAMILIES,
+    rules: CallRules = SHIPPED,
 ) -> Call:
     """Rebuild a call from its started event, with its keys and circuits; private arguments by their failure key."""
-    key = safe_key(event.tool_name, args, event.service or "", families)
+    call = Call(Tool(name=event.tool_name, service=event.service), named(args), event.session_id, workspace_id)
+    call.families, call.rules = families, rules
     if event.failure_key:
-        key = given_key(event.tool_name, event.failure_key, key)
-    call = Call(Tool(name=event.tool_name, service=event.service), named(args), event.session_id, workspace_id, key)
-    call.families = families
+        call.use_key(event.failure_key)
     call.call_id = event.call_id
     call.user_id = user_id
     call.model_tier = event.model_tier

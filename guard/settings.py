@@ -9,12 +9,13 @@ from types import NoneType
 from typing import Any, Self, TypedDict, Unpack, get_args
 
 from ..errors import ConfigError
-from ..rules.calls import Family
+from ..rules.calls import CallRules, Family
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.tool_envelopes import DedupeMode
 from .errors import Passthrough
 
 CONFLICTS = ("reject", "independent")
+RULES = "TRUSTFOLD_RULES"
 UNATTENDED = ("allow", "deny")
 SCOPES = ("session", "global")
 
@@ -122,6 +123,7 @@ class GuardSettings:
         dedupe: coalescing of calls with the same key.
         families: tool name or glob → family, as `tools.families` of the workers' rules; by default those of the file
             that `TRUSTFOLD_RULES` names.
+        calls: rules of dangerous calls, as `calls` of the workers' rules; by default those of the same file.
         passthrough: further control-flow exceptions that are not failures: classes, or `package.Class` as text.
         unattended: answer for a call that needs approval where nobody can be asked: `allow` or `deny`.
         digest_key: secret of the deployment; keys the digests of arguments.
@@ -146,6 +148,7 @@ class GuardSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dedupe: DedupePolicy = field(default_factory=DedupePolicy)
     families: Mapping[str, str] = field(default_factory=dict)
+    calls: CallRules = field(default_factory=CallRules)
     passthrough: Passthrough = ()
     unattended: str = "allow"
     digest_key: bytes = field(default=b"", repr=False)
@@ -184,8 +187,8 @@ class GuardSettings:
         if unknown := sorted(overrides.keys() - known):
             raise ConfigError(f"{unknown[0]!r} is no setting of the guard; there are {', '.join(sorted(known))}")
         values: dict[str, Any] = {}
-        for variable, (name, parse) in _VARIABLES.items():
-            if name == "families" and (overrides.get(name) is not None or values.get("enabled") is False):
+        for variable, name, parse in _VARIABLES:
+            if variable == RULES and (overrides.get(name) is not None or values.get("enabled") is False):
                 continue  # the file is not needed here, so a fault in it must not raise
             if text := environ.get(variable):
                 try:
@@ -220,6 +223,7 @@ class SettingsOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     dedupe: DedupePolicy | None
     families: Mapping[str, str] | None
+    calls: CallRules | None
     passthrough: Passthrough | None
     unattended: str | None
     digest_key: bytes | None
@@ -243,24 +247,31 @@ def _families_in(file: str) -> Mapping[str, str]:
     return load_rules(file).tools.families
 
 
+def _calls_in(file: str) -> CallRules:
+    from ..config import load_rules
+
+    return load_rules(file).calls
+
+
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "enforce": True} | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
 
 
-_VARIABLES: dict[str, tuple[str, Any]] = {
-    "TRUSTFOLD_ENABLED": ("enabled", _boolean),
-    "TRUSTFOLD_SHADOW": ("shadow", _boolean),
-    "TRUSTFOLD_OPEN_MODE": ("enforce_breakers", _boolean),
-    "TRUSTFOLD_DERIVE_IDEMPOTENCY": ("derive_keys", _boolean),
-    "TRUSTFOLD_WORKSPACE": ("workspace_id", str),
-    "TRUSTFOLD_DIGEST_KEY": ("digest_key", str.encode),
-    "TRUSTFOLD_SEND_ARGS": ("send_args", _boolean),
-    "TRUSTFOLD_SEND_ERRORS": ("send_errors", _boolean),
-    "TRUSTFOLD_BUFFER_EVENTS": ("buffer_events", int),
-    "TRUSTFOLD_TRACING": ("tracing", _boolean),
-    "TRUSTFOLD_RULES": ("families", _families_in),
-}
+_VARIABLES: tuple[tuple[str, str, Any], ...] = (
+    ("TRUSTFOLD_ENABLED", "enabled", _boolean),
+    ("TRUSTFOLD_SHADOW", "shadow", _boolean),
+    ("TRUSTFOLD_OPEN_MODE", "enforce_breakers", _boolean),
+    ("TRUSTFOLD_DERIVE_IDEMPOTENCY", "derive_keys", _boolean),
+    ("TRUSTFOLD_WORKSPACE", "workspace_id", str),
+    ("TRUSTFOLD_DIGEST_KEY", "digest_key", str.encode),
+    ("TRUSTFOLD_SEND_ARGS", "send_args", _boolean),
+    ("TRUSTFOLD_SEND_ERRORS", "send_errors", _boolean),
+    ("TRUSTFOLD_BUFFER_EVENTS", "buffer_events", int),
+    ("TRUSTFOLD_TRACING", "tracing", _boolean),
+    (RULES, "families", _families_in),
+    (RULES, "calls", _calls_in),
+)
 
-ENVIRONMENT: tuple[str, ...] = tuple(_VARIABLES)
+ENVIRONMENT: tuple[str, ...] = tuple(dict.fromkeys(variable for variable, *_ in _VARIABLES))
 """Names of the variables that `GuardSettings.from_env` reads."""

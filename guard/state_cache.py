@@ -31,6 +31,9 @@ STRICTNESS = {
 ASKING = frozenset({TrustState.ESCALATED, TrustState.RECOVERING})
 """States in which a person must approve a call."""
 
+DANGER_SCOPE = "danger"
+"""Scope of the state of a dangerous call before it runs, which is on no topic."""
+
 SESSION_SCOPE = "session"
 """Scope of a session's own trust overrides, which are on no topic."""
 
@@ -58,7 +61,7 @@ class Trust(NamedTuple):
         records = (self.record, *self.others)
         if any(record.scope in {SESSION_SCOPE, "user"} or record.state not in ASKING for record in records):
             return ()
-        return tuple(record.key for record in records)
+        return tuple(dict.fromkeys(record.key for record in records))
 
 
 class Approval(NamedTuple):
@@ -130,13 +133,19 @@ class StateView:
         self.changes.append((key, record))
         self.only_defaults = not self._trust and not self._circuits
 
-    def trust(self, workspace: str, keys: Iterable[str], user: str | None = None) -> Trust | None:
+    def trust(
+        self, workspace: str, keys: Iterable[str], user: str | None = None, held: Trust | None = None
+    ) -> Trust | None:
         """Return the strictest state of a call's keys, narrowest first; None if all are trusted.
+
+        `held` is the state of a dangerous call, whatever its keys' states.
 
         A user's state in all workspaces applies where the workspace itself has none. A record of scope `key` applies to
         calls with exactly that key, also if it is the key of their tool.
         """
         found = self._not_trusted(workspace, keys, user)
+        if held is not None:
+            found.insert(0, held)
         if len(found) < 2:
             return found[0] if found else None
         strictest = max(found, key=lambda one: STRICTNESS[one.state])
@@ -147,11 +156,17 @@ class StateView:
         )
 
     def approvals(
-        self, workspace: str, keys: Iterable[str], user: str | None, now_ms: int, session: str = ""
+        self,
+        workspace: str,
+        keys: Iterable[str],
+        user: str | None,
+        now_ms: int,
+        session: str = "",
+        held: Trust | None = None,
     ) -> tuple[Approval, ...]:
         """Return the approvals that let a session's call with these keys pass; empty unless each asking key has one."""
         given: set[Approval] = set()
-        for state, record, *_ in self._not_trusted(workspace, keys, user):
+        for state, record, *_ in (*((held,) if held is not None else ()), *self._not_trusted(workspace, keys, user)):
             until = _ms(record.approval_expires_at)
             if state not in ASKING or not record.approval_id or until <= now_ms:
                 return ()
@@ -159,6 +174,11 @@ class StateView:
                 return ()
             given.add(Approval(record.approval_id, until, record.approval_session_id is None))
         return tuple(sorted(given))
+
+    def record(self, workspace: str, key: str) -> TrustUpdated | None:
+        """Return the record of a trust key; None at its default."""
+        found = self._records.get(f"trust:{workspace}{US}{key}")
+        return found if isinstance(found, TrustUpdated) else None
 
     def _not_trusted(self, workspace: str, keys: Iterable[str], user: str | None) -> list[Trust]:
         found: list[Trust] = []

@@ -23,7 +23,7 @@ from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from ..schemas.vocabulary import Severity, ToolClass
 from .columns import EpochMs, Row, columns_of
-from .result_redaction import raw_result, reported, without_result
+from .result_sketches import Sketcher, reported
 from .session_cache import Recent, Session, Sessions
 
 LATE_MS = 60_000
@@ -121,8 +121,9 @@ class EventRow(Row, total=False):
 class EventReader:
     """Converts one partition's events into rows, in order."""
 
-    def __init__(self) -> None:
-        """Start with empty memory."""
+    def __init__(self, key: bytes) -> None:
+        """Start with empty memory; lines of results are hashed with `key`."""
+        self._sketcher = Sketcher(key)
         self._sessions = Sessions()
         self._late: Recent[str, OpenCall] = Recent()
         self._closed: Recent[tuple[str, str], OpenCall] = Recent()
@@ -231,7 +232,7 @@ class EventReader:
             row["call_digest"] = known.fingerprint.to_bytes(8).hex()
         elif event.duration_ms is not None:  # without the arguments the call cannot be identified
             row["started"] = at - int(event.duration_ms)
-        raw = raw_result(event)
+        event = self._sketcher.without_result(event, call)
         verdict = judge(event, call, _RULES)
         row["verdict"] = verdict.word
         if verdict.severity is not None:
@@ -240,13 +241,13 @@ class EventReader:
             row["denied"] = True
         if verdict.expected:
             row["expected"] = True
-        if raw and event.result_size is None:
-            row["result_size"] = len(raw)
-        event, stand_in = without_result(event, raw, verdict)
-        if digest := stand_in.get("digest") or event.result_digest:
+        sketch = event.result_sketch
+        if digest := (sketch and sketch.digest) or event.result_digest:
             row["result_digest"] = digest
+        if sketch and sketch.size and event.result_size is None:
+            row["result_size"] = sketch.size
         if event.error is not None or verdict.word != "success":
-            _about_error(row, event.error, reported(stand_in), verdict.http_status)
+            _about_error(row, reported(event), verdict.http_status)
         if known is not None and not verdict.neutral and "repeated" not in row:
             self._count_result(row, session)
         return event
@@ -275,14 +276,13 @@ def _about_call(row: EventRow, call: OpenCall) -> None:
         row["service"] = call.service
 
 
-def _about_error(row: EventRow, error: ev.ErrorInfo | None, told: dict[str, Any], http_status: int | None) -> None:
-    kind = (error.type if error else None) or told.get("type")
-    message = (error.message if error else None) or told.get("message")
-    code = (error.code if error else None) or told.get("code")
-    row["error_type"], row["error_code"] = kind, None if code is None else str(code)
-    row["http_status"] = http_status if http_status is not None else error.http_status if error else None
+def _about_error(row: EventRow, error: ev.ErrorInfo, http_status: int | None) -> None:
+    row["error_type"], row["error_code"] = error.type, None if error.code is None else str(error.code)
+    row["http_status"] = http_status if http_status is not None else error.http_status
     if row["verdict"] == "failure":
-        row["signature"] = signature(kind or "", row["error_code"] or "", message or "", row.get("status") or "")
+        row["signature"] = signature(
+            error.type or "", row["error_code"] or "", error.message or "", row.get("status") or ""
+        )
 
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
@@ -353,7 +353,7 @@ def _other(row: EventRow, event: ev.Event) -> None:
         failure = Failure(error.type or "", error.message or "", error.http_status, str(error.code or ""))
         found = event.severity or error.severity or classify(failure, status="error", dangerous=False)
         row["verdict"], row["severity"] = "failure", Severity(found)
-        _about_error(row, error, {}, error.http_status)
+        _about_error(row, error, error.http_status)
     elif isinstance(event, ev.SuccessReported):
         row["verdict"] = "success"
     elif isinstance(event, ev.TimePassed):

@@ -34,6 +34,9 @@ YOUNG_S = 30
 SOURCE = ".source"
 """File that names the source of the records of a directory."""
 
+LINE_KEY = ".line-key"
+"""File with the secret by which lines of results are hashed; recorders that share partitions need the same."""
+
 TEMPORARY = ".tmp"
 """Folder of unfinished files; on the same file system, so that a rename is atomic."""
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 
@@ -25,7 +26,7 @@ from .compaction import Tidied, tidy
 from .decision_rows import COLUMNS, row_of
 from .errors import HistoryError, HistoryFull
 from .event_rows import EventReader
-from .files import APPENDED_PARTITION, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
+from .files import APPENDED_PARTITION, LINE_KEY, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
 
@@ -72,8 +73,8 @@ class _Part:
     owned: Ownership
     following: int
     written: int
+    reader: EventReader
     batches: list[_Batch] = field(default_factory=list)
-    reader: EventReader = field(default_factory=EventReader)
 
 
 @dataclass(slots=True)
@@ -129,6 +130,7 @@ class Recorder:
         refuse_address(root)
         try:
             make_directory(root)
+            self._key = claim(root, token_hex(), LINE_KEY).strip().encode()
         except OSError as error:
             raise unwritable(root, error) from error
         self.root = root
@@ -169,7 +171,7 @@ class Recorder:
             except OSError as error:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
-            part = self._parts[topic, partition] = _Part(owned, following, following)
+            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key))
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
             if topic not in COLUMNS:

@@ -38,6 +38,7 @@ from ..ingest.results import INTERRUPTED, failed
 from ..ingest.speakers import WAKING
 from ..ingest.values import bounded, bounded_arguments, name_of, shortened
 from ..projections.calls.fingerprints import canonical
+from ..projections.calls.tool_class import asks_person
 from ..schemas.codec import rfc3339
 from ..schemas.decisions import NudgeIssued, PatternDetected
 
@@ -46,6 +47,9 @@ MAX_OPEN = 200
 
 MAX_IGNORED = 500
 """Number of calls remembered whose end is ignored: refused here, or ended already."""
+
+MAX_REFUSED = 3
+"""Number of calls refused in a pause after which the run is ended: with fewer the model can still say what happened."""
 
 MAX_PIECES = 50
 """Number of incomplete messages kept."""
@@ -113,6 +117,7 @@ class HookSession:
         self._at = 0
         self._calls = 0
         self._step = 0
+        self._refused = 0
         self._open: OrderedDict[str, deque[_Open]] = OrderedDict()
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
@@ -152,8 +157,9 @@ class HookSession:
                 self._decided(happening, found.refusal if not shadow else "", approvals)
                 if found != Answer():
                     return found
-        pause = self.inbox.pause_reason if hook.event in self._dialect.takes_pause else ""
-        context = self._context() if hook.event in self._dialect.takes_context and not pause else ""
+        ended = hook.event in self._dialect.takes_pause and self._refused >= MAX_REFUSED
+        pause = self.inbox.pause_reason if ended else ""
+        context = self._context() if hook.carries and not pause else ""
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
         return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
@@ -168,7 +174,8 @@ class HookSession:
 
     def _judge(self, call: CallBegan, check: Check) -> tuple[Answer, tuple[str, ...]]:
         """Return the answer to a requested call, and the approvals that let it pass."""
-        if pause := self.inbox.before_call():
+        if (pause := self.inbox.before_call()) and not asks_person(call.tool):
+            self._refused += 1
             return Answer(refusal=f"trustfold: {pause}"), ()
         verdict = check(call)
         if verdict.refusal:
@@ -236,6 +243,7 @@ class HookSession:
     def _prompted(self, words: int) -> None:
         self._turn_over("")
         self.inbox.resume()
+        self._refused = 0
         self._event("user.message", words=words or None)
         self._begin_turn()
 

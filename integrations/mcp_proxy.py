@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from ..guard import ToolGuard
-from ..guard.permission import CONTEXT_KEY, PermissionWrapper
+from ..guard.permission import CONTEXT_KEY, DANGEROUS, PermissionWrapper
 from ..guard.result import ToolResult, told_to_model
 from ..guard.session import GuardSession
 from ..guard.settings import RetryPolicy
@@ -323,11 +323,16 @@ class McpProxy:
         """Ask the user through the client (elicitation); if that is impossible, refuse and say what to do."""
         del args, call_id
         why = (context or {}).get(CONTEXT_KEY) or {}
-        reason = f"{why.get('key', tool_name)} is {why.get('state', 'not trusted')}"
-        reason += f" - {why['reason']}" if why.get("reason") else ""
+        key, hint = why.get("key", tool_name), why.get("recovery_hint", "")
+        if why.get("state") == DANGEROUS:
+            reason = str(why["reason"])
+        else:
+            reason = f"{key} is {why.get('state', 'not trusted')}" + (
+                f" - {why['reason']}" if why.get("reason") else ""
+            )
+            hint = f"one call passes by `trustfold approve {in_quotes(key)} --once`; {hint}"
         if not self._can_ask:
-            way = f"one call passes by `trustfold approve {in_quotes(str(why.get('key', tool_name)))} --once`"
-            return False, {"method": "unattended", "reason": f"{reason}; {way}; {why.get('recovery_hint', '')}"}
+            return False, {"method": "unattended", "reason": f"{reason}; {hint}"}
         self._asked += 1
         number = f"{ASKED}{self._asked}"
         question = self._questions[number] = asyncio.get_running_loop().create_future()

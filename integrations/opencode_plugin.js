@@ -66,7 +66,13 @@ export const Trustfold = async ({ client, directory }) => {
       return {};
     }
   };
+  const owed = new Map(); // texts for the next request: what is said about a tool that throws has no result to stand in
   return {
+    "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
+      const text = owed.get(sessionID);
+      if (text) system.push(text);
+      owed.delete(sessionID);
+    },
     "chat.message": async (input, output) => {
       const texts = output.parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text);
       await tell("chat.message", input, { text: texts.join("\n") });
@@ -76,12 +82,11 @@ export const Trustfold = async ({ client, directory }) => {
       if (refusal) throw new Error(refusal);
     },
     "tool.execute.after": async (input, output) => {
-      const { context, pause } = await tell("tool.execute.after", input, {
+      const { context } = await tell("tool.execute.after", input, {
         output: output.output,
         metadata: { exit: output.metadata?.exit },
       });
       if (context) output.output += `\n\n${context}`;
-      if (pause) await client.session.abort({ path: { id: input.sessionID } }).catch(() => {});
     },
     "experimental.text.complete": async (input, output) => {
       await tell("text.complete", input, { text: output.text });
@@ -89,8 +94,11 @@ export const Trustfold = async ({ client, directory }) => {
     event: async ({ event }) => {
       const part = event.properties?.part;
       const failed = event.type === "message.part.updated" && part?.type === "tool" && part.state?.status === "error";
-      if (failed) await tell("event:message.part.updated", { sessionID: part.sessionID, part }, {});
-      else if (EVENTS.has(event.type)) await tell(`event:${event.type}`, event.properties, {});
+      if (failed) {
+        const { context, pause } = await tell("event:message.part.updated", { sessionID: part.sessionID, part }, {});
+        if (context) owed.set(part.sessionID, [owed.get(part.sessionID), context].filter(Boolean).join("\n\n"));
+        if (pause) await client.session.abort({ path: { id: part.sessionID } }).catch(() => {});
+      } else if (EVENTS.has(event.type)) await tell(`event:${event.type}`, event.properties, {});
     },
   };
 };

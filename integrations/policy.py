@@ -6,13 +6,15 @@ are remembered here, so that another request in between does not get the same on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from ..guard.permission import order, refusal_message
-from ..guard.policy import ALLOWED, Decision, check_recorded
+from ..guard.permission import refusal_message, way_out
+from ..guard.policy import ALLOWED, Decision, check_recorded, held_by_danger
 from ..guard.request import Call
 from ..guard.state_cache import Approval, StateView, Trust
+from ..rules.rules import Rules
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
 
@@ -44,32 +46,34 @@ class Policy:
         view: public states; updated by the owner of the policy.
     """
 
-    def __init__(self) -> None:
-        """Start with all states at their defaults."""
+    def __init__(self, rules: Callable[[], Rules] = Rules) -> None:
+        """Start with all states at their defaults; `rules` returns the rules in force."""
         self.view = StateView()
+        self._rules = rules
         self._used: dict[str, int] = {}
 
     def judge(self, call: Call, now_ms: int, *, use: bool = False) -> Judgement:
         """Decide about a call; with `use`, approvals that let it pass are consumed."""
-        if self.view.only_defaults:
+        rules = self._rules()
+        if not rules.enabled:
+            return FREE
+        call.families, call.rules = rules.tools.families, rules.calls
+        held = held_by_danger(call, self.view, now_ms)
+        if self.view.only_defaults and held is None:
             return FREE
         decision, _ = check_recorded(self.view, call, now_ms)
-        trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id)
+        trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
         if decision.code == "approved" and trust is not None:
-            given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id)
+            given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held)
             if all(approval.id not in self._used for approval in given):
                 return Judgement(decision, self._take(given, now_ms) if use else ())
             message = refusal_message(call.name, trust)
             decision = Decision(allowed=True, ask=True, code="approval_required", message=message)
         if trust is None or not decision.ask:
             return Judgement(decision)
-        orders = " and ".join(order("approve", key, trust.record.workspace_id, "--once") for key in trust.asking)
-        way_out = (
-            f"; one call passes by {orders}, all of this session with --for-session in place of --once"
-            if orders
-            else ""
-        )
-        return Judgement(decision, way_out=way_out, may_try=_may_recover(trust, now_ms))
+        way = way_out(trust)
+        way += ", all of this session with --for-session in place of --once" if way else ""
+        return Judgement(decision, way_out=way, may_try=held is None and _may_recover(trust, now_ms))
 
     def _take(self, given: tuple[Approval, ...], now_ms: int) -> tuple[str, ...]:
         self._used = {name: until for name, until in self._used.items() if until > now_ms}

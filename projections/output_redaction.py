@@ -27,6 +27,9 @@ MAX_KNOWN = 50_000
 
 _known: set[str | tuple[str, ...] | None] = set()
 
+_BETWEEN = '\n.\n"'
+"""Text between texts that are searched together: nothing is read across it, and any secret may begin after it."""
+
 _ID = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|(?:[a-z]{2,12}[_-])?((?![0-9]{13}|[A-Z]{2}[0-9]{2})[A-Za-z0-9]{1,40})"
@@ -43,9 +46,9 @@ _NAMED = ("tool:", "service:", "tier:")
 def holds_secret(record: msgspec.Struct) -> bool:
     """Whether an output record holds a secret in any text."""
     texts, nested = _fields_of(type(record))
-    for text in filterfalse(_known.__contains__, texts(record)):
-        if not _is_clean(text):
-            return True
+    new = list(filterfalse(_known.__contains__, texts(record)))
+    if new and not _are_clean_together(new) and not all(map(_is_clean, new)):
+        return True
     return bool(nested) and any(not _is_nested_clean(getattr(record, name)) for name in nested)
 
 
@@ -79,6 +82,25 @@ def _part_by_part(text: str) -> str:
     return "|".join(
         part if (shown := redact_text(plain := part.replace("\\", ""))) == plain else shown for part in text.split("|")
     )
+
+
+def _are_clean_together(texts: list[str | tuple[str, ...] | None]) -> bool:
+    """Whether one search finds no secret in several texts, nor in their parts; False says nothing."""
+    parts = [
+        part
+        for text in texts
+        for whole in ((text,) if isinstance(text, str) else text or ())
+        if not is_plain_id(whole)
+        for part in (whole, *whole.split("|")[:-1])
+        if part not in _known
+    ]
+    together = _BETWEEN.join(parts)
+    if "\\" in together or redact_text(together) != together:
+        return False
+    if len(_known) >= MAX_KNOWN:
+        _known.clear()
+    _known.update(texts, parts)
+    return True
 
 
 def _is_clean(text: str | tuple[str, ...] | None) -> bool:

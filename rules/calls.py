@@ -13,6 +13,9 @@ from .base import Ratio, RulesBase
 Family = Literal["shell", "code", "file", "directory", "http"]
 """Kind of targets of a tool: command lines, programs, files, directories, URLs."""
 
+DangerLevel = Literal["deny", "ask", "observe"]
+"""What is done about a dangerous call before it runs: it is refused, a person is asked, or it is only noted."""
+
 ExitCode = Annotated[int, Meta(ge=1, le=255)]
 
 
@@ -41,6 +44,38 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
     programs: dict[str, Annotated[str, Meta(max_length=200)]] = {}
 
 
+class DangerRules(RulesBase, kw_only=True, frozen=True):
+    """Levels of dangerous calls by what they would do (docs/trust.md, Before the harm).
+
+    Attributes:
+        root: removes, moves or changes a whole root, system or home directory.
+        disk: writes to a raw disk, makes a file system, erases a disk.
+        credentials: writes to a store of credentials or removes it.
+        fork_bomb: starts processes without end.
+        pattern: matches one of `security_patterns`.
+        download: runs a download or decoded text at once.
+        forced_push: overwrites a remote branch by force, or deletes the main one.
+        database: drops a table or database, or empties a table.
+        resources: destroys resources of a cloud or a cluster.
+        above: removes what lies above its directory.
+        privileged: runs any other destructive command as somebody else.
+        risky_pattern: matches one of `risky_patterns`.
+    """
+
+    root: DangerLevel = "ask"
+    disk: DangerLevel = "ask"
+    credentials: DangerLevel = "ask"
+    fork_bomb: DangerLevel = "ask"
+    pattern: DangerLevel = "ask"
+    download: DangerLevel = "ask"
+    forced_push: DangerLevel = "ask"
+    database: DangerLevel = "ask"
+    resources: DangerLevel = "ask"
+    above: DangerLevel = "observe"
+    privileged: DangerLevel = "observe"
+    risky_pattern: DangerLevel = "observe"
+
+
 class CallRules(RulesBase, kw_only=True, frozen=True):
     """Rules of pairing started and finished events, and of dangerous commands.
 
@@ -48,9 +83,10 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
         overdue_after_ms: milliseconds after which an unfinished call is overdue for `stalled_call`, if its start has no
             deadline. The call stays open and is not counted. Older files name it `deadline_ms`.
         security_on_attempt: check commands of successful calls too; default: failed calls only.
-        security_patterns: own regular expressions over the command or arguments of a failed call; a match is dangerous.
-        risky_patterns: the same for risky commands, which escalate a key and never block it.
+        security_patterns: own regular expressions over the command or arguments of a call; a match is dangerous.
+        risky_patterns: the same for risky commands, whose failure escalates a key and never blocks it.
         security_allow: exceptions: a match is neither dangerous nor risky.
+        danger: what is done about dangerous and risky calls before they run.
     """
 
     overdue_after_ms: Annotated[int, Meta(ge=1, le=86_399_999)] = 600_000
@@ -58,6 +94,7 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
     security_patterns: tuple[str, ...] = ()
     risky_patterns: tuple[str, ...] = ()
     security_allow: tuple[str, ...] = ()
+    danger: DangerRules = DangerRules()
 
     def __post_init__(self) -> None:
         """Validate the patterns as regular expressions."""

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from .base import Ratio, RulesBase, Score, Seconds
 from .behaviour import BehaviourRules, Ladder, NudgeRules, Policy, ToolPattern
-from .calls import CallRules, ToolRules
+from .calls import CallRules, DangerRules, ToolRules
 from .circuits import MUTATING_POLICY, READ_ONLY_POLICY, RECURSIVE_POLICY, TOOL_POLICY, BreakerPolicy, BreakerRules
 from .quality import QUALITY_BY_CAUSE, ModelRules, QualityRules, RegisteredTool
 from .trust import DEFAULT_FILTER, PROGRAM_RULE, SERVICE_RULE, EscalationPatch, EscalationRule, FleetRules, TrustRules
@@ -32,6 +32,7 @@ __all__ = [
     "BreakerRules",
     "CallRules",
     "ConfidenceRules",
+    "DangerRules",
     "EscalationPatch",
     "EscalationRule",
     "FleetRules",

@@ -24,6 +24,7 @@ from .decisions import (
     PatternDetected,
     ProbeAnswer,
     TrustChanged,
+    TrustDangerNoted,
     TrustFields,
     TrustRecoveryPending,
     readable_decision,
@@ -115,9 +116,11 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _trust(decision: TrustFields) -> Line:
+def _trust(decision: TrustFields | TrustDangerNoted) -> Line:
     if isinstance(decision, TrustRecoveryPending):
         return Line("?", f"{decision.key} waits for your approval", decision.reason, Tone.WARN)
+    if isinstance(decision, TrustDangerNoted):
+        return Line("!", decision.key, decision.reason, Tone.QUIET if decision.silent else Tone.WARN)
     mark, tone = _TRUST_LOOK[decision.to]
     word = "trusted again" if decision.to is TrustState.TRUSTED else decision.to
     where = f" for {decision.user_id} everywhere" if decision.scope == "user" else ""
@@ -217,6 +220,7 @@ def _dead_letter(letter: DeadLetter) -> Line:
 _LINES: dict[type, Callable[[Any], Line]] = {
     TrustChanged: _trust,
     TrustRecoveryPending: _trust,
+    TrustDangerNoted: _trust,
     BreakerChanged: _circuit,
     BreakerProbeGranted: _probe,
     BreakerProbeDenied: _probe,

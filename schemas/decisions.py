@@ -28,6 +28,7 @@ from .vocabulary import (
     BreakerMode,
     BreakerState,
     BreakerTrigger,
+    DangerKind,
     Lane,
     ModelSwitchStrategy,
     NudgeType,
@@ -66,6 +67,7 @@ __all__ = [
     "QualityUpdated",
     "StateUpdated",
     "TrustChanged",
+    "TrustDangerNoted",
     "TrustFields",
     "TrustRecoveryPending",
     "TrustUpdated",
@@ -120,6 +122,28 @@ class TrustChanged(TrustFields, kw_only=True, frozen=True, omit_defaults=True, t
 
 class TrustRecoveryPending(TrustFields, kw_only=True, frozen=True, omit_defaults=True, tag="trust.recovery_pending"):
     """A key has met the conditions of recovery and waits for the operator's `trust.recover` (recovery mode `ask`)."""
+
+
+class TrustDangerNoted(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.danger_noted"):
+    """A dangerous call was made, or it was held back before it ran.
+
+    Attributes:
+        key: key of such calls without its workspace, which names what they would do: `bash|danger=root`.
+        danger: what it would do.
+        made: it ran, with whatever result; else it was refused or declined.
+        reason: the same in words.
+        count: number of such calls of the key.
+        notification: message for the user.
+        silent: the user need not be notified: the call was held back, or the rules only observe such calls.
+    """
+
+    key: str
+    danger: DangerKind
+    made: bool
+    reason: str
+    count: int
+    notification: str | None = None
+    silent: bool | None = None
 
 
 class BreakerChanged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="breaker.changed"):
@@ -417,6 +441,7 @@ class DeadLetterRepublished(
 Decision = (
     TrustChanged
     | TrustRecoveryPending
+    | TrustDangerNoted
     | BreakerChanged
     | BreakerProbeGranted
     | BreakerProbeDenied

@@ -27,6 +27,7 @@ from .fields import (
     SpanMs,
     SpanSeconds,
 )
+from .result_sketch import ResultSketch
 from .settings import SettingsOverrides
 from .vocabulary import InputSource, Severity, Status, SynthesisStrategy, ToolClass
 
@@ -166,6 +167,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
         error: error of the call.
         result: return value of the tool, any JSON; digested and classified on arrival, never stored.
         result_digest: digest instead of `result` if it is private: equal for equal results.
+        result_sketch: sketch instead of `result`: what the folds read of it, as a history keeps it.
         result_size: size of the result in bytes.
         from_cache: the tool was not called; changes no counts.
         cost_usd: cost in US dollars.
@@ -185,6 +187,7 @@ class ToolCallFinished(EventBase, kw_only=True, frozen=True, omit_defaults=True,
     error: ErrorInfo | None = None
     result: Raw | UnsetType = UNSET
     result_digest: Name | None = None
+    result_sketch: ResultSketch | None = None
     result_size: Count | None = None
     from_cache: bool | None = None
     cost_usd: Money | None = None

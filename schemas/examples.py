@@ -176,6 +176,15 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
         "reason": "3/3 successes since recovery began",
         "successes": 3,
     },
+    "trust.danger_noted": _output(
+        key="bash|danger=root",
+        danger="root",
+        made=True,
+        reason="a call that would remove or change a root or home directory was made",
+        count=1,
+        notification="bash: a call that would remove or change a root or home directory was made",
+        silent=False,
+    ),
     "breaker.changed": _output(
         breaker_key="tool:http_request",
         **{"from": "closed", "to": "open"},

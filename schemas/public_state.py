@@ -85,6 +85,7 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
         successes_needed: successes needed to restore trust.
         recovery_pending: it waits for the operator's `trust.recover`.
         denials: number of refusals by users.
+        dangerous_calls: number of its dangerous calls, whether they were made or held back.
         failure_rate: for a user: mean share of failed calls over workspaces, 0 to 1.
         measured: for a user: number of calls of that share.
         since: start of the current state.
@@ -113,6 +114,7 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
     successes_needed: int | None = None
     recovery_pending: bool | None = None
     denials: int | None = None
+    dangerous_calls: int | None = None
     failure_rate: float | None = None
     measured: int | None = None
     since: str | None = None

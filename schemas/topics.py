@@ -163,7 +163,7 @@ _CATALOGUE = (
         retention_ms=30 * _DAY_MS,
         writers=_WORKER,
         readers=_SHOWN,
-        kinds=(decisions.TrustChanged, decisions.TrustRecoveryPending),
+        kinds=(decisions.TrustChanged, decisions.TrustRecoveryPending, decisions.TrustDangerNoted),
     ),
     Topic(
         name="breakers",

@@ -192,6 +192,23 @@ class TrustTrigger(StrEnum):
     EXPIRY = "expiry"
 
 
+class DangerKind(StrEnum):
+    """What a dangerous call would do (docs/trust.md, Before the harm); the name of its rule, and part of its key."""
+
+    ROOT = "root"
+    DISK = "disk"
+    CREDENTIALS = "credentials"
+    FORK_BOMB = "fork_bomb"
+    PATTERN = "pattern"
+    DOWNLOAD = "download"
+    FORCED_PUSH = "forced_push"
+    DATABASE = "database"
+    RESOURCES = "resources"
+    ABOVE = "above"
+    PRIVILEGED = "privileged"
+    RISKY_PATTERN = "risky_pattern"
+
+
 class BreakerTrigger(StrEnum):
     """Trigger of a circuit's transition (docs/design/semantics.md#circuit-breaker)."""
 

@@ -20,6 +20,7 @@ import orjson
 
 from .secret_patterns import (
     CARD,
+    DIGITS,
     EMAIL,
     GATES,
     IBAN,
@@ -103,15 +104,17 @@ def redact_bytes(raw: bytes) -> bytes:
     if len(raw) > MAX_BYTES:
         return _HIDDEN
     lower = raw.lower()
-    for shape in shapes_for(raw, lower):
+    forms = raw.translate(_FORMS)
+    for shape in shapes_for(raw, lower, forms):
         if places := _places(shape, raw, lower):
             raw = _without(raw, places)
             lower = raw.lower()
+            forms = raw.translate(_FORMS)
     for label, pattern in LABELLED if _has_label(lower) else ():
         if label in lower and (places := _labelled(pattern, raw, lower)):
             raw = _without(raw, places)
             lower = raw.lower()
-    forms = raw.translate(_FORMS)
+            forms = raw.translate(_FORMS)
     if _CARD_DIGITS in forms.translate(None, b" -"):
         raw = CARD.sub(lambda found: _HIDDEN if is_card(found.group().decode()) else found.group(), raw)
     if b"AA00" in forms:
@@ -125,14 +128,14 @@ def secret_spans(text: str) -> list[str]:
     """The secrets in a text."""
     raw = text.encode("utf-8", "surrogatepass")
     lower = raw.lower()
-    places = [place for shape in shapes_for(raw, lower) for place in _places(shape, raw, lower)]
+    places = [place for shape in shapes_for(raw, lower, raw.translate(_FORMS)) for place in _places(shape, raw, lower)]
     for label, pattern in LABELLED if _has_label(lower) else ():
         places += _labelled(pattern, raw, lower) if label in lower else ()
     return [raw[start:end].decode("utf-8", "replace") for start, end in places]
 
 
-def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
-    """Return the shapes whose needles occur in a text."""
+def shapes_for(raw: bytes, lower: bytes, forms: bytes) -> list[Shape]:
+    """Return the shapes whose needles occur in a text, given also in lower case and with its digits as `0`."""
     text = " " + lower.decode("latin-1")  # texts are searched faster than bytes
     maybe = {
         place
@@ -142,9 +145,11 @@ def shapes_for(raw: bytes, lower: bytes) -> list[Shape]:
         if gate in text
         for place in places
     }
+    if b"0000" in forms:
+        maybe.update(place for needle, place in DIGITS if needle in forms)
     found = []
     if maybe:
-        texts = {"raw": raw, "folded": lower, "forms": raw.translate(_FORMS)}
+        texts = {"raw": raw, "folded": lower, "forms": forms}
         for place in sorted(maybe):
             shape = STRUCTURES[place]
             read = texts[shape.read]

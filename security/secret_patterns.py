@@ -269,11 +269,11 @@ STRUCTURES = tuple(
         ("firebase", ":a", ":APA91b", r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{8,}+:APA91b[A-Za-z0-9_-]{80,}"),
         ("twitch", "oauth:", "oauth:", r"\boauth:[a-z0-9]{30}\b"),
         ("google refresh", "//", "1//0", r"(?<!\w)1//0[0-9A-Za-z_-]{20,}"),
-        ("asana", "/", "0/000000000000", r"(?#forms)(?<!\w)[12]/\d{12,}(?:/\d{12,})?:[0-9a-f]{32}"),
+        ("asana", "", "0/000000000000", r"(?#forms)(?<!\w)[12]/\d{12,}(?:/\d{12,})?:[0-9a-f]{32}"),
         ("fly", "flyv1", "FlyV1 ", r"FlyV1 ([A-Za-z0-9_+/=,-]{20,})"),
         ("odbc", ";", "pwd=|password=", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", _is_value_given),
         ("element", "<", "<", r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key))>([^<>\n]+)</", _is_value_given),
-        ("social security number", "-", "000-00-0000", r"(?#forms)(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
+        ("social security number", "", "000-00-0000", r"(?#forms)(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
     )
 )  # fmt: skip
 """Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""
@@ -310,8 +310,11 @@ _BESIDE = {"cookie": "=", "identif": "'"}
 GATES: dict[str, dict[str, tuple[int, ...]]] = {}
 """Characters that every text is searched for, each with the gates that hold it, each with its places in `STRUCTURES`."""
 
+DIGITS = tuple((shape.needles[0], place) for place, shape in enumerate(STRUCTURES) if shape.gates == ("",))
+"""Needles of shapes without a gate, with their places in `STRUCTURES`; each holds `0000`, for four digits."""
+
 for _place, _structure in enumerate(STRUCTURES):
-    for _gate in _structure.gates:
+    for _gate in filter(None, _structure.gates):
         _character = _BESIDE.get(_gate) or next((one for one in _MARKS if one in _gate), "")
         _gates = GATES.setdefault(_character, {})
         _gates[_gate] = (*_gates.get(_gate, ()), _place)

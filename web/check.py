@@ -42,11 +42,12 @@ def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
         now_ms = time.time_ns() // 1_000_000
         event, use = read_check(await read_body(request), now_ms)
         workspace, user = event.workspace_id, event.user_id
-        if not policy.view.only_defaults and event.session_id != NO_SESSION and not (workspace and user):
+        if policy.view.keys() and event.session_id != NO_SESSION and not (workspace and user):
             known = await service.read("owner", event.session_id)
             workspace, user = workspace or known[0], user or known[1]
-        families = service.writer.engine.rules.tools.families
-        call = recorded_call(event, args_of(event), workspace or DEFAULT_WORKSPACE, user or None, families)
+        rules = service.writer.engine.rules
+        args, owner = args_of(event), workspace or DEFAULT_WORKSPACE
+        call = recorded_call(event, args, owner, user or None, rules.tools.families, rules.calls)
         judged = policy.judge(call, now_ms, use=use)
         answer: dict[str, Any] = {**judged.decision._asdict(), "keys": call.trust_keys}
         if judged.approvals:
@@ -93,8 +94,8 @@ def read_check(body: bytes, now_ms: int) -> tuple[ToolCallStarted, bool]:
 
 def policy_of(service: Service) -> Policy:
     """Create a policy that tracks the engine's states from now on, in commit order."""
-    policy = Policy()
     writer = service.writer
+    policy = Policy(lambda: writer.engine.rules)
     for key, value in writer.engine.views.states().items():
         policy.view.apply(key, value)
 

@@ -37,6 +37,7 @@ from ..schemas.codec import decode_decision, rfc3339
 from ..schemas.decisions import NudgeIssued, PatternDetected
 from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
+from ..schemas.vocabulary import Lane
 from ..streams.embedded.engine import Receipt, Request
 from ..streams.embedded.server import Service
 
@@ -72,6 +73,7 @@ class Hooks:
         """Answer for an engine that is served, by the policy that follows its states; `user` owns every session."""
         self._policy = policy
         self._writer = service.writer
+        self._read = service.read
         self._user = user
         self._workspaces = Workspaces()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
@@ -117,6 +119,7 @@ class Hooks:
                     "agents": agents,
                     "sessions": sorted({session for _, session, _ in self._sessions}),
                     "said": list(self._said),
+                    "paused": {one.session_id: one.inbox.pause_reason for one in self._sessions.values()},
                     "faults": dict(self._faults),
                 }
             ),
@@ -131,7 +134,11 @@ class Hooks:
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
         (self._shadow.add if shadow else self._shadow.discard)(dialect.agent)
-        session = self._session(dialect, hook)
+        place = (dialect.agent, hook.session, hook.subagent)
+        is_new = place not in self._sessions
+        session = self._session(place, dialect, hook)
+        if is_new:
+            await self._restore(session)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
         if folded := self._fold(session.handle(hook, now_ms)):
@@ -168,9 +175,8 @@ class Hooks:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
             self._faults[type(fault).__name__] += 1
 
-    def _session(self, dialect: Dialect, hook: Hook) -> HookSession:
+    def _session(self, place: tuple[str, str, str], dialect: Dialect, hook: Hook) -> HookSession:
         """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
-        place = (dialect.agent, hook.session, hook.subagent)
         session = self._sessions.get(place)
         if session is None:
             session = HookSession(dialect, hook, user=self._user)
@@ -183,6 +189,18 @@ class Hooks:
         self._sessions.move_to_end(place)
         session.workspace = session.workspace or workspace_of(hook.folder)
         return session
+
+    async def _restore(self, session: HookSession) -> None:
+        """Deliver the pause that a session of an earlier server is in, if nobody has spoken since."""
+        decided = [decode_decision(one.value) for one in await self._read("session_decisions", session.session_id)]
+        pauses = [one for one in decided if isinstance(one, NudgeIssued) and one.lane is Lane.PAUSE]
+        if not pauses:
+            return
+        for event in await self._read("session_events", session.session_id):
+            known = orjson.loads(event.value)
+            if known.get("type") == "user.message" and known.get("time", "") > pauses[-1].time:
+                return
+        session.deliver(pauses[-1])
 
     def _note(
         self, dialect: Dialect, hook: Hook, session: HookSession, answer: Answer, now_ms: int, *, shadow: bool

@@ -85,12 +85,14 @@ class Server(NamedTuple):
         agents: number of hooks (`hooks`), time of the last one (`last_time`) and whether it was answered (`shadow`), by
             agent.
         said: latest answers to hooks.
+        paused: reason of the pause by session, of each session of an agent; empty for one that works on.
     """
 
     url: str
     about: About | None = None
     agents: dict[str, Record] = {}
     said: Sequence[Record] = ()
+    paused: dict[str, str] = {}
 
 
 class StateRecord(NamedTuple, Generic[S_co]):

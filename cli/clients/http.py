@@ -102,11 +102,13 @@ class HookReport(msgspec.Struct):
         agents: number of hooks (`hooks`) and time of the last one (`last_time`), by agent.
         sessions: ids of their sessions.
         said: latest answers.
+        paused: reason of the pause by session; empty for one that works on.
     """
 
     agents: dict[str, Record]
     sessions: list[str]
     said: list[Record]
+    paused: dict[str, str] = {}
 
 
 class HttpTarget:
@@ -135,7 +137,7 @@ class HttpTarget:
             return Server(self.name)
         except TrustfoldError:  # without its token, or of an earlier version
             return Server(self.name, About())
-        return Server(self.name, about, report.agents, report.said)
+        return Server(self.name, about, report.agents, report.said, report.paused)
 
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""

@@ -81,7 +81,7 @@ def started(span: ToolSpan, settings: GuardSettings, privacy: Privacy) -> ev.Too
     fields: dict[str, Any] = {}
     if isinstance(args, dict):
         call = Call(Tool(name=tool, service=_service(given)), args, "span", settings.workspace_id)
-        call.families = settings.families
+        call.families, call.rules = settings.families, settings.calls
         if privacy.send_args:
             fields["args"] = privacy.args(args)
         else:

@@ -16,13 +16,15 @@ import msgspec
 import orjson
 
 from ...errors import EventRejected
+from ...projections.calls.classify import Failure
 from ...projections.session.appended import is_appended
 from ...projections.session.calls import args_of, describe, start_of
 from ...projections.session.records import OpenCall
+from ...projections.session.verdicts import Verdict as Judged
 from ...projections.session.verdicts import judge
 from ...rules.rules import Rules
 from ...schemas.codec import decode_event
-from ...schemas.event_base import epoch_ms, json_of
+from ...schemas.event_base import epoch_ms
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
 from ...schemas.vocabulary import Status, ToolClass
 from ..event_rows import signature
@@ -273,7 +275,7 @@ class Calls:
         elif judged.word == "failure":
             call.expected = judged.expected
             call.verdict = Verdict.ANSWERED if judged.expected or judged.answered else Verdict.FAILED
-            self._error(call, event)
+            self._error(call, event, judged)
         elif judged.denied:
             call.verdict = Verdict.DENIED
         elif event.status is Status.LOST:
@@ -284,20 +286,14 @@ class Calls:
             call.verdict = Verdict.CACHED if event.from_cache else Verdict.CANCELLED
 
     @staticmethod
-    def _error(call: Call, event: ToolCallFinished) -> None:
+    def _error(call: Call, event: ToolCallFinished, judged: Judged) -> None:
         if is_appended(event):
             call.error = "no answer by the deadline that was stated"
             call.told = "", "", call.error, ""
             return
-        error, result = event.error, json_of(event.result)
-        told = result.get("error") if isinstance(result, dict) else None
-        kind, code, message = "", "", ""
-        if error is not None:
-            kind, code, message = error.type or "", str(error.code or error.http_status or ""), error.message or ""
-        elif isinstance(told, dict):
-            kind, code, message = (str(told.get(name) or "") for name in ("type", "code", "message"))
-        if not message:
-            message = told if isinstance(told, str) else _text_of(result)
+        error, told = event.error, judged.told or Failure()
+        code = str(error.code or error.http_status or "") if error is not None else told.code
+        kind, message = told.type, judged.message
         call.error = message.strip() or kind or event.status
         call.told = kind, code, message, str(event.status)
 
@@ -371,17 +367,3 @@ def shortened(text: str, most: int) -> str:
 def _short(value: object, most: int) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode(errors="replace")
     return shortened(text, most)
-
-
-def _text_of(result: object) -> str:
-    """Text of the result of a failure without an error."""
-    if isinstance(result, str):
-        return result
-    if isinstance(result, dict):
-        content = result.get("content")
-        if isinstance(content, list):
-            return " ".join(str(one.get("text", "")) for one in content if isinstance(one, dict))
-        for name in ("stderr", "message", "output", "content", "text"):
-            if isinstance(result.get(name), str) and result[name].strip():
-                return str(result[name])
-    return "" if result is None else _short(result, 400)

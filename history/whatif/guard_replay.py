@@ -47,10 +47,6 @@ class Guard(Protocol):
     def held(self, event: ToolCallStarted, at: int) -> Held | None:
         """Stopped call at a time, before its start is folded; None if it would have been allowed."""
 
-    @property
-    def only_defaults(self) -> bool:
-        """True if every call would be allowed."""
-
 
 GuardOf = Callable[[LocalTopology], Guard]
 """Factory for the guard of a fold."""

@@ -171,7 +171,7 @@ class Replay:
 
     def look_at(self, given: Input) -> None:
         """Check the call that an input starts with the guard; `feed` does so before it folds the input."""
-        if self._guard is None or self._guard.only_defaults or given.topic != "events":
+        if self._guard is None or given.topic != "events":
             return
         if b'"tool_call.started"' not in (given.value or b""):
             return

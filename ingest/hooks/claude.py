@@ -43,7 +43,7 @@ class ClaudeDialect(Dialect):
     takes_context = frozenset(
         {BEFORE, "PostToolUse", "PostToolUseFailure", "PostToolBatch", "SessionStart", "UserPromptSubmit"}
     )
-    takes_pause = _ENDS_OF_CALLS
+    takes_pause = frozenset({"PostToolBatch"})
     takes_notice = frozenset({BEFORE, *_ENDS_OF_CALLS, "PostToolBatch", "UserPromptSubmit", "Stop"})
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 

@@ -129,6 +129,7 @@ class Hook(NamedTuple):
         subagent: id of the agent within the session; empty for the main one.
         folder: working directory; empty if not reported.
         model: name of the model; empty if not reported.
+        carries: an answer to it can bring the model a text.
     """
 
     event: str
@@ -137,6 +138,7 @@ class Hook(NamedTuple):
     subagent: str = ""
     folder: str = ""
     model: str = ""
+    carries: bool = False
 
 
 class Answer(NamedTuple):
@@ -167,7 +169,7 @@ class Dialect(ABC):
         can_ask: it can ask a person before a call; otherwise a question is answered by a refusal.
         tells_steps: it reports when all calls of a message have ended.
         takes_context: events whose answers can carry text for the model.
-        takes_pause: events whose answers can end the agent's loop; elsewhere only further calls can be refused.
+        takes_pause: events whose answers can end the agent's loop, for a model that goes on calling while paused.
         takes_notice: events whose answers can show the person a text.
         sessions: fields with the id of the conversation; the first present one is used.
         tool: field with the tool's name of a call.
@@ -205,7 +207,13 @@ class Dialect(ABC):
             subagent=first_name(payload, "agent_id"),
             folder=text_of(payload.get("cwd")),
             model=name_of(payload.get("model")),
+            carries=self.carries(name, payload),
         )
+
+    def carries(self, event: str, payload: Payload) -> bool:
+        """Whether the answer to a hook can bring the model a text."""
+        del payload
+        return event in self.takes_context
 
     @abstractmethod
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:

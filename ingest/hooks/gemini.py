@@ -26,7 +26,6 @@ class GeminiDialect(Dialect):
 
     agent = "gemini"
     takes_context = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
-    takes_pause = frozenset({"AfterTool"})
     takes_notice = frozenset({"AfterTool", "AfterAgent"})
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
@@ -48,14 +47,17 @@ class GeminiDialect(Dialect):
                 return (SessionOver(name_of(payload.get("reason"))),)
         return ()
 
+    def carries(self, event: str, payload: Payload) -> bool:
+        """Whether the answer brings a text; Gemini CLI drops it if the tool itself failed."""
+        response = payload.get("tool_response")
+        return super().carries(event, payload) and not (isinstance(response, dict) and response.get("error"))
+
     def write(self, event: str, answer: Answer) -> Payload:
         """Format an answer for Gemini CLI."""
         if reason := answer.refusal or answer.question:
             return {"decision": "deny", "reason": reason}
         written: Payload = {}
-        if answer.pause:  # the person reads the reason
-            written |= {"continue": False, "stopReason": answer.notice or answer.pause}
-        elif answer.notice:
+        if answer.notice:
             written["systemMessage"] = answer.notice
         if answer.context:
             written["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": answer.context}

@@ -31,8 +31,8 @@ class OpenCodeDialect(Dialect):
     """OpenCode. Its approval hook is never called, so calls that need approval are refused."""
 
     agent = "opencode"
-    takes_context = frozenset({"tool.execute.after"})
-    takes_pause = frozenset({"tool.execute.after"})
+    takes_context = frozenset({"tool.execute.after", "event:message.part.updated"})
+    takes_pause = frozenset({"event:message.part.updated"})
     takes_notice = frozenset({"tool.execute.after", "event:message.part.updated", "event:session.idle"})
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
@@ -43,7 +43,8 @@ class OpenCodeDialect(Dialect):
         if not session:
             return None
         folder, model = text_of(payload.get("directory")), first_name(_object(given.get("model")), "modelID", "id")
-        return Hook(name, session, self.happened(name, payload, tail), folder=folder, model=model)
+        happened, carries = self.happened(name, payload, tail), self.carries(name, payload)
+        return Hook(name, session, happened, folder=folder, model=model, carries=carries)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""

@@ -544,6 +544,8 @@ def failure_in_result(result: Any) -> Failure | None:
         if failure is None and isinstance(inner := result.get(name), dict):
             exits = {field: inner[field] for field in _EXIT_FIELDS if field in inner}
             failure = _reported_by(inner if name != "metadata" else {**result, **exits})
+            if failure is not None and not failure.message:
+                failure = failure._replace(message=text_of_result(result))
     return failure
 
 
@@ -571,8 +573,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
         details = nested if isinstance(nested, dict) else {"message": nested} if isinstance(nested, str) else inner
         exit_code = exit_code or _ended_with(inner)
     message = details.get("message") if details else error
-    if not isinstance(message, str) or not message:
-        message = text_of_result(result)
+    message = _text_of(message) if isinstance(message, str) and message else text_of_result(result)
     kind = result.get("error_type") or details.get("type") or ""
     code = str(details.get("code") or result.get("error_code") or "")
     if exit_code and not code:
@@ -583,10 +584,10 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
     if status is None and (given := _number(told)) is not None and 400 <= given <= 599:
         status = given
     return Failure(
-        type=str(kind),
+        type=str(kind)[: MAX_TYPE_CHARS + 1],
         message=message,
         http_status=status if status is not None and status >= 400 else None,
-        code=code,
+        code=code[: MAX_TYPE_CHARS + 1],
     )
 
 

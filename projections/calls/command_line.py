@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ...schemas.vocabulary import ToolClass
-from .danger import danger_of, is_suspect
+from .danger import Danger, danger_of, is_suspect
 from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, edits_first, waiting
@@ -30,9 +30,8 @@ class CommandLine(NamedTuple):
             one that makes the line dangerous or risky; empty where it does not look like one, for what is misread may
             be an argument, and so a secret.
         tool_class: class of the line (`class_of_commands`).
-        danger: what is dangerous about it, in a few words; empty if nothing is.
+        danger: what is dangerous or risky about it.
         suspect: it is dangerous if its failure says so too.
-        risk: what is risky about it, in a few words; empty if nothing is.
         programs: the command words of all its commands, in order.
         waits: it waits for something: `sleep`, `watch`, `--follow`.
         only_waits: it does nothing else.
@@ -42,9 +41,8 @@ class CommandLine(NamedTuple):
 
     word: str
     tool_class: ToolClass
-    danger: str
+    danger: Danger
     suspect: bool
-    risk: str = ""
     programs: tuple[str, ...] = ()
     waits: bool = False
     only_waits: bool = False
@@ -62,8 +60,8 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
     line = line.lstrip().replace("\0", "")[:MAX_SCRIPT_CHARS]
     line = line.replace("\\", "/") if windows else line
     commands = simple_commands(line)
-    danger, risk, culprit = danger_of(line, commands)
-    word = _word(commands)
+    danger = danger_of(line, commands)
+    word, culprit = _word(commands), danger.command
     if culprit and culprit != word and _PLAIN_WORD.match(culprit):
         word = culprit  # what it did is charged to the command that did it, whatever stands before
     waits, only_waits = waiting(commands)
@@ -72,7 +70,7 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
     waits = waits or (found is ToolClass.UNKNOWN and "sleep(" in line and _CODE_SLEEPS.search(line) is not None)
     suspect = is_suspect(line, commands)
     edits = found is ToolClass.ACTION and edits_first(commands)
-    return CommandLine(word, found, danger, suspect, risk, called, waits, only_waits, edits, asked_by(commands, {}))
+    return CommandLine(word, found, danger, suspect, called, waits, only_waits, edits, asked_by(commands, {}))
 
 
 def _word(commands: list[SimpleCommand]) -> str:

@@ -1,8 +1,9 @@
-"""Detects dangerous and risky commands (docs/classification.md).
+"""Detects dangerous calls from their arguments (docs/trust.md, Before the harm).
 
 Judged on the parsed command, never on free error text: a message that merely says "security" blocks nothing.
 *Dangerous* is the destruction of a root or home directory, a write to a raw disk or to a store of credentials, a fork
-bomb. *Risky* is a download or decoded text that runs at once, and a destructive command as somebody else.
+bomb: its failure blocks its key. Its failure only escalates it if it is *risky*: a download or decoded text that runs
+at once, what is destroyed beyond the machine (`destruction`), and a destructive command as somebody else.
 """
 
 from __future__ import annotations
@@ -13,25 +14,50 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...schemas.vocabulary import DangerKind
+from .destruction import PROGRAMS, destroyed_by, has_sign, may_destroy
 from .shell import MAX_COMMAND_CHARS, PRIVILEGE_WRAPPERS, SimpleCommand
-from .unfold import DOWNLOADERS, INTERPRETERS, RUNNERS, Step, decodes_into, interpreter, runs_its_input, steps_of
+from .unfold import (
+    DOWNLOADERS,
+    INTERPRETERS,
+    RUNNERS,
+    Step,
+    decodes_into,
+    input_of,
+    interpreter,
+    runs_its_input,
+    steps_of,
+    steps_of_program,
+    unquoted,
+)
 
 
 class Danger(NamedTuple):
-    """Danger and risk of a command line in words; empty for nearly all.
+    """What a call would do that is dangerous or risky.
 
     Attributes:
-        danger: what is dangerous about it.
-        risk: what is risky about it.
-        command: word of the command that is dangerous or risky; empty if it is the line as a whole.
+        kind: kind of harm; None for nearly all calls.
+        text: the same in words, as they follow "would".
+        command: word of the command that would do it; empty if it is the call as a whole.
     """
 
-    danger: str = ""
-    risk: str = ""
+    kind: DangerKind | None = None
+    text: str = ""
     command: str = ""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether a failure blocks its key at once; that of a risky one escalates it."""
+        return self.kind in _BLOCKING
 
-_HARMLESS = Danger()
+
+NO_DANGER = Danger()
+_BLOCKING = frozenset(
+    {DangerKind.ROOT, DangerKind.DISK, DangerKind.CREDENTIALS, DangerKind.FORK_BOMB, DangerKind.PATTERN}
+)
+_RANK = {kind: place for place, kind in enumerate(DangerKind)}
+"""Of several dangers of one line the first kind is told."""
+
 _FORK_BOMB = re.compile(
     r"(?:function\s{1,8})?([^\s;&|(){}]{1,32})\s{0,8}(?:\(\s{0,8}\)|(?<=\w))\s{0,8}\{[^}]{0,100}?(?<!\w)\1\s{0,8}\|\s{0,8}\1\s{0,8}&"
 )
@@ -87,6 +113,8 @@ _HARMFUL = (
     | {"mkfs", "mke2fs", "mkswap", "newfs", "blkdiscard", "diskutil", "rsync"}
     | {"iex", "Invoke-Expression", "invoke-expression", "IEX"}
 )
+_REMOVES = "remove a root or home directory"
+WRITES_CREDENTIALS = "write to a store of credentials"
 _FIND_RUNS = frozenset({"-exec", "-execdir"})
 _NEEDLES = (
     "rm ", "rm$", "rm'", 'rm"', "dd ", "shred", "mkfs", "wipefs", "chmod", "chown", "chgrp", "unlink", "rmtree",
@@ -115,20 +143,30 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
     """Return the danger of a command line, given with its commands as `shell` parses them."""
     seen = _TO_NOTHING.sub("", line) if _NOTHING in line else line
     if not (len(line) > MAX_COMMAND_CHARS and _has_sign(line)) and not _may_be_dangerous(seen, commands):
-        return _HARMLESS  # a longer line may hold something behind the part that `shell` reads
+        return NO_DANGER  # a longer line may hold something behind the part that `shell` reads
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
     forks = "{" in line and "|" in line and "&" in line and ("(" in line or "function" in line)
     if forks and _FORK_BOMB.search(line):
-        return Danger("is a fork bomb")
+        return Danger(DangerKind.FORK_BOMB, "start processes without end")
     fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
-    risk, risky = "runs a download at once" if fetches else "", ""
-    for step in steps_of(line):
-        if found := _danger_of(step):
-            return Danger(found, "", step.name)
-        if not risk and (risk := _risk_of(step)):
-            risky = step.name
-    return Danger("", risk, risky)
+    return _worst_of(steps_of(line), Danger(DangerKind.DOWNLOAD, _RUNS_DOWNLOAD) if fetches else NO_DANGER)
+
+
+def danger_of_program(program: str) -> Danger:
+    """Return the danger of a program in another language than a shell's: that of the commands that it runs."""
+    return _worst_of(steps_of_program(program)) if _has_sign(program) else NO_DANGER
+
+
+def _worst_of(steps: Iterable[Step], worst: Danger = NO_DANGER) -> Danger:
+    for step in steps:
+        found = _danger_of(step) or _risk_of(step)
+        if found is not None and (worst.kind is None or _RANK[found[0]] < _RANK[worst.kind]):
+            worst = Danger(*found, step.name)
+    return worst
+
+
+_RUNS_DOWNLOAD = "run a download at once"
 
 
 _SPELLERS = ("=", "for ", "-c", "echo", "printf", "cat", "base", "openssl", "xxd", "uudecode", "rev", "alias", "eval")
@@ -150,6 +188,8 @@ _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
 def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
     """Fast pre-check: nearly every command is harmless and must cost no more."""
     for words, writes, privileged, name, _ in commands:
+        if name in PROGRAMS and may_destroy(name, words, line):
+            return True
         if privileged or (writes and ("/dev/" in line or _near_credentials(line))):
             return True
         if name[-1:] in _DIGITS:
@@ -176,7 +216,7 @@ def _is_suspicious(name: str, words: Sequence[str], line: str) -> bool:
 
 def _has_sign(line: str) -> bool:
     """Whether a line contains anything harmful; plain words are checked first, as nearly no line has one."""
-    return any(map(line.__contains__, _NEEDLES)) and _DANGEROUS_WORDS.search(line) is not None
+    return (any(map(line.__contains__, _NEEDLES)) and _DANGEROUS_WORDS.search(line) is not None) or has_sign(line)
 
 
 def _may_spell(line: str) -> bool:
@@ -278,25 +318,25 @@ def _moved(step: Step) -> tuple[list[str], str]:
     return operands[:-1], operands[-1] if operands else ""
 
 
-def _danger_of(step: Step) -> str:
-    """Return the danger of one command in words; empty without any."""
+def _danger_of(step: Step) -> tuple[DangerKind, str] | None:
+    """Return kind and text of the danger of one command; None without any."""
     name, words = step.name, step.words
     if _writes_to_disk(step):
-        return "writes to a raw disk"
+        return DangerKind.DISK, "write to a raw disk"
     if name.startswith("mkfs") or name in {"mke2fs", "mkswap", "newfs"}:
         operands = _operands(step)
         onto_device = any("/dev/" in word and "/dev/loop" not in word for word in operands)
-        return "makes a file system" if onto_device or not operands else ""
+        return (DangerKind.DISK, "make a file system") if onto_device or not operands else None
     if name == "diskutil" and len(words) > 1 and words[1].lower().startswith(("erase", "zerodisk", "secureerase")):
-        return "erases a disk"
+        return DangerKind.DISK, "erase a disk"
     if name in {"rm", "unlink"} and any(_CREDENTIAL_STORE.search(path) for path in _operands(step)):
-        return "removes a store of credentials"
+        return DangerKind.CREDENTIALS, "remove a store of credentials"
     if name in _ONLY_RECURSIVE and _recursive(step) and any(map(_is_root, _operands(step))):
-        return "removes a root or home directory" if name == "rm" else "changes a whole root or home directory"
+        return DangerKind.ROOT, _REMOVES if name == "rm" else "change a whole root or home directory"
     if name == "mv" and any(map(_is_root, _moved(step)[0])):
-        return "moves a root or home directory"
+        return DangerKind.ROOT, "move a root or home directory"
     if name == "rsync" and any(word.startswith("--del") for word in words) and any(map(_is_root, _operands(step)[-1:])):
-        return "removes a root or home directory"
+        return DangerKind.ROOT, _REMOVES
     if name.lower() in _WINDOWS_COMMANDS and (found := _windows_danger(name.lower(), step)):
         return found
     targets = list(step.writes)
@@ -306,7 +346,7 @@ def _danger_of(step: Step) -> str:
         targets += [_resolved(word[3:], step.directory) for word in words if word.startswith("of=")]
     elif name in DOWNLOADERS:
         targets += [words[at + 1] for at, word in enumerate(words[:-1]) if word in {"-o", "-O", "--output"}]
-    return "writes to a credential path" if any(map(_CREDENTIALS.search, targets)) else ""
+    return (DangerKind.CREDENTIALS, WRITES_CREDENTIALS) if any(map(_CREDENTIALS.search, targets)) else None
 
 
 def _writes_to_disk(step: Step) -> bool:
@@ -320,40 +360,44 @@ def _writes_to_disk(step: Step) -> bool:
     return name in _DISK_TOOLS and any(map(_RAW_DISK.match, words[-1:] if name in {"cp", "mv"} else words[1:]))
 
 
-def _windows_danger(name: str, step: Step) -> str:
+def _windows_danger(name: str, step: Step) -> tuple[DangerKind, str] | None:
     lower = [word.lower() for word in step.words[1:]]
     if name in {"format-volume", "clear-disk", "initialize-disk"}:
-        return "erases a disk"
+        return DangerKind.DISK, "erase a disk"
     if name == "format":
-        return "erases a disk" if any(map(_DRIVE.match, lower)) else ""
+        return (DangerKind.DISK, "erase a disk") if any(map(_DRIVE.match, lower)) else None
     deep = any(map(_DEEP.match, lower)) or any(len(word) > 1 and "-recurse".startswith(word) for word in lower)
-    return "removes a root or home directory" if deep and any(map(_is_root, _operands(step))) else ""
+    return (DangerKind.ROOT, _REMOVES) if deep and any(map(_is_root, _operands(step))) else None
 
 
-def _risk_of(step: Step) -> str:
-    """Return the risk of one command in words; empty without any."""
+def _risk_of(step: Step) -> tuple[DangerKind, str] | None:
+    """Return kind and text of the risk of one command; None without any."""
     name, words = step.name, step.words
     if step.fetched:
-        return "runs a download at once"
+        return DangerKind.DOWNLOAD, _RUNS_DOWNLOAD
     if name in INTERPRETERS and step.upstream and runs_its_input(step):
         if any(up.name in DOWNLOADERS for up in step.upstream):
-            return "runs a download at once"
+            return DangerKind.DOWNLOAD, _RUNS_DOWNLOAD
         if decodes_into(step):
-            return "runs decoded text at once"
+            return DangerKind.DOWNLOAD, "run decoded text at once"
+    if name in PROGRAMS:
+        words = [unquoted(word) for word in words]
+        kind, text = destroyed_by(name, words, unquoted(input_of(step) or "") if step.upstream or step.stdin else "")
+        return (DangerKind(kind), text) if kind else None
     if name == "rm" and _recursive(step):
         if "--no-preserve-root" in words:
-            return "asks for a root directory to be removed"
+            return DangerKind.ABOVE, "remove even a root directory"
         if any(map(_ABOVE.match, _operands(step))):
-            return "removes what lies above its directory"
+            return DangerKind.ABOVE, "remove what lies above its directory"
     if not step.privileged or not (name in _DESTRUCTIVE or name.startswith("mkfs")):
-        return ""
+        return None
     harmless = (
         (name in _ONLY_RECURSIVE and not _recursive(step))
         or (name == "find" and "-delete" not in words)
         or bool({"-l", "--list", "print", "of=/dev/null"}.intersection(words))
         or (name == "passwd" and bool({"-S", "--status"}.intersection(words)))
     )
-    return "" if harmless else "runs a destructive command as somebody else"
+    return None if harmless else (DangerKind.PRIVILEGED, "run a destructive command as somebody else")
 
 
 def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:

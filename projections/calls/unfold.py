@@ -121,6 +121,18 @@ def steps_of(script: str) -> list[Step]:
     return reader.steps
 
 
+def steps_of_program(program: str) -> list[Step]:
+    """Return all commands that a program in another language runs, in order."""
+    reader = _Reader({})
+    reader.run_program(program[:MAX_SCRIPT_CHARS])
+    return reader.steps
+
+
+def unquoted(word: str) -> str:
+    """Return a word of a step with its quoted characters as they stand on the line."""
+    return word.translate(_UNQUOTED)
+
+
 def interpreter(name: str) -> str:
     """Return an interpreter's name without version (`python3.12` → `python`); any other name unchanged."""
     plain = name.rstrip("0123456789.")
@@ -168,7 +180,7 @@ def _literal_output(step: Step) -> str | None:
         return " ".join([filled, *given])
     if name == "cat" and not words:
         return step.stdin
-    if name in _DECODERS and _DECODES.intersection(words) and (text := _input_of(step)) is not None:
+    if name in _DECODERS and _DECODES.intersection(words) and (text := input_of(step)) is not None:
         try:
             return base64.b64decode(text.strip() + "==").decode(errors="replace")
         except (binascii.Error, ValueError):
@@ -176,7 +188,7 @@ def _literal_output(step: Step) -> str | None:
     return None
 
 
-def _input_of(step: Step) -> str | None:
+def input_of(step: Step) -> str | None:
     """Return the input of a command, if the line determines it."""
     if step.stdin is not None:
         return step.stdin
@@ -256,6 +268,8 @@ class _Reader:
 
     def _operate(self, at: _Place, operator: str, depth: int) -> None:
         """Handle the end of a command, or the start or end of a group."""
+        if operator == "\n" and at.draft.upstream and not at.draft.words and not at.here:
+            return  # a pipe goes on in the next line
         piped = operator in {"|", "|&"}
         if at.here and (piped or operator == "\n"):
             self._take_bodies(at, depth, at.position - (operator == "\n"))
@@ -496,14 +510,14 @@ class _Reader:
         words = step.words
         step.fetched = any(DOWNLOAD in word for word in words[1:])
         if len(words) > 1 and words[1].startswith(("/dev/stdin", "/dev/fd/")):
-            self._run(_input_of(step) or "", step.privileged, depth)
+            self._run(input_of(step) or "", step.privileged, depth)
 
     def change_directory(self, step: Step, _depth: int) -> None:
         targets = [word for word in step.words[1:] if word[:1] != "-"]
         self._enter(targets[0] if targets else "~" if len(step.words) < 2 else "-")
 
     def schedule(self, step: Step, depth: int) -> None:
-        lines = (_input_of(step) or "").translate(_UNQUOTED)
+        lines = (input_of(step) or "").translate(_UNQUOTED)
         self._run(_SCHEDULE.sub("", lines), step.privileged, depth)
 
     def powershell(self, step: Step, depth: int) -> None:
@@ -532,7 +546,7 @@ class _Reader:
             self._run(line, step.privileged, depth)
             for each in self.steps[first : first + 1]:
                 each.upstream = each.upstream or list(step.upstream)
-        elif step.name == "ssh" and (text := _input_of(step)) is not None:
+        elif step.name == "ssh" and (text := input_of(step)) is not None:
             self._run(text, step.privileged, depth)
         for each in self.steps[first:]:
             each.privileged = each.privileged or step.privileged
@@ -549,7 +563,7 @@ class _Reader:
         from_file = len(step.words) > 1 and step.words[1].startswith("/dev/fd/")
         step.fetched = step.fetched or (from_file and DOWNLOAD in step.words[1])
         if from_file or runs_its_input(step):
-            text = _input_of(step)
+            text = input_of(step)
             if text is not None:
                 step.fetched = step.fetched or text.strip().startswith(DOWNLOAD)
                 if step.name in SHELLS:
@@ -570,6 +584,10 @@ class _Reader:
     def _written(self, word: str) -> str:
         """Return text that this line has written to a file."""
         return self.files.get(posixpath.normpath(self._path(word)), "") if self.files else ""
+
+    def run_program(self, program: str) -> None:
+        """Parse the commands that a program runs."""
+        self._calls_in(program, Step(["python"], name="python"), 0)
 
     def _calls_in(self, program: str, caller: Step, depth: int) -> None:
         """Parse commands that a program in another language runs."""

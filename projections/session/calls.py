@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ...rules.calls import CallRules
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
-from ..calls import danger, fingerprints, keys, programs, tool_class
+from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.command_line import CommandLine
+from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, CallRequest
@@ -50,12 +50,11 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
     runs = keys.runs(name, args, families)
     command = keys.read_command(name, args) if runs == "shell" else None
     line = None if command is None else command.line
-    key = keys.call_key(name, args, event.service or "", command, families)
+    danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
     canonical = _canonical(event, args, rules)
-    if event.failure_key:
-        key = keys.given_key(name, event.failure_key, key)
-    elif rules.tools.key_by == "args" and args:
-        key = key._replace(fine=keys.make_key(name, {"args_hash": f"{fingerprints.digest(canonical):016x}"[:8]}))
+    key = keys.call_key(name, args, event.service or "", command, families)
+    if danger.kind is not None or event.failure_key or rules.tools.key_by == "args":
+        key = _other_key(event, key, danger, canonical if args else b"")
     found, declared = _class_of(event, args, line, rules)
     if command is not None:
         request = CallRequest.of_command(command.shown)
@@ -86,8 +85,8 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.scenario = event.scenario[:MAX_SCENARIO]
     if event.agent_id:
         call.agent_id = event.agent_id
-    if args:
-        call.dangerous, call.risky, call.suspect = _security(name, args, line, rules.calls)
+    if danger.kind is not None:
+        call.dangerous, call.risky = danger.blocks, not danger.blocks
     if runs:
         call.runs = runs
     if line is not None:
@@ -96,6 +95,16 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.waits = True
         call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
     return call
+
+
+def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canonical: bytes) -> keys.CallKey:
+    """Key of a call that is not that of its family: by what it would do, as its publisher gives it, or by arguments."""
+    if event.failure_key:
+        return keys.given_key(event.tool_name, event.failure_key, attempt.keyed(key, danger))
+    if danger.kind is not None or not canonical:
+        return attempt.keyed(key, danger)
+    digest = f"{fingerprints.digest(canonical):016x}"[:8]
+    return key._replace(fine=keys.make_key(event.tool_name, {"args_hash": digest}))
 
 
 def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
@@ -111,7 +120,7 @@ def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
 def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rules) -> None:
     """Fill in what a command line says of its call."""
     call.command = line.word or call.fine_key.partition("|command=")[2]
-    call.programs = line.programs
+    call.programs, call.suspect = line.programs, line.suspect
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
@@ -166,26 +175,6 @@ def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rule
     if line is not None:
         return line.tool_class, False
     return tool_class.class_of_tool(event.tool_name, args), False
-
-
-_HARMLESS = (False, False, False)
-
-
-def _security(tool_name: str, args: Args, line: CommandLine | None, rules: CallRules) -> tuple[bool, bool, bool]:
-    """Danger of a call: (dangerous, risky, dangerous if the message of its failure indicates it)."""
-    if line is not None:
-        dangerous, risky, suspect = line.danger != "", line.risk != "", line.suspect
-    else:
-        path = args.get("path") or args.get("file_path")
-        acts = isinstance(path, str) and tool_class.class_by_name(tool_name) is ToolClass.ACTION
-        dangerous, risky, suspect = acts and danger.writes_credentials(str(path)), False, False
-    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
-        text = keys.shell_command(args) if line is not None else fingerprints.canonical(args).decode()
-        if danger.matches_any(text, rules.security_allow):
-            return _HARMLESS
-        dangerous = dangerous or danger.matches_any(text, rules.security_patterns)
-        risky = risky or danger.matches_any(text, rules.risky_patterns)
-    return dangerous, risky and not dangerous, suspect
 
 
 def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | None:

@@ -6,7 +6,6 @@ patterns cleared, patterns seen, nudges judged, one nudge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 
 from ...schemas import events as ev
@@ -39,7 +38,6 @@ from .detectors.registry import (
     ON_USER,
     OUTLIVES_USER,
 )
-from .novelty import telling_lines
 from .outcomes import emit_patterns
 from .records import ActivePattern, OpenCall, Sighting
 from .state import SessionContext
@@ -102,14 +100,12 @@ def _finished(
 ) -> Finished:
     """Compare a result with what the agent has seen, and remember it."""
     steps, failed, result = ctx.state.steps, verdict.failed, verdict.result
-    lines: Sequence[bytes] = ()
+    shown = verdict.shown
     judged = new = 0
-    if verdict.lines:
-        lines = telling_lines(verdict.lines, verdict.size, call.request)
-        if lines:
-            judged, new = steps.seen.look(lines)
-        elif any(verdict.lines):
-            judged = 1  # nothing but an echo of the request
+    if shown:
+        judged, new = steps.seen.look(shown.hashes())
+    elif shown.only_echo:
+        judged = 1
     same = steps.earlier(call.fingerprint, ctx.rules.behaviour.window_steps)
     equal = False
     if same and result:
@@ -128,7 +124,7 @@ def _finished(
     steps.window.append(
         FinishedStep(call.step, call.fingerprint, result, call.tool_name, event.id, call.started_ms, marks)
     )
-    return Finished(event, call, verdict, same, equal, news, judged > 0 and not new, lines)
+    return Finished(event, call, verdict, same, equal, news, judged > 0 and not new)
 
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})

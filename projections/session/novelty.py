@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import filterfalse
 from typing import ClassVar, Self
-from zlib import crc32
 
 import orjson
 
@@ -28,12 +27,6 @@ SAMPLE_MASK = 7
 
 ENOUGH_LINES = 3
 """Number of sampled lines that decide whether a result brings news."""
-
-MAX_ECHO_BYTES = 4000
-"""In a longer result, and in one of more than `SHORT_LINES`, no line is compared with the request."""
-
-MIN_QUOTE_BYTES = 8
-"""Shortest part of a request by which the first line of a result is recognised as its heading."""
 
 MAX_REQUEST_BYTES = 600
 MAX_SUMMARY_CHARS = 80
@@ -67,10 +60,8 @@ class RecentHashes(PackedValue):
         return new - self.old if new else new
 
     def add(self, hashes: set[int]) -> None:
-        """Remember hashes as the latest used ones; of too many those with the smallest values."""
+        """Remember hashes, not more than a generation, as the latest used ones."""
         generation, young = self.generation, self.young
-        if len(hashes) > generation:
-            hashes = set(sorted(hashes)[:generation])
         if len(young) + len(hashes) > generation and len(young | hashes) > generation:
             self.old, self.young = young, set(hashes)
         else:
@@ -98,17 +89,25 @@ class SeenLines(RecentHashes):
 
     __slots__ = ()
 
-    def look(self, lines: Iterable[bytes]) -> tuple[int, int]:
-        """Remember the lines of a result; returns how many of them decide about news, and how many of those are new."""
-        judged = kept = set(map(crc32, lines))
+    def look(self, kept: set[int]) -> tuple[int, int]:
+        """Remember lines, as `sampled`; returns how many of them decide about news, and how many of those are new."""
+        judged = kept
         if len(kept) > ENOUGH_LINES:
-            sampled = set(filterfalse(SAMPLE_MASK.__and__, kept))
-            if len(kept) > SHORT_LINES:
-                kept = sampled
-            judged = sampled if len(sampled) >= ENOUGH_LINES else kept
+            chosen = set(filterfalse(SAMPLE_MASK.__and__, kept))
+            if len(chosen) >= ENOUGH_LINES:
+                judged = chosen
         new = self.new_of(judged)
         self.add(kept)
         return len(judged), len(new)
+
+
+def sampled(lines: set[int]) -> set[int]:
+    """Lines of a result that are remembered: of more than `SHORT_LINES` a sample, of too many the smallest."""
+    if len(lines) > SHORT_LINES:
+        lines = set(filterfalse(SAMPLE_MASK.__and__, lines))
+        if len(lines) > SeenLines.generation:
+            lines = set(sorted(lines)[: SeenLines.generation])
+    return lines
 
 
 class CallRequest(PackedValue):
@@ -209,19 +208,3 @@ _TELLING_ARGS = (
     "command", "cmd", "script", "query", "sql", "statement", "code", "input", "file_path", "path", "notebook_path",
     "filename", "url", "uri", "pattern", "action", "description", "prompt", "text", "message", "name",
 )  # fmt: skip
-
-
-def telling_lines(lines: Sequence[bytes], size: int, request: CallRequest) -> Sequence[bytes]:
-    """Lines of a result that are not empty and, in a short result (bytes), do not echo the request."""
-    raw = request.raw
-    if not raw or size > MAX_ECHO_BYTES or len(lines) > SHORT_LINES:
-        return lines if all(lines) else list(filter(None, lines))
-    if b": " in lines[0] and _is_heading(lines[0], request):
-        lines = lines[1:]
-    return [line for line in lines if line and (line not in raw or len(line) <= 3 or line not in request.shown)]
-
-
-def _is_heading(line: bytes, request: CallRequest) -> bool:
-    """Whether a line is a heading that quotes the request, as `Results for query: "…"` or `Command: …`."""
-    quoted = line.partition(b": ")[2].strip(b"\\\"'`. ")
-    return len(quoted) >= MIN_QUOTE_BYTES and quoted in request.raw and quoted in request.shown

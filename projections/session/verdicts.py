@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, ToolCallFinished, json_of
+from ...schemas.result_sketch import ResultSketch
 from ...schemas.vocabulary import Severity, Status, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
@@ -31,15 +32,16 @@ from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask
 from ..calls.programs import NOTHING, Reading, read, service_asked
 from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
+from .shown_lines import NO_LINES, Shown, ShownLines, SketchedLines
 
-_NO_ERROR = ErrorInfo()
+NO_ERROR = ErrorInfo()
 _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 """Statuses that tell more about a failure than that it is one."""
 
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 """Classes of calls of whose results no line is looked for again."""
 
-_NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
+NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -65,8 +67,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         kind: fingerprint of how it failed without the text: status, severity, codes and type.
         text: fingerprint of the text of a failure without what moves and without the echo of the request.
         message: the text of a failure, at most MAX_MESSAGE_CHARS characters.
-        lines: lines of the result, as they stand in its JSON; empty if it is unknown, or none is looked for again.
+        shown: lines of the result, as they stand in its JSON; none if it is unknown, or none is looked for again.
         size: length of the result in bytes.
+        told: the failure as the event or its result tells it; None if it tells none.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -85,10 +88,11 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     kind: int = 0
     text: int = 0
     message: str = ""
-    lines: Sequence[bytes] = ()
+    shown: Shown = NO_LINES
     size: int = 0
     behind: str = ""
     refused: bool = False
+    told: Failure | None = None
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -97,36 +101,59 @@ def failure_of(error: ErrorInfo) -> Failure:
 
 
 def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
-    """Judge one finish: by its status first, then by its error or raw result."""
-    error = event.error if event.error is not None and event.error != _NO_ERROR else None
-    raw = b"" if event.result is UNSET else bytes(event.result)
-    if raw == b"null":
-        raw = b""
+    """Judge one finish: by its status first, then by its error, or its raw result or the sketch of it."""
+    error = event.error if event.error is not None and event.error != NO_ERROR else None
+    raw = raw_result(event)
+    sketch = sketch_of(event)
     parsed = json_of(event.result) if raw[:1] in {b"{", b"["} else None
     if error is not None:
-        failure: Failure | None = failure_of(error)
+        told: Failure | None = failure_of(error)
     else:
-        failure = failure_in_result(parsed)
-        if failure is not None and call.kind == "mcp":
-            failure = reported_by_tool(failure)
-    if event.status is Status.SUCCESS and failure is None:
-        lines: Sequence[bytes] = ()
-        if raw:
-            result, lines = _result(raw, parsed, looked_for=call.tool_class not in _UNREAD)
+        told = failure_in_result(parsed) if sketch is None else failure_in_sketch(sketch)
+    if event.status is not Status.SUCCESS or told is not None:
+        if told is None:
+            failure = Failure(message=text_of(raw, parsed) if sketch is None else sketch.text)
         else:
-            result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
-        dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
-        if not dangerous and not event.from_cache:
-            behind = _behind(call, service_asked(call.asked)) if call.asked.program else ""
-            return Verdict("success", result=result, lines=lines, size=len(raw), behind=behind)
-        severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
-        if event.from_cache:
-            return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
-        return Verdict("success", severity, None, result, risky=risky, lines=lines, size=len(raw))
-    return _judge_failure(event, call, failure or Failure(message=text_of(raw, parsed)), rules)
+            failure = reported_by_tool(told) if error is None and call.kind == "mcp" else told
+        return _judge_failure(event, call, failure, told, rules)
+    shown: Shown = NO_LINES
+    looked_for = call.tool_class not in _UNREAD
+    size = len(raw)
+    if raw:
+        result, lines = read_result(raw, parsed, looked_for=looked_for)
+        shown = ShownLines.of(lines, size, call.request) if lines else NO_LINES
+    elif sketch is not None:
+        result, size = int(sketch.digest or "0", 16), sketch.size
+        shown = SketchedLines(sketch) if looked_for else NO_LINES
+    else:
+        result = fingerprints.digest(event.result_digest.encode()) if event.result_digest else 0
+    dangerous = (call.dangerous or call.risky) and rules.calls.security_on_attempt
+    if not dangerous and not event.from_cache:
+        behind = _behind(call, service_asked(call.asked)) if call.asked.program else ""
+        return Verdict("success", result=result, shown=shown, size=size, behind=behind)
+    severity, risky = (Severity.SECURITY, not call.dangerous) if dangerous else (None, False)
+    if event.from_cache:
+        return Verdict("neutral", severity, None, result, neutral=True, risky=risky)
+    return Verdict("success", severity, None, result, risky=risky, shown=shown, size=size)
 
 
-def _result(raw: bytes, parsed: Any, *, looked_for: bool) -> tuple[int, Sequence[bytes]]:
+def sketch_of(event: ToolCallFinished) -> ResultSketch | None:
+    """The sketch of a result that is not there."""
+    return event.result_sketch if event.result is UNSET else None
+
+
+def failure_in_sketch(sketch: ResultSketch) -> Failure | None:
+    """The failure that a result reports, from its sketch."""
+    return None if sketch.failure is None else Failure(*structs.astuple(sketch.failure))
+
+
+def raw_result(event: ToolCallFinished) -> bytes:
+    """Raw bytes of a result; empty if there is none."""
+    raw = b"" if event.result is UNSET else bytes(event.result)
+    return b"" if raw == b"null" else raw
+
+
+def read_result(raw: bytes, parsed: Any, *, looked_for: bool = True) -> tuple[int, Sequence[bytes]]:
     """Fingerprint of a result, and its lines if they are looked for again, without what moves where it is short.
 
     A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
@@ -145,10 +172,12 @@ def _result(raw: bytes, parsed: Any, *, looked_for: bool) -> tuple[int, Sequence
     return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
 
 
-def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, rules: Rules) -> Verdict:
+def _judge_failure(
+    event: ToolCallFinished, call: OpenCall, failure: Failure, told: Failure | None, rules: Rules
+) -> Verdict:
     """Judge a finish that is no success."""
     status = event.status
-    reason = "cancelled" if status in _NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
+    reason = "cancelled" if status in NEUTRAL_STATUS else neutral_reason(failure.type, failure.message)
     if reason or event.from_cache:
         return Verdict("neutral", denied=reason == "denied", neutral=True)
     dangerous = call.dangerous or (call.suspect and speaks_of_security(failure.message))
@@ -174,6 +203,12 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
     answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
     message = failure.message[:MAX_MESSAGE_CHARS]
+    shown: Shown = NO_LINES
+    if message and call.tool_class is ToolClass.READ:
+        if (sketch := sketch_of(event)) is None:
+            shown = ShownLines.of(failure_lines(message), len(message), call.request)
+        else:
+            shown = SketchedLines(sketch)
     return Verdict(
         "failure",
         severity,
@@ -189,11 +224,17 @@ def _judge_failure(event: ToolCallFinished, call: OpenCall, failure: Failure, ru
         kind=kind,
         text=text,
         message=message,
-        lines=message.encode(errors="replace").split(b"\n") if call.tool_class is ToolClass.READ else (),
+        shown=shown,
         size=len(message),
         behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
         refused=reading.kind == "refused",
+        told=told,
     )
+
+
+def failure_lines(message: str) -> Sequence[bytes]:
+    """Lines of the text of a failure; none without text."""
+    return message[:MAX_MESSAGE_CHARS].encode(errors="replace").split(b"\n") if message else ()
 
 
 def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from ...rules.rules import EscalationRule
 from ...schemas import decisions as out
 from ...schemas.codec import rfc3339
-from ...schemas.outcomes import US, ProbeRequest
-from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState, TrustTrigger
+from ...schemas.outcomes import US, CallOutcome, ProbeRequest
+from ...schemas.vocabulary import BreakerMode, BreakerState, DangerKind, TrustState, TrustTrigger
+from ..calls.attempt import HARMS, level_of
 from ..calls.keys import in_quotes
 from ..emitter import time_or_none
 from . import breaker, trust
@@ -72,6 +73,30 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
     )
 
 
+def danger_noted(fold: Fold, record: TrustRecord, kind: DangerKind, outcome: CallOutcome) -> None:
+    """Emit that a dangerous call was made or held back."""
+    made = outcome.verdict != "neutral"
+    what = f"a call that would {HARMS[kind]} was {'made' if made else 'held back'}"
+    fold.emit.write(
+        "escalations",
+        f"{fold.state.workspace_id}{US}{record.key}",
+        out.TrustDangerNoted(
+            **fold.emit.envelope(out.TrustDangerNoted),
+            session_id=outcome.session_id or None,
+            workspace_id=fold.state.workspace_id,
+            user_id=outcome.user_id or None,
+            caused_by=(outcome.cause,),
+            key=record.key,
+            danger=kind,
+            made=made,
+            reason=what,
+            count=record.dangers,
+            notification=f"{outcome.tool_name}: {what}",
+            silent=not made or level_of(kind, fold.rules.calls) == "observe",
+        ),
+    )
+
+
 def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
     """Publish the whole public state of a key, or a tombstone once it is back to its default.
 
@@ -80,7 +105,7 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
     state, emit = fold.state, fold.emit
     key = trust_key(state, record)
     failures = effective_failures(record, rule, fold.at)
-    if record.state is TrustState.TRUSTED and not failures and not record.denials:
+    if record.state is TrustState.TRUSTED and not (failures or record.denials or record.dangers or record.approval):
         if record.published:
             emit.tombstone("state", key)
         return False
@@ -110,6 +135,7 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
             successes_needed=record.successes_needed,
             recovery_pending=record.pending or None,
             denials=record.denials or None,
+            dangerous_calls=record.dangers or None,
             last_failure_at=time_or_none(record.last_counted),
             last_success_at=time_or_none(record.last_success),
             failure_history=tuple(rfc3339(failure.at) for failure in record.failures[-MAX_FAILURE_TIMES:]),

@@ -97,6 +97,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
         approval: id of the operator's approval that lets one call pass; empty if none.
         approval_until: end of that approval, milliseconds.
         approval_session: session all of whose calls pass by it; empty: one call.
+        dangers: number of its dangerous calls, made or held back.
     """
 
     key: str
@@ -133,6 +134,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     approval: str = ""
     approval_until: int = 0
     approval_session: str = ""
+    dangers: int = 0
 
 
 class Lease(msgspec.Struct, array_like=True):

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from ...rules.trust import EscalationRule, RulesOfScopes, TrustRules
 from ...schemas.outcomes import CallOutcome, TrustOrderType
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
+from ..calls.attempt import danger_of_key
 from .failure_counts import (
     FAILED,
     HOUR_MS,
@@ -498,7 +499,8 @@ def apply_order(
     """Apply an operator's order; an order without a transition from the current state changes nothing.
 
     A reset also clears the counters of a trusted key. An order to recover is ignored if the key has relapsed since it
-    was ready. An approval lets one call of an escalated or recovering key pass; other keys are unchanged.
+    was ready. An approval lets one call of an escalated or recovering key pass, or one of a trusted key that
+    names a danger; other keys are unchanged.
 
     Args:
         whole: whether the order is for the scope of the record as a whole and did not name its key.
@@ -506,13 +508,13 @@ def apply_order(
     """
     trigger = order.trigger
     if trigger is None:
-        if record.state in {_E, _R}:
+        if record.state in {_E, _R} or (record.state is _T and danger_of_key(record.key) is not None):
             record.approval, record.approval_until, record.approval_session = order.cause, order.until, order.session
         return []
     overtaken = trigger is TrustTrigger.RECOVER and record.state is _E and record.trigger == TrustTrigger.RELAPSE
     changes = [] if overtaken else _move(record, trigger, rule, at, 0, None)
     if trigger is TrustTrigger.RESET:
-        record.denials = 0
+        record.denials = record.dangers = 0
         if record.state is _T:
             _clean(record, at)
     if trigger is TrustTrigger.REMOVE and not whole:

@@ -12,6 +12,7 @@ from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder, TrustOrderType
 from ...schemas.vocabulary import TrustState, TrustTrigger
+from ..calls.attempt import danger_of_key
 from ..calls.keys import has_scope, tool_of_key, unescape
 from . import emitters, fleet_report, trust
 from .emitters import Cause
@@ -56,9 +57,10 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     if not whole and state.kind_of_scope == "service" and name not in state.fine:
         tool = tool_of_key(name)
         _pass_on(fold, f"tool:{tool}", tool, order, name)
-    if _is_new_fine_key(state, name) and order.trigger is TrustTrigger.REMOVE:
+    named = order.trigger is TrustTrigger.REMOVE or (order.trigger is None and danger_of_key(name) is not None)
+    if named and _is_new_fine_key(state, name):
         state.fine[name] = TrustRecord(key=name, scope="key")
-    # A command about an unknown key creates no record, unless it removes the key.
+    # A command about an unknown key creates no record, unless it removes the key or approves a dangerous call.
     meant = [state.fine[name]] if name in state.fine else []
     if whole:
         meant = records(state)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ...rules.rules import EscalationRule
 from ...schemas.outcomes import CallOutcome
 from ...schemas.vocabulary import Severity, TrustState
+from ..calls.attempt import danger_of_key
 from ..calls.fingerprints import digest
 from ..calls.keys import family_of_key, service_of_key, tool_key
 from . import emitters, trust
@@ -73,11 +74,16 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
         _fold_into(fold, whole, outcome, judgement)
     if record is None:
         return
-    if worked and trust.has_clean_record(record, key_rule):
+    danger = danger_of_key(record.key)
+    if danger is None and worked and trust.has_clean_record(record, key_rule):
         trust.count_success(record, at)
     else:
         wider = None if hidden else trust.ParentRecord(whole, notifies=rule.notify_user)
         _fold_into(fold, record, outcome, trust.Judgement(key_rule, mode, expected_rate=expected, wider=wider))
+    if danger is not None:
+        record.dangers += 1
+        emitters.danger_noted(fold, record, danger, outcome)
+        publish(fold, record, key_rule)
 
 
 def use_up_approvals(fold: Fold, outcome: CallOutcome) -> None:
@@ -107,7 +113,7 @@ def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
     trusted = whole.state is TrustState.TRUSTED
     if record is own and whole.published and not trusted:
         return  # the record of the tool as a whole is published under this key
-    is_default = own.state is TrustState.TRUSTED and not (own.failures or own.denials)
+    is_default = own.state is TrustState.TRUSTED and not (own.failures or own.denials or own.dangers)
     shown = own if trusted and not is_default else whole
     shown.published = whole.published or own.published
     whole.published = own.published = emitters.trust_state(fold, shown, rule)
@@ -145,7 +151,8 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     elif f"service:{service}" != state.scope:
         return FineKey(None, elsewhere=True)
     record = state.fine.get(fine_key)
-    if record is None and (outcome.verdict != "neutral" or outcome.denied):
+    noted = outcome.verdict != "neutral" or outcome.denied or danger_of_key(fine_key) is not None
+    if record is None and noted:
         most = fold.rules.trust.max_fine_keys
         if outcome.severity is Severity.SECURITY:
             most *= 2  # security failures count only in a fine key's record, never in the scope's

@@ -17,8 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,7 +27,8 @@ from fake_model import FakeModel, Step
 from programs import PROGRAMS
 from recorded_sessions import sessions_of
 from trial import PACKAGES, Failed, Trial, install
-from trustfold.integrations.agent_config import Link, client_source, connected
+from trustfold.integrations.agent_config import CLIENT, Link, client_source, connected
+from trustfold.integrations.hook_client import SOCKET
 
 FOLDER = Path(__file__).parents[1] / "ingest" / "recorded"
 LOGS = {
@@ -57,9 +59,12 @@ class Ear:
         self._read: dict[Path, int] = {}
         self._lock = threading.Lock()
         self.lines: list[dict[str, Any]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.home = trial.home / "trustfold"
+        self.home.mkdir(mode=0o700)
+        (self.home / CLIENT).write_text(client_source())
+        (self.home / "endpoint").write_text("none\ntoken\n")
+        self._server = ThreadingUnixStreamServer(str(self.home / SOCKET), _handler(self))
         self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -109,11 +114,9 @@ def _handler(ear: Ear) -> type[BaseHTTPRequestHandler]:
 def recorded(trial: Trial, steps: Sequence[str | Step]) -> list[dict[str, Any]]:
     """Lines of one session."""
     with FakeModel(placed(steps, trial.project)) as model, Ear(trial) as ear:
-        link = Link(ear.address, "token", trial.home, sys.executable)
-        (trial.home / "trustfold-hook.py").write_text(client_source())
-        (trial.home / "endpoint").write_text(f"{ear.address}\ntoken\n")
+        link = Link(ear.home, sys.executable)
         text = trial.settings.read_text() if trial.settings.exists() else ""
-        trial.settings.write_text(connected(trial.program.name, text, link, shared=False))
+        trial.settings.write_text(connected(trial.program.name, text, link))
         code, seconds, said = trial.run(model)
         print(f"{trial.program.name}: {code} after {seconds:.0f} s, {len(model.requests)} requests", flush=True)
         ear.look()

@@ -311,4 +311,4 @@ def test_live_keys_are_completed(tmp_path: Path) -> None:
         "EmbeddedEngine.open('.trustfold/trustfold.sqlite').ingest(events())"
     )
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, timeout=60, check=True)
-    assert complete().split() == [b"plain,bash|command=rm"]
+    assert complete().split() == [b"plain,bash|danger=root"]

@@ -60,7 +60,7 @@ def test_the_day_holds_what_the_seeds_tell() -> None:
         ("service:api.example.com", "escalated"),
         ("service:api.example.com", "recovering"),
         ("service:api.example.com", "trusted"),
-        ("bash|command=rm", "blocked"),
+        ("bash|danger=root", "blocked"),
         ("service:atlassian", "escalated"),
     ]
     key = "http_request|domain=api.example.com|path_prefix=figures"

@@ -75,10 +75,10 @@ def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes]
 
     published = trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
     assert published.stderr.decode() == f"{len(events())} published to {kafka['TRUSTFOLD_BROKER']}\n"
-    expected = {"bash|command=rm": "blocked", "service:atlassian": "escalated"}
+    expected = {"bash|danger=root": "blocked", "service:atlassian": "escalated"}
     wait_until(lambda: states() == expected, what="the day's states")
     history = trustfold("status", "bash", "--include-history", cwd=tmp_path, env=kafka).stdout.decode()
-    assert "2026-03-02 09:45:12  ✕  bash|command=rm blocked" in history
+    assert "2026-03-02 09:45:12  ✕  bash|danger=root blocked" in history
     order = trustfold("reset", "bash", cwd=tmp_path, env=kafka)
     assert order.returncode == 0
     assert "the workers apply it" in order.stderr.decode()

@@ -46,7 +46,7 @@ def test_reset_of_a_tool_unblocks_its_finer_keys(store: Path, tmp_path: Path) ->
     """`reset bash` gives the tool and its keys clean trust, says so, and keeps who and why."""
     done = trustfold("reset", "bash", "--reason", "looked fine", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.decode() == "✓ bash|command=rm trusted again: reset by an operator\n"
+    assert done.stdout.decode() == "✓ bash|danger=root trusted again: reset by an operator\n"
     assert states(store) == {"service:atlassian": "escalated"}
     with EmbeddedEngine.open(store) as engine:
         (order,) = engine._store.connection.execute("SELECT value FROM log WHERE topic = 'commands'").fetchone()
@@ -72,13 +72,13 @@ def test_recover_restores_an_escalated_key_only(store: Path, tmp_path: Path) -> 
     """`recover` gives an escalated key its trust back; a blocked one is refused with the way out."""
     done = trustfold("recover", "service:atlassian", "--json", cwd=tmp_path)
     assert [one["to"] for one in json.loads(done.stdout)["decisions"]] == ["trusted"]
-    for key in ("bash", "bash|command=rm"):
+    for key in ("bash", "bash|danger=root"):
         blocked = trustfold("recover", key, cwd=tmp_path)
         assert blocked.returncode == 1
         assert blocked.stderr.decode() == (
-            "trustfold: bash|command=rm is blocked; `trustfold reset 'bash|command=rm'` unblocks it\n"
+            "trustfold: bash|danger=root is blocked; `trustfold reset 'bash|danger=root'` unblocks it\n"
         )
-    assert states(store) == {"bash|command=rm": "blocked"}
+    assert states(store) == {"bash|danger=root": "blocked"}
 
 
 def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, tmp_path: Path) -> None:
@@ -102,6 +102,15 @@ def test_approve_lets_one_call_pass_and_leaves_the_trust_as_it_is(store: Path, t
     assert "is blocked; `trustfold reset" in blocked.stderr.decode()
 
 
+def test_approve_lets_one_dangerous_call_pass_of_which_nothing_is_known(store: Path, tmp_path: Path) -> None:
+    """As a refusal names it: the key of a call that was never made, and its workspace."""
+    key = "Bash|danger=forced_push"
+    done = trustfold("approve", key, "--once", "--workspace", "/srv/app", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (state,) = (one for one in documents(store) if one["key"] == key)
+    assert (state["state"], state["workspace_id"], bool(state["approval_id"])) == ("trusted", "/srv/app", True)
+
+
 def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: Path) -> None:
     """TRUSTFOLD_WORKSPACE says whom `reset` and `recover` mean; other workspaces stay as they are."""
     elsewhere = {"TRUSTFOLD_WORKSPACE": "elsewhere"}
@@ -118,7 +127,7 @@ def test_orders_stay_in_the_workspace_of_the_environment(store: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("reset ", ["bash|command=rm", "service:atlassian"]),
+        ("reset ", ["bash|danger=root", "service:atlassian"]),
         ("reset s", ["service:atlassian"]),
         ("nudge ", ["off", "gentle", "direct", "full", "save"]),
         ("recovery ask ", ["save"]),
@@ -179,7 +188,7 @@ def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: 
     )
     assert trustfold("reset", "bash", "--workspace", "other", cwd=tmp_path).returncode == 0
     table = trustfold("status", cwd=tmp_path).stdout.decode()
-    assert [line.split()[0] for line in table.splitlines() if " bash|command=rm " in line] == ["acme"]
+    assert [line.split()[0] for line in table.splitlines() if " bash|danger=root " in line] == ["acme"]
 
 
 def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path) -> None:

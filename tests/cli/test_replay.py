@@ -121,7 +121,7 @@ def test_people_see_rows(day: Path, tmp_path: Path) -> None:
     shown = done.stdout.decode()
     assert shown.startswith("2026-03-02\n09:00:12 ")
     assert "09:00:12 morn…-report ! service:api.example.com escalated: 3/3 failures in 1h" in shown
-    assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|command=rm blocked: security concern", shown, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:12 tidy-up {6}✕ bash\|danger=root blocked: security concern", shown, re.MULTILINE)
     assert "→ interrupt nudge: Stopped after" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -323,11 +323,14 @@ def test_checks_say_what_a_guard_would_have_done_in_its_place(tmp_path: Path) ->
 
 
 def test_checks_refuse_what_is_blocked_and_follow_circuits_by_the_events_clock(tmp_path: Path) -> None:
-    """Five resets open the circuit; half a minute later it is half-open, and the call goes through as its probe."""
+    """Five resets open the circuit; half a minute later it is half-open, and the call goes through as its probe.
+
+    A dangerous command asks before it ever ran, and is refused after it failed.
+    """
     story = Story().fails("search", with_="transient", times=5).works("search").after(seconds=40).works("search")
     story.fails("bash", {"command": "rm -rf /"}, with_="").works("bash", {"command": "rm -rf /"})
     lines, said = checks_of(story, tmp_path)
-    assert verdicts(lines) == [*["allow"] * 5, "circuit_open", "allow", "allow", "deny"]
+    assert verdicts(lines) == [*["allow"] * 5, "circuit_open", "allow", "ask", "deny"]
     held = [line for line in lines if line["type"] == "check" and line["decision"] == "circuit_open"]
     assert held[0]["key"] == "tool:search"
     assert "1 refused, 1 circuit open" in said

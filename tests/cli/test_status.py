@@ -164,7 +164,7 @@ def test_markup_in_names_is_only_text() -> None:
 def test_a_store_is_read_where_it_lies(store: Path, tmp_path: Path) -> None:
     """`status --store` shows the day's remains; --json gives the records as they are on the `state` topic."""
     table = trustfold("status", "--store", store, cwd=tmp_path).stdout.decode()
-    for key in ("bash|command=rm ", "service:atlassian "):
+    for key in ("bash|danger=root ", "service:atlassian "):
         assert key in table
     assert "bash " not in table
     assert "http_request" not in table
@@ -180,9 +180,9 @@ def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
     """`status KEY` tells all about a key, its finer keys and its circuit; with its history, what was decided when."""
     told = trustfold("status", "bash", "--store", store, "--include-history", cwd=tmp_path).stdout.decode()
     assert "bash|command=cat  trusted" in told
-    assert "bash|command=rm  blocked" in told
+    assert "bash|danger=root  blocked" in told
     assert "security concern: a dangerous command was attempted" in told
-    assert "2026-03-02 09:45:12  ✕  bash|command=rm blocked" in told
+    assert "2026-03-02 09:45:12  ✕  bash|danger=root blocked" in told
     assert "service:atlassian" not in told
     quiet = trustfold("status", "nothing", "--store", store, cwd=tmp_path)
     assert quiet.stdout == b"nothing: trusted, no recent failures\n"
@@ -190,9 +190,9 @@ def test_one_key_with_its_history(store: Path, tmp_path: Path) -> None:
     document = json.loads(
         trustfold("status", "bash", "--store", store, "--include-history", "--json", cwd=tmp_path).stdout
     )
-    assert {one["key"] for one in document["history"]} == {"bash|command=rm"}
+    assert {one["key"] for one in document["history"]} == {"bash|danger=root"}
     trusts = {one["key"] for one in document["states"] if one["kind"] == "trust"}
-    assert trusts == {"bash|command=rm", "bash|command=cat"}
+    assert trusts == {"bash|danger=root", "bash|command=rm", "bash|command=cat"}
 
 
 @pytest.fixture
@@ -211,6 +211,31 @@ def test_a_running_server_and_its_store_say_the_same(served: str, store: Path, t
     assert json.loads(by_url.stdout)["states"] == json.loads(by_store.stdout)["states"]
     by_environment = trustfold("status", cwd=tmp_path, env={"TRUSTFOLD_URL": served, "TRUSTFOLD_BROKER": "nobody:1"})
     assert "service:atlassian" in by_environment.stdout.decode()
+
+
+def test_whether_a_session_is_paused(tmp_path: Path) -> None:
+    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows."""
+    with up("--store", tmp_path / "store.sqlite", cwd=tmp_path) as server:
+
+        def asked(session: str) -> tuple[int, str]:
+            done = trustfold("status", "--session", session, "--url", server.url, cwd=tmp_path)
+            return done.returncode, done.stdout.decode()
+
+        def look(number: int) -> None:
+            call = {"tool_name": "Bash", "tool_input": {"command": "./look"}, "tool_use_id": f"t{number}"}
+            for event in ("PreToolUse", "PostToolUse", "PostToolBatch"):
+                more = {"tool_response": "same"} if event == "PostToolUse" else {}
+                payload = {"hook_event_name": event, "session_id": "s", **call, **more}
+                server.post("/hooks/claude", json.dumps(payload).encode())
+
+        look(0)
+        assert asked("s") == (0, "s: not paused\n")
+        for number in range(1, 12):
+            look(number)
+        code, told = asked("s")
+        assert code == 1
+        assert told.startswith("s: paused: Stopped after ")
+        assert asked("t")[0] == 2
 
 
 LONG = "http_request|domain=api.internal.example-company.com|path_prefix=v1"

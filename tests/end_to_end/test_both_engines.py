@@ -54,7 +54,7 @@ def test_the_seeds_scenarios_decide_the_same_on_kafka(broker: Any, topic_prefix:
     written = run_through_kafka(settings_for(broker.bootstrap, topic_prefix), records, as_many_as(expected))
     assert_same(written, expected)
     decided = {place for place in written if place[0] == "escalations"}
-    assert ("escalations", "cli\x1fbash|command=rm") in decided
+    assert ("escalations", "cli\x1fbash|danger=root") in decided
     assert ("escalations", "cli\x1fbash") not in decided
     assert ("escalations", "mcp\x1fservice:atlassian") not in decided  # two time-outs; three hold a server
     assert ("escalations", "degradation\x1fservice:api.example.com") in decided

@@ -17,11 +17,12 @@ PREFIXES = {"escalations": "trust_", "state": "state_"}
 """Beginning of columns whose field has the name of a column of every topic, such as `key`."""
 
 IN_RECORD_ALONE = {
-    "escalations": "recovery_hint notification permission_warning part_of",
+    "escalations": "recovery_hint notification permission_warning part_of danger made",
     "nudges": "agent_id turn_index correlation_id request notify_user",
     "suggestions": "signals plan",
-    "state": """escalated_at cooldown_until recovery_at recovery_pending denials last_failure_at last_success_at
-        failure_history part_of approval_id approval_expires_at approval_session_id successes successes_needed window_s
+    "state": """escalated_at cooldown_until recovery_at recovery_pending denials dangerous_calls last_failure_at
+        last_success_at failure_history part_of approval_id approval_expires_at approval_session_id
+        successes successes_needed window_s
         opened_at lease reopen_count time_in_state_ms
         registered_score tags tags_expire_at failed_scenarios unavailable_until
         model turns stalled_turns stall_rate pattern_counts most_common_pattern false_alarms

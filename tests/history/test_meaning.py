@@ -316,7 +316,8 @@ def test_a_zero_is_not_nothing() -> None:
     """A call that cost nothing, and one of which nobody said what it cost."""
     sent = {"schema_version": "1.0", "type": "tool_call.finished", "time": "2026-01-05T09:00:00Z", "session_id": "s1"}
     sent |= {"call_id": "c1", "tool_name": "lookup", "status": "success"}
-    free = EventReader().row(0, 0, -1, None, orjson.dumps(sent | {"id": "e1", "cost_usd": 0, "from_cache": False}))
+    reader = EventReader(b"key")
+    free = reader.row(0, 0, -1, None, orjson.dumps(sent | {"id": "e1", "cost_usd": 0, "from_cache": False}))
     assert (free["cost_usd"], free["from_cache"]) == (0, False)
-    silent = EventReader().row(0, 0, -1, None, orjson.dumps(sent | {"id": "e2"}))
+    silent = reader.row(0, 0, -1, None, orjson.dumps(sent | {"id": "e2"}))
     assert silent.get("cost_usd") is None

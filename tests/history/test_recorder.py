@@ -136,7 +136,7 @@ def test_calls_carry_what_the_folds_know_of_them(tmp_path: Path) -> None:
     story.fails("bash", {"command": "sudo rm -rf /"}, with_="", message="Permission denied")
     told(tmp_path, story)
     call = one(tmp_path, "FROM tool_calls")
-    assert call["failure_key"] == "bash|command=rm"
+    assert call["failure_key"] == "bash|danger=root"
     assert (call["verdict"], call["severity"]) == ("failure", "security")
     assert (call["time"] - call["started"]).total_seconds() == 2
     assert call["signature"] == "tool_error: Permission denied"

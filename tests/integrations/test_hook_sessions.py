@@ -364,16 +364,47 @@ def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> 
 
 
 def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
-    """Claude Code is stopped at the end of the call, every further call is refused, and the user's word ends that."""
-    claude.hook(bash("PreToolUse"))
+    """Calls are refused with the reason, so that the model can say it; questions to the user are not."""
     claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls. Make no further calls.", "pause"))
-    stopped = claude.hook(bash("PostToolUse", tool_response={}))
-    assert stopped == {"continue": False, "stopReason": "trustfold: Stopped after 6 calls. Make no further calls."}
-    refused = claude.hook(bash("PreToolUse", 1))["hookSpecificOutput"]
-    assert refused["permissionDecision"] == "deny"
-    assert refused["permissionDecisionReason"] == "trustfold: Stopped after 6 calls. Make no further calls."
+    for number in range(2):
+        refused = claude.hook(bash("PreToolUse", number))["hookSpecificOutput"]
+        assert refused["permissionDecision"] == "deny"
+        assert refused["permissionDecisionReason"] == "trustfold: Stopped after 6 calls. Make no further calls."
+        assert "continue" not in claude.hook(base("PostToolBatch", tool_calls=[]))
+    question = base("PreToolUse", tool_name="AskUserQuestion", tool_input={}, tool_use_id="q")
+    assert "permissionDecision" not in claude.hook(question).get("hookSpecificOutput", {})
     assert claude.hook(base("UserPromptSubmit", prompt="go on")) == {}
     assert claude.hook(bash("PreToolUse", 2)) == {}
+
+
+def test_a_run_that_goes_on_in_a_pause_is_ended(claude: Conversation) -> None:
+    """After three refused calls, at the end of the message: Claude Code ignores it at the end of a failed call."""
+    claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls.", "pause"))
+    for number in range(3):
+        claude.hook(bash("PreToolUse", number))
+    assert "continue" not in claude.hook(bash("PostToolUseFailure", 2, error="denied"))
+    stopped = claude.hook(base("PostToolBatch", tool_calls=[]))
+    assert stopped == {"continue": False, "stopReason": "trustfold: Stopped after 6 calls."}
+
+
+@pytest.mark.parametrize(
+    ("agent", "failed", "later"),
+    [
+        (
+            "gemini",
+            gemini("AfterTool", tool_response={"llmContent": "no", "error": {"message": "no"}}),
+            gemini("AfterTool", tool_response={"llmContent": "Output: yes"}),
+        ),
+    ],
+)
+def test_what_an_agent_would_drop_waits(agent: str, failed: dict[str, Any], later: dict[str, Any]) -> None:
+    """A nudge is given with the next answer that reaches the model."""
+    conversation = Conversation(agent)
+    conversation.hook(gemini("BeforeTool"))
+    conversation.sessions["s", ""].deliver(nudge("Read the error."))
+    assert conversation.hook(failed) == {}
+    conversation.hook(gemini("BeforeTool"))
+    assert "Read the error." in json.dumps(conversation.hook(later))
 
 
 def test_a_pause_for_announcements_lets_the_call_pass(claude: Conversation) -> None:
@@ -393,8 +424,10 @@ def test_a_person_is_told_once_and_the_model_is_not(claude: Conversation) -> Non
     assert claude.hook(bash("PostToolUse", tool_response={})) == {}
     claude.hook(bash("PreToolUse", 1))
     claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls.", "pause"))
+    for number in range(2, 5):
+        claude.hook(bash("PreToolUse", number))
     claude.sessions["s", ""].deliver(detected("It repeats itself.", id="p2"))
-    stopped = claude.hook(bash("PostToolUse", 1, tool_response={}))
+    stopped = claude.hook(base("PostToolBatch", tool_calls=[]))
     assert stopped == {"continue": False, "stopReason": "trustfold: It repeats itself."}
 
 

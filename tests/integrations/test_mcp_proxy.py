@@ -213,6 +213,16 @@ async def test_who_cannot_be_asked_is_told_how_to_approve() -> None:
         assert f"trustfold approve '{KEY}' --once" in texts(await client.call(1))[0]
 
 
+async def test_a_dangerous_call_reaches_the_server_only_with_a_persons_word() -> None:
+    """Told from its arguments, whatever the tool is called."""
+    async with Client() as client:
+        client.proxy.name = "pg"
+        said = texts(await client.call(1, sql="DROP TABLE users"))[0]
+        assert "`mcp__pg__read` would drop a table" in said
+        assert said.count("trustfold approve 'mcp__pg__read|danger=database|mcp_server=pg' --once") == 1
+        assert not any(b"tools/call" in line for line in client.server.heard)
+
+
 async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
     """Numbers beyond 64 bits and structured content stay what they are."""
     async with Client() as client:

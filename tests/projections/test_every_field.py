@@ -49,6 +49,11 @@ def approved() -> Story:
     return story
 
 
+def dangerous() -> Story:
+    """A call that no one should make was made."""
+    return Story().works("bash", {"command": "rm -rf ~/"})
+
+
 def better_model() -> Story:
     """One model copes with what another does not."""
     story = Story()
@@ -111,6 +116,7 @@ STORIES = (
     pending,
     probes,
     approved,
+    dangerous,
     better_model,
     doubtful,
     overspent,

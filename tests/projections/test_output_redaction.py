@@ -111,3 +111,13 @@ def test_an_escape_in_a_key_is_no_secret_and_hides_none(key: str, secret: bool) 
         key: str
 
     assert output_redaction.holds_secret(Keyed("tool:bash", key)) is secret
+
+
+@pytest.mark.parametrize(
+    "neighbour", ["all is well, said", "password=", "x --token", "it's", "Authorization:", "card 4111 1111", "a \\"]
+)
+def test_a_secret_is_found_among_its_neighbours(neighbour: str) -> None:
+    """Texts that are searched together hide no secret of each other, whatever one ends or begins with."""
+    for kind, (text, _) in KINDS.items():
+        for texts in ([neighbour, text], [text, neighbour], [(neighbour, text, neighbour)]):
+            assert redact_text(text) == text or not output_redaction._are_clean_together(texts), kind

@@ -32,15 +32,15 @@ def test_http_service_degradation_escalates_at_the_third_failure_and_recovers() 
 def test_dangerous_command_blocks_at_once_until_reset() -> None:
     """Use case 2: two permission errors change nothing; `sudo rm -rf /` blocks the rm of bash, with a reason."""
     story = cli_command_failures()
-    key = "bash|command=rm"
+    key = "bash|danger=root"
     assert story.moves(key) == [("trusted", "blocked")]
-    assert story.moves("bash") == story.moves("bash|command=cat") == []
+    assert story.moves("bash") == story.moves("bash|command=cat") == story.moves("bash|command=rm") == []
     blocked = story.decided("trust.changed", key=key, to="blocked")
     assert blocked["trigger"] == "security"
     assert "security concern" in blocked["reason"]
     assert "🛑" in blocked["notification"]
     assert not blocked.get("silent")
-    story.works("bash", {"command": "rm x"}, times=5).command("trust.recover", key)
+    story.works("bash", {"command": "rm -rf /"}, times=5).command("trust.recover", key)
     assert story.moves(key) == [("trusted", "blocked")]
     story.command("trust.reset", key)
     assert story.moves(key)[-1] == ("blocked", "trusted")

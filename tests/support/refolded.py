@@ -78,3 +78,11 @@ def nervous() -> Rules:
     rules = Rules()
     behaviour = msgspec.structs.replace(rules.behaviour, repetitive_calls=Ladder(minor=2, moderate=4, severe=6))
     return msgspec.structs.replace(rules, behaviour=behaviour)
+
+
+def watchful() -> Rules:
+    """Two thresholds changed: results that bring nothing new are told at the second."""
+    rules = Rules()
+    ladder = Ladder(minor=2, moderate=4, severe=None)
+    behaviour = msgspec.structs.replace(rules.behaviour, reread=ladder, stagnation=ladder)
+    return msgspec.structs.replace(rules, behaviour=behaviour)

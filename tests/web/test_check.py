@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 import pytest
-from fixed_rules import TO_OPEN, Rules
+from fixed_rules import TO_OPEN, CallRules, Rules
 from starlette.testclient import TestClient
+from trustfold.rules.calls import DangerRules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
@@ -154,6 +155,41 @@ def test_a_coding_agent_uses_the_same_approval(server: TestClient, tmp_path: Pat
     assert "approval_id" not in trust
     again = server.post("/hooks/claude", json={"hook_event_name": "PreToolUse", **call, "tool_use_id": "t2"}).json()
     assert again["hookSpecificOutput"]["permissionDecision"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "words", "key"),
+    [
+        ("Bash", {"command": "rm -rf ~/"}, "`rm -rf ~/` would remove a root or home directory", "Bash|danger=root"),
+        ("pg_query", {"sql": "DROP TABLE x"}, "`pg_query` would drop a table", "pg_query|danger=database"),
+    ],
+)
+def test_a_dangerous_call_is_asked_about_before_it_runs(
+    server: TestClient, tool: str, args: dict[str, str], words: str, key: str
+) -> None:
+    """The answer says what would happen and what a person may do; an approval lets one such call pass."""
+    answer = check(server, tool, args=args)
+    assert (answer["allowed"], answer["ask"], answer["code"]) == (True, True, "approval_required")
+    assert answer["message"] == f"{words}; a person may let one call pass: `trustfold approve '{key}' --once`"
+    assert answer["keys"][0] == key
+    assert check(server, tool, args={"command": "rm -rf build", "sql": "SELECT 1"})["code"] == "allowed"
+    assert check(server, tool, failure_key=key)["ask"], "for a publisher that keeps the arguments to itself"
+    approve(server, key)
+    assert check(server, tool, args=args, use=True)["approvals"] == ["order-1"]
+    assert check(server, tool, args=args)["ask"]
+
+
+def test_what_the_rules_deny_nobody_may_approve(tmp_path: Path) -> None:
+    """Levels and exceptions are those of the engine's rules."""
+    calls = CallRules(security_allow=("^rm -rf ~/scratch/?$",), danger=DangerRules(root="deny", forced_push="observe"))
+    path = tmp_path / "store.sqlite"
+    app = make_app(EmbeddedEngine.open(path, Rules(calls=calls)), path, more=more_routes)
+    with TestClient(app, base_url="http://127.0.0.1:8321") as server:
+        refused = check(server, "Bash", args={"command": "rm -rf ~"})
+        assert (refused["allowed"], refused["code"]) == (False, "blocked")
+        assert "the rules refuse this (calls.danger.root)" in refused["message"]
+        assert check(server, "Bash", args={"command": "git push --force"})["code"] == "allowed"
+        assert check(server, "Bash", args={"command": "rm -rf ~/scratch"})["code"] == "allowed"
 
 
 def test_nothing_is_published(server: TestClient, tmp_path: Path) -> None:

@@ -86,22 +86,45 @@ def context(answer: dict[str, Any]) -> str:
 
 
 def test_a_loop_is_named_in_the_next_answer(server: TestClient, tmp_path: Path) -> None:
-    """The third equal call with the same result brings a nudge, the sixth ends the run until the user speaks."""
+    """The third equal call with the same result brings a nudge, the sixth a pause until the user speaks."""
     agent = Agent(server, tmp_path)
     answers = [agent.runs("./look") for _ in range(6)]
     assert [context(after) for _, after in answers[:2]] == ["", ""]
     assert "`./look` was called 3 times" in context(answers[2][1])
     assert "`./look` has given the same result 4 times" in context(answers[3][1])
-    stopped = answers[5][1]
-    assert stopped["continue"] is False
-    assert stopped["stopReason"].startswith("trustfold: The agent ")
-    assert "`./look`" in stopped["stopReason"]
+    assert "Stopped after 6 equal calls of `./look`" in context(answers[5][1])
+    assert "continue" not in answers[5][1]
     before, _ = agent.runs("./other")
     refused = before["hookSpecificOutput"]
     assert refused["permissionDecision"] == "deny"
     assert refused["permissionDecisionReason"].startswith("trustfold: Stopped after 6 equal calls of `./look`")
     assert agent.hook("UserPromptSubmit", prompt="go on") == {}
     assert agent.runs("./other") == ({}, {})
+
+
+def test_a_pause_outlives_the_server(tmp_path: Path) -> None:
+    """A server that starts again refuses the calls of a paused session, until the user has spoken."""
+    path = tmp_path / "store.sqlite"
+
+    def started() -> TestClient:
+        app = make_app(EmbeddedEngine.open(path, Rules()), path, more=more_routes)
+        return TestClient(app, base_url="http://127.0.0.1:8321")
+
+    with started() as first:
+        agent = Agent(first, tmp_path)
+        for _ in range(6):
+            agent.runs("./look")
+        paused = first.get("/v1/hooks").json()["paused"]
+        assert paused[agent.session].startswith("Stopped after 6 equal calls")
+    with started() as second:
+        agent.server = second
+        refused = agent.runs("./other")[0]["hookSpecificOutput"]["permissionDecisionReason"]
+        assert refused == f"trustfold: {paused[agent.session]}"
+        assert agent.hook("UserPromptSubmit", prompt="go on") == {}
+        assert second.get("/v1/hooks").json()["paused"] == {agent.session: ""}
+    with started() as third:
+        agent.server = third
+        assert agent.runs("./other")[0] == {}
 
 
 def test_three_failures_make_the_next_call_a_question(server: TestClient, tmp_path: Path) -> None:
@@ -153,6 +176,21 @@ def test_an_approval_lets_one_call_pass(tmp_path: Path) -> None:
         assert "ask" in json.dumps(agent.runs("./release 5")[0])
 
 
+def test_a_dangerous_command_is_a_question_before_it_runs(server: TestClient, tmp_path: Path) -> None:
+    """With its command and what it would do; what was nearly run leaves a trace, and others run on."""
+    agent = Agent(server, tmp_path)
+    before, _ = agent.runs("git push --force origin main")
+    answer = before["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "ask"
+    said = answer["permissionDecisionReason"]
+    assert said.startswith("trustfold: `git push --force origin main` would overwrite a remote branch by force")
+    assert f"`trustfold approve 'Bash|danger=forced_push' --once --workspace '{tmp_path}'`" in said
+    assert agent.runs("git push --force-with-lease origin topic")[0] == {}
+    [noted] = map(orjson.loads, server.get("/v1/decisions?topics=escalations").content.splitlines())
+    told = noted.get("value", noted)
+    assert (told["type"], told["key"], told["made"]) == ("trust.danger_noted", "Bash|danger=forced_push", True)
+
+
 def test_edits_beside_the_agent_end_a_streak(
     server: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +215,7 @@ def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClien
     assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
     overview = server.get("/v1/hooks").json()
     assert overview["agents"]["claude"]["hooks"] == 22
-    assert {one["kind"] for one in overview["said"]} >= {"context", "pause", "refusal"}
+    assert {one["kind"] for one in overview["said"]} >= {"context", "refusal"}
     assert all(one["shadow"] for one in overview["said"])
 
 

@@ -84,7 +84,7 @@ async def _related(source: Source, decision: Placed) -> Sequence[Placed]:
     if record["type"] == "breaker.changed":
         at = millis(record["time"])
         return await source.circuits(at - AROUND_MS, at + AROUND_MS)
-    if record["type"] in {"trust.changed", "trust.recovery_pending"}:
+    if record["type"] in {"trust.changed", "trust.recovery_pending", "trust.danger_noted"}:
         before = decision.offset + RELATED // 2 if decision.offset else None
         return await source.decisions(before=before, limit=RELATED)
     return await source.decisions(session=str(record.get("session_id") or ""), limit=RELATED)

@@ -250,7 +250,8 @@ async def payloads_of(source: Source, session_id: str, part: Part, asked: Asked)
 
 
 def _carried(placed: Placed, *, whole: bool) -> list[Payload]:
-    record = placed.record
+    kept = placed.record.get("result_sketch") or {}
+    record = placed.record | ({"result": told} if (told := kept.get("failure") or kept.get("text")) else {})
     names = ("args", "result", "error", "text", "context", "scenario", "reason", "settings")
     return [_payload(name, record[name], whole=whole) for name in names if record.get(name) not in (None, "", {})]
 

@@ -28,7 +28,6 @@ class Finished(msgspec.Struct, gc=False):
         news: whether the result holds something that the agent has not seen; for an unknown result, whether it is no
             equal one.
         known: whether the result has lines and all that were looked at have been seen before.
-        lines: lines of the result that are not empty and do not echo the request.
     """
 
     event: ToolCallFinished
@@ -38,7 +37,6 @@ class Finished(msgspec.Struct, gc=False):
     equal: bool
     news: bool
     known: bool
-    lines: Sequence[bytes]
 
 
 class Message(msgspec.Struct, gc=False):

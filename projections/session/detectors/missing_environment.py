@@ -9,13 +9,10 @@ from ...calls.environment import Missing, MissingKind, is_loopback, missing_in, 
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, OpenCall, Sighting
+from ..shown_lines import MAX_HIDDEN_BYTES
 from .detector import Detector, Finished
 
 MAX_THINGS = 16
-MAX_HIDDEN_BYTES = 300
-"""A longer output of a successful command is not searched for a program that was not found."""
-
-_NOT_FOUND = b"not found"
 _WORDS = {
     "program": "the program {}",
     "module": "the module {}",
@@ -98,10 +95,8 @@ class MissingEnvironment(Detector, array_like=True):
         verdict, call = done.verdict, done.call
         if verdict.failed:
             message = verdict.message
-        elif (
-            verdict.size < MAX_HIDDEN_BYTES and call.runs == "shell" and _NOT_FOUND in (shown := b"\n".join(done.lines))
-        ):
-            message = shown.decode(errors="replace")  # a pipe hides the exit code
+        elif verdict.size < MAX_HIDDEN_BYTES and call.runs == "shell" and (hidden := verdict.shown.not_found()):
+            message = hidden  # a pipe hides the exit code
         else:
             if self.things:
                 self._restore(call, done)

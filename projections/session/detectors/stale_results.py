@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from zlib import crc32
 
 import msgspec
@@ -11,8 +9,8 @@ import msgspec
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..novelty import MAX_ECHO_BYTES
 from ..records import ActivePattern, Context, Sighting
+from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
 from ..steps import PAUSED, WAITED
 from .detector import Detector, Finished
 
@@ -21,20 +19,9 @@ TELLING_BYTES = 12
 
 MAX_ANSWERS = 8
 MAX_ANSWERED_TOOLS = 16
-MAX_NOTHING_BYTES = 200
-_NOTHING = re.compile(
-    rb'[\W_]{0,200}\Z|[\s"\[{]{0,8}(?:no |none\b|nothing|null\b|0 (?:results|matches|rows)|not found|empty)',
-    re.IGNORECASE,
-)
-_ACKNOWLEDGEMENT_BYTES = 40
 _EXACT_SEARCHES = frozenset(
     "grep glob search_dir search_file find_file codesearch search_files find_files file_search grep_search".split()
 )
-
-
-def is_nothing(text: bytes) -> bool:
-    """Whether a result says that there is nothing."""
-    return len(text) < MAX_NOTHING_BYTES and _NOTHING.match(text) is not None
 
 
 class Reread(Detector, array_like=True):
@@ -87,7 +74,7 @@ class Reread(Detector, array_like=True):
             return
         if done.equal and ctx.state.steps.waited_since(done.same[-1].step, WAITED | PAUSED):
             return
-        if verdict.size < MAX_NOTHING_BYTES and is_nothing(b"\n".join(done.lines)):
+        if verdict.size < MAX_NOTHING_BYTES and verdict.shown.is_nothing():
             return
         if not self.count:
             self.since_ms, self.event_ids = call.started_ms, []
@@ -171,13 +158,13 @@ class Stagnation(Detector, array_like=True):
         verdict, call = done.verdict, done.call
         if (verdict.failed and not verdict.answer) or call.waits or call.tool_class in _EXEMPT_CLASSES:
             return
-        lines = [] if verdict.failed else done.lines
-        empty = not lines
-        if call.may_change and (call.runs or empty or _is_acknowledgement(lines)):
+        shown = NO_LINES if verdict.failed else verdict.shown
+        empty = not shown
+        if call.may_change and (call.runs or empty or shown.is_acknowledgement()):
             return
         if empty and (verdict.size > 2 or not call.runs):
             return
-        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else crc32(b"\n".join(sorted(lines)))
+        answer = verdict.result if verdict.size > MAX_ECHO_BYTES else shown.answer()
         tool = f"{call.tool_name}:{call.command}" if call.command else call.tool_name
         known = next((one for one in self.tools if one.tool == tool), None)
         if known is None:
@@ -197,7 +184,7 @@ class Stagnation(Detector, array_like=True):
         if known.step != call.step and call.fingerprint not in known.calls:
             if not known.count:
                 known.since_ms = call.started_ms
-            nothing = empty or is_nothing(b"\n".join(lines))
+            nothing = empty or shown.is_nothing()
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
             known.count += 0.5 if half else 1
             known.step = call.step
@@ -222,13 +209,6 @@ class Stagnation(Detector, array_like=True):
 
 
 _EXEMPT_CLASSES = frozenset({ToolClass.ACTION, ToolClass.PLANNING, ToolClass.INTROSPECTION})
-
-
-def _is_acknowledgement(lines: Sequence[bytes]) -> bool:
-    """Whether a result is a status of one word that says nothing but that it worked."""
-    if len(lines) != 1 or len(lines[0]) > _ACKNOWLEDGEMENT_BYTES:
-        return False
-    return not is_nothing(lines[0]) and len(lines[0].split()) == 1
 
 
 _SHORTEST_COMMAND = 8

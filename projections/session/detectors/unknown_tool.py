@@ -5,9 +5,7 @@ The names may differ, and other calls may come in between.
 
 from __future__ import annotations
 
-from ....schemas.events import ToolCallFinished, json_of
 from ....schemas.vocabulary import Pattern
-from ...calls.classify import failure_in_result
 from ...calls.errors import is_unknown_tool
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
@@ -57,8 +55,8 @@ class UnknownTool(Detector, array_like=True):
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Count a call that failed because the tool does not exist, and remove the tool from the session's tools."""
-        call = done.call
-        if not _is_unknown(done.event, call.tool_name):
+        call, told = done.call, done.verdict.told
+        if told is None or not is_unknown_tool(call.tool_name, told.type, told.code, told.message):
             return
         ctx.state.tools.pop(call.tool_name, None)
         rules = ctx.rules.behaviour
@@ -83,22 +81,3 @@ class UnknownTool(Detector, array_like=True):
         self.calls = 0
         self.tools = []
         self.event_ids = []
-
-
-def _is_unknown(event: ToolCallFinished, tool_name: str) -> bool:
-    error = event.error
-    if error is not None and (error.type or error.message or error.code):
-        return is_unknown_tool(tool_name, error.type or "", str(error.code or ""), error.message or "")
-    result = json_of(event.result)
-    failure = failure_in_result(result)
-    if failure is None:
-        return False
-    return is_unknown_tool(tool_name, failure.type, failure.code, failure.message or _text_of(result))
-
-
-def _text_of(result: dict[str, object]) -> str:
-    """Text of the first block of an MCP result."""
-    content = result.get("content")
-    first = content[0] if isinstance(content, list) and content else None
-    text = first.get("text") if isinstance(first, dict) else None
-    return text if isinstance(text, str) else ""

@@ -8,7 +8,6 @@ import msgspec
 import orjson
 import pytest
 from fixed_rules import CallRules, Rules
-from recorded import TRACE_NAMES, lines_of
 from story import Story
 from trustfold.projections.calls import keys
 from trustfold.projections.calls.classify import Failure, classify, failure_in_result, is_plain_answer
@@ -265,8 +264,8 @@ def test_cmdlets_are_classed_by_their_verbs(line: str, found: str) -> None:
 
 def test_words_of_a_command_given_as_a_list_stay_words() -> None:
     """A word that holds a semicolon is no second command."""
-    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).line.danger
-    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).line.danger
+    assert not keys.read_command("bash", {"command": ["echo", "a; rm -rf /"]}).line.danger.kind
+    assert keys.read_command("bash", {"command": ["bash", "-lc", "a; rm -rf /"]}).line.danger.kind
 
 
 def test_an_mcp_tool_without_a_command_is_no_shell() -> None:
@@ -345,28 +344,6 @@ def test_patterns_that_are_none_are_refused(field: str) -> None:
     """At load, with the pattern named."""
     with pytest.raises(msgspec.ValidationError, match="no regular expression"):
         msgspec.convert({field: ["("]}, calls.CallRules)
-
-
-# --- recorded sessions -------------------------------------------------------------------------------------------
-
-ASKED_FOR_IT = "--no-preserve-root"
-"""What makes the only risky commands of the recorded sessions so."""
-
-
-@pytest.mark.parametrize("trace", TRACE_NAMES)
-def test_no_command_of_recorded_sessions_is_dangerous(trace: str) -> None:
-    """Thousands of real commands, read by eye where one was told of: a rule that hits one of them is wrong."""
-    found = []
-    for line in lines_of(trace):
-        if b'"tool_call.started"' not in line:
-            continue
-        event = orjson.loads(line)
-        args = event.get("args")
-        if isinstance(args, dict) and keys.runs(event["tool_name"], args) == "shell":
-            read = keys.read_command(event["tool_name"], args).line
-            if read.danger or (read.risk and ASKED_FOR_IT not in keys.shell_command(args)):
-                found.append((read.danger or read.risk, keys.shell_command(args)))
-    assert found == []
 
 
 @pytest.mark.parametrize("name", ["CalledProcessError", "subprocess.CalledProcessError", "com.acme.ToolError"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trustfold.projections.calls.command_line import read
-from trustfold.projections.calls.danger import writes_credentials
+from trustfold.projections.calls.danger import NO_DANGER, writes_credentials
 from trustfold.projections.calls.unfold import steps_of
 
 DANGEROUS = [
@@ -837,7 +837,6 @@ HARMLESS = [
     "X='rm -rf /'; echo \"$X\"",
     "CMDS=('rm -rf /' 'ls'); echo ${CMDS[0]}",
     "printf '%s\\n' 'rm -rf /' >> list.txt",
-    "mysql -e 'DROP TABLE x'",
     "mv ~/Downloads/x .",
     "mv /tmp/* ./data/",
     "rsync -a --delete src/ dst/",
@@ -863,7 +862,6 @@ HARMLESS = [
     "rm -rf /Users/bob/Library/Caches/x",
     "rm -rf /c/Users/bob/proj/build",
     "rm -rf /mnt/c/x",
-    "sudo -u postgres psql -c 'drop table x'",
     "sudo service x restart",
     "echo 'x' | sudo tee /etc/hosts",
     "sudo sed -i s/a/b/ /etc/hosts",
@@ -881,20 +879,20 @@ HARMLESS = [
 @pytest.mark.parametrize("line", DANGEROUS)
 def test_dangerous_commands_are_recognised_however_they_hide(line: str) -> None:
     """Destruction of roots and homes, raw disks, credential stores, fork bombs."""
-    assert read(line).danger
+    assert read(line).danger.blocks
 
 
 @pytest.mark.parametrize("line", RISKY)
 def test_risky_commands_are_a_level_of_their_own(line: str) -> None:
     """Downloads and decoded text that run at once, destructive commands as somebody else."""
-    assert read(line).risk
-    assert not read(line).danger
+    assert read(line).danger.kind
+    assert not read(line).danger.blocks
 
 
 @pytest.mark.parametrize("line", HARMLESS)
 def test_commands_that_only_look_so_are_neither(line: str) -> None:
     """Words in quotes, data, programs that read a download, and cleaning up one's own files."""
-    assert (read(line).danger, read(line).risk) == ("", "")
+    assert read(line).danger == NO_DANGER
 
 
 @pytest.mark.parametrize(
@@ -919,7 +917,7 @@ def test_a_file_tool_that_writes_credentials_is_dangerous(path: str, *, found: b
 )
 def test_a_backslash_escapes_nothing_on_windows(line: str) -> None:
     """A tool that is PowerShell's or cmd's reads paths as they stand."""
-    assert read(line, windows=True).danger
+    assert read(line, windows=True).danger.blocks
 
 
 @pytest.mark.parametrize("line", ["$(" * 1500, "`" * 3000, "(" * 3000, "eval " * 800, "rm -rf $(echo $(echo $(" * 100])
@@ -984,8 +982,8 @@ PADDING = [
 @pytest.mark.parametrize("padding", PADDING)
 def test_padding_hides_nothing(padding: str) -> None:
     """A line may be long: what stands behind the part that key and class are read from is read for danger."""
-    assert read(padding + "rm -rf /").danger
-    assert not read(padding + "echo rm -rf /").danger
+    assert read(padding + "rm -rf /").danger.blocks
+    assert read(padding + "echo rm -rf /").danger == NO_DANGER
 
 
 @pytest.mark.parametrize(
