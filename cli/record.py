@@ -154,7 +154,8 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
 
     def stop(number: int, _frame: object) -> None:
         received.append(number)
-        stopped.set()
+        # The signal may have come while this thread holds the event's lock, in `wait`: to set it here would never return.
+        threading.Thread(target=stopped.set, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
