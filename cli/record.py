@@ -154,7 +154,8 @@ def _from_store(recorder: Recorder, path: Path, keep_days: int | None, *, once: 
 
     def stop(number: int, _frame: object) -> None:
         received.append(number)
-        stopped.set()
+        # A signal may come while this thread holds the event's lock, in `wait`: setting it here would never return.
+        threading.Thread(target=stopped.set, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)

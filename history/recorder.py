@@ -19,6 +19,7 @@ from secrets import token_hex
 import msgspec
 
 from ..errors import ConfigError
+from ..schemas.codec import MAX_BYTES as MAX_RECORD_BYTES
 from ..security.private_files import make_directory
 from ..security.redaction import redact_record
 from .columns import END_MS
@@ -205,7 +206,8 @@ class Recorder:
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
         name = None if key is None else key.decode(errors="replace")
-        value = value and redact_record(value)
+        if value is not None and len(value) <= MAX_RECORD_BYTES:  # of a larger one nothing but its size is kept
+            value = redact_record(value)
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
             if topic in COLUMNS

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from command_line import started, trustfold, up
 from recorded import ARRIVED, rows, small_event
 from scenarios import ALL
 from story import Story
+from trustfold.cli.record import _from_store
 from trustfold.history.errors import HistoryFull
 from trustfold.history.files import claim, store_source
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
+from trustfold.recording.store import StoreRecording
 from trustfold.rules.rules import BehaviourRules, Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from waiting import wait_until
@@ -348,3 +351,27 @@ def test_record_stops_when_told(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     wait_until(lambda: rows(tmp_path / "h", "SELECT count(*) FROM events") == [(5,)], what="five rows")
+
+
+def test_a_signal_ends_a_recording_of_a_store_whatever_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that comes while the recording takes or gives back the lock of what it waits for."""
+    with EmbeddedEngine.open(tmp_path / "store.sqlite", Rules()):
+        pass
+
+    def run(_recording: object, stopped: threading.Event, *, once: bool) -> None:
+        del once
+        with stopped._cond:
+            signal.raise_signal(signal.SIGINT)
+        assert stopped.wait(60)
+
+    monkeypatch.setattr(StoreRecording, "run", run)
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    recorder = Recorder(tmp_path / "history")
+    try:
+        assert _from_store(recorder, tmp_path / "store.sqlite", None, once=False)
+    finally:
+        recorder.close()
+        for number, handler in kept.items():
+            signal.signal(number, handler)
