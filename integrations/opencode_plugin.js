@@ -22,8 +22,9 @@ const isPrivate = () => {
 };
 
 // Nobody else can have made a socket in a folder that is its owner's alone.
-const post = (body) =>
-  new Promise((resolve, reject) => {
+const post = (body) => {
+  let timer;
+  return new Promise((resolve, reject) => {
     const token = readFileSync(join(HOME, "endpoint"), "utf8").split("\n")[1];
     const sent = request({
       socketPath: join(HOME, "trustfold.sqlite.sock"),
@@ -36,21 +37,23 @@ const post = (body) =>
         "content-length": Buffer.byteLength(body),
       },
     });
-    const timer = setTimeout(() => {
-      sent.destroy(new Error("late"));
+    timer = setTimeout(() => {
+      reject(new Error("late")); // Bun reports no error of a request that is destroyed
+      sent.destroy();
       try {
         rmSync(LATE, { force: true });
         writeFileSync(LATE, "", { flag: "wx", mode: 0o600 });
       } catch {}
     }, ANSWER_MS);
-    sent.on("error", reject).on("close", () => clearTimeout(timer));
+    sent.on("error", reject);
     sent.on("response", (answer) => {
       let text = "";
       answer.setEncoding("utf8").on("error", reject).on("data", (part) => (text += part));
       answer.on("end", () => resolve(answer.statusCode === 200 ? text : "{}"));
     });
     sent.end(body);
-  });
+  }).finally(() => clearTimeout(timer));
+};
 
 export const Trustfold = async ({ client, directory }) => {
   const tell = async (hook_event_name, input, output) => {

@@ -467,14 +467,31 @@ def test_an_answer_that_never_ends_is_left(plugin: bool, tmp_path: Path) -> None
     assert stat.S_IMODE(client.late.stat().st_mode) == 0o600
 
 
-def asked_by_plugin(home: Path, times: int) -> list[Any]:
-    """Let OpenCode's plugin report the start of calls; returns what each of them threw, as text, or an empty object."""
+def test_the_plugin_leaves_a_silent_server_where_requests_end_without_an_error(tmp_path: Path) -> None:
+    """Bun, in which OpenCode runs plugins, only closes a request that is destroyed."""
+    client = Client(tmp_path)
+    as_bun = (
+        'import { ClientRequest } from "node:http";\n'
+        "const { destroy } = ClientRequest.prototype;\n"
+        "ClientRequest.prototype.destroy = function () {\n"
+        '  return destroy.call(this.removeAllListeners("error").on("error", () => {}));\n'
+        "};\n"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "trustfold.sqlite.sock"))
+        listener.listen()
+        assert asked_by_plugin(tmp_path, 2, as_bun) == [{}, {}]
+    assert client.late.exists()
+
+
+def asked_by_plugin(home: Path, times: int, before: str = "") -> list[Any]:
+    """Let OpenCode's plugin report calls, after other code; returns what each threw, as text, or an empty object."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed here")
     (home / "plugin.mjs").write_text(connected("opencode", "", Link(home, sys.executable)))
     (home / "run.mjs").write_text(
-        'import { Trustfold } from "./plugin.mjs";\n'
+        f'{before}import {{ Trustfold }} from "./plugin.mjs";\n'
         "const plugin = await Trustfold({ client: {}, directory: process.argv[2] });\n"
         "const found = [];\n"
         f"for (let n = 0; n < {times}; n++) {{\n"
