@@ -341,7 +341,7 @@ def _thread(decision: Record) -> tuple[object, ...] | None:
     """Identity shared by the decisions of one key, circuit or streak."""
     match decision["type"]:
         case "trust.changed" | "trust.recovery_pending" | "trust.danger_noted":
-            return "trust", decision.get("workspace_id"), decision["key"], decision["scope"]
+            return "trust", decision.get("workspace_id"), decision["key"], decision.get("scope", "key")
         case "breaker.changed":
             return "breaker", decision.get("workspace_id"), decision["breaker_key"]
         case "pattern.detected" | "pattern.cleared":

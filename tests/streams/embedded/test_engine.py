@@ -163,7 +163,7 @@ def test_commands_fold_like_events(tmp_path: Path) -> None:
         engine.ingest([value for _, value in events])
         assert '"blocked"' in str(engine.views.states())
         moved = [orjson.loads(out.value or b"") for out in command(engine, reset) if out.type == "trust.changed"]
-        assert [(one["key"], one["to"]) for one in moved] == [("bash|command=rm", "trusted")]
+        assert [(one["key"], one["to"]) for one in moved] == [("bash|danger=root", "trusted")]
         assert [output.topic for output in command(engine, b'{"type":"trust.reset"}')] == ["dead-letters"]
     with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
         assert '"blocked"' not in str(engine.views.states())
@@ -208,7 +208,7 @@ def test_dead_letters_can_be_folded_again(tmp_path: Path, monkeypatch: pytest.Mo
         reasons = [orjson.loads(one.output.value or b"")["reason"] for one in letters]
         assert reasons == ["internal_error"] * len(lines) + ["invalid_utf8"]
         outputs = engine.republish([one.offset for one in letters])
-        assert [out.key for out in outputs if out.type == "trust.changed"] == ["w1\x1fbash|command=rm"]
+        assert [out.key for out in outputs if out.type == "trust.changed"] == ["w1\x1fbash|danger=root"]
         again = engine.views.dead_letters()
         assert [orjson.loads(one.output.value or b"")["reason"] for one in again] == ["invalid_utf8"]
         assert len(engine.views.dead_letters(republished=True)) == len(letters) + 1

@@ -60,7 +60,7 @@ def test_events_in_decisions_out(server: Up) -> None:
     assert server.lines("/v1/decisions?topics=nudges,breakers") == []
     state = server.get("/v1/state")
     blocked = {one["key"] for one in state["states"] if one.get("state") == "blocked"}
-    assert blocked == {"bash|command=rm"}
+    assert blocked == {"bash|danger=root"}
     assert state["recovery_mode"] == "auto"
     assert server.lines(f"/v1/decisions?topics=state,escalations&after={state['offset']}") == []
 
@@ -162,7 +162,7 @@ def test_commands_answer_with_what_they_did(server: Up) -> None:
         "workspace_id": "w1",
     }
     answer = server.post("/v1/commands", orjson.dumps(order))
-    assert [(one["key"], one["to"]) for one in answer["decisions"]] == [("bash|command=rm", "trusted")]
+    assert [(one["key"], one["to"]) for one in answer["decisions"]] == [("bash|danger=root", "trusted")]
     assert all(one.get("state", "trusted") == "trusted" for one in server.get("/v1/state")["states"])
     bad = server.post("/v1/commands", orjson.dumps(order | {"id": "o2", "type": "trust.reste"}))
     assert bad["dead_letters"] == 1
@@ -231,7 +231,7 @@ def test_browsers_follow_as_server_sent_events(server: Up) -> None:
     events = follow()
     assert [json.loads(event["data"]) for event in events] == expected
     assert [int(event["id"]) for event in events] == [one["offset"] for one in expected]
-    assert {event["event"] for event in events} == {"trust.changed"}
+    assert {event["event"] for event in events} == {"trust.changed", "trust.danger_noted"}
     assert follow(Last_Event_ID=events[0]["id"]) == events[1:]
 
 
@@ -301,7 +301,7 @@ def test_it_stops_when_told(server: Up, tmp_path: Path, number: signal.Signals, 
     stream.read()
     connection.close()
     views = Views.open(tmp_path / "store.sqlite")
-    assert len(views.decisions()) == 1
+    assert [one.output.type for one in views.decisions()] == ["trust.changed", "trust.danger_noted"]
     views.close()
 
 

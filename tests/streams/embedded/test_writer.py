@@ -97,7 +97,8 @@ def test_what_is_waiting_is_written_before_the_end(tmp_path: Path) -> None:
     tasks = run(tmp_path, work)
     assert [task.done() and task.result().accepted for task in tasks] == [1] * len(LINES)
     with EmbeddedEngine.open(tmp_path / "store.sqlite") as engine:
-        assert len(engine.views.decisions(["escalations"])) == 1
+        types = [one.output.type for one in engine.views.decisions(["escalations"])]
+        assert types == ["trust.changed", "trust.danger_noted"]
 
 
 def test_old_records_are_forgotten_by_the_catalogue() -> None:

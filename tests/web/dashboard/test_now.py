@@ -7,10 +7,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
-from dashboard_kit import dashboard, failures
+from dashboard_kit import before, dashboard, failures
 from fixed_rules import TO_OPEN
 from hypothesis import given
 from hypothesis import strategies as st
@@ -307,3 +308,17 @@ def test_a_board_that_nobody_reads_keeps_no_more_than_it_needs() -> None:
         board.apply(Change("state", f"trust:w\x1fkey{number}", None) for number in range(600))
     assert len(board._decided) + len(board._new) <= 3_000
     assert board.open_patterns() == []
+
+
+def test_decisions_about_danger_and_about_failures_have_pages_side_by_side(tmp_path: Path) -> None:
+    """Each is among the other's related decisions."""
+    danger = {"schema_version": "1.0", "session_id": "s9", "call_id": "c1", "tool_name": "bash"}
+    start = danger | {"id": "d0", "type": "tool_call.started", "time": before(2), "args": {"command": "rm -rf ~/"}}
+    end = danger | {"id": "d1", "type": "tool_call.finished", "time": before(1), "status": "success", "result": "ok"}
+    with dashboard(tmp_path) as client:
+        client.post("/v1/events", content=failures("deploy", 3))
+        client.post("/v1/events", content=orjson.dumps(start) + b"\n" + orjson.dumps(end))
+        found = [orjson.loads(line)["value"] for line in client.get("/v1/decisions?topics=escalations").iter_lines()]
+        assert [one["type"] for one in found] == ["trust.changed", "trust.danger_noted"]
+        for one in found:
+            assert client.get(f"/decisions/{quote(one['id'], safe='')}").status_code == 200
