@@ -81,7 +81,7 @@ def refuse_agents() -> None:
 
 
 def agent_behind(processes: Iterable[Process]) -> str:
-    """How an agent is found among a process and its parents, as text; empty if none is."""
+    """Return the sign of an agent among a process and its parents, as text; empty without one."""
     for process in processes:
         for mark, agent in MARKS.items():
             if process.environ.get(mark):

@@ -93,7 +93,7 @@ class UserService:
         return self._secrets().get("TRUSTFOLD_OPERATOR_TOKEN", "")
 
     def rights(self, given: str = "") -> Rights:
-        """What this command may do here: an order needs a person at a terminal, or the token `given`; never an agent.
+        """Return the rights of this command: an order needs a person at a terminal or the token `given`, and no agent.
 
         What an agent runs usually has no terminal, and it is refused where it opens one.
         """

@@ -165,7 +165,7 @@ def _heard(server: Server | None) -> list[Heard]:
 
 
 def source_lines(name: str, server: Server | None, heard: Sequence[Heard], now: datetime) -> list[str]:
-    """What was read, which server that is and since when it runs, and what it hears of agents."""
+    """Return the lines that name what was read: store, server, its start, and the latest hooks of agents."""
     if server is None:
         return [f"Read from {name}"]
     place = f"Read from {name}" + (f", kept by the server {server.url}" if server.url != name else "")

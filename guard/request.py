@@ -141,7 +141,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def danger(self) -> Danger:
-        """What it would do that is dangerous or risky, by the rules."""
+        """Danger of the call by the rules."""
         if self._danger is None:
             name = self.tool.name
             kind = runs(name, self.args, self.families)

@@ -24,7 +24,6 @@ from typing import Any
 
 from ..ingest.workspaces import git_root
 from ..projections.calls import keys, tool_class
-from ..schemas.fields import MAX_NAME
 from ..schemas.vocabulary import ToolClass
 
 WITHIN_S = 0.06
@@ -210,7 +209,7 @@ class Workspaces:
 
 
 class Evidence:
-    """What the digests of one session prove.
+    """Digests of one session that are proof of change or of none.
 
     A digest shows the project's files alone. An equal one is no proof if a call has succeeded since that may have
     changed something else: a database, a service, an installed package, an ignored file.
@@ -247,13 +246,3 @@ def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:
 def is_evidence(tool_name: str, args: Mapping[str, Any]) -> bool:
     """Whether a failure of a call calls for a digest: that of a shell, or of a tool of unknown effect."""
     return keys.runs(tool_name, args) == "shell" or tool_class.class_of_tool(tool_name, args) is ToolClass.UNKNOWN
-
-
-def workspace_of(folder: str) -> str:
-    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
-    if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
-        return ""
-    root = git_root(folder) or folder
-    if len(root) <= MAX_NAME:
-        return root
-    return f"{root[-200:]}#{blake2b(root.encode(), digest_size=8).hexdigest()}"

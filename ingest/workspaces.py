@@ -17,7 +17,7 @@ def git_root(folder: str) -> str:
 
 
 def workspace_of(folder: str) -> str:
-    """Where the tools of a session live: the root of the git project that a folder is in, else the folder itself."""
+    """Return the workspace of a folder: the root of its git project, else the folder itself; empty if it is no path."""
     if not folder or "\x00" in folder or "\x1f" in folder or len(folder) > 4096:
         return ""
     root = git_root(folder) or folder

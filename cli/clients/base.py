@@ -29,7 +29,7 @@ K = TypeVar("K", bound=PublicState)
 
 
 class Rights(NamedTuple):
-    """What a command may do at a target.
+    """Rights of a command at a target.
 
     Attributes:
         token: the publishers' token.

@@ -258,7 +258,7 @@ def _text_with_pictures(output: Any) -> str:
 
 
 def ending_of_text(text: str, end: CommandEnd) -> Ending:
-    """How a call ended by the text that the model got, and by the event for the screen."""
+    """Return the end of a call, from the text that the model got and the event for the screen."""
     if (known := rejection_of(text) or remark_of(text)) is not None:
         return known
     plain = output_of(text)
