@@ -7,7 +7,7 @@ code, what the message names (an exception, a status, a phrase). What is left ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -70,7 +70,7 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
     **dict.fromkeys(
         """validationerror typeerror valueerror keyerror invalidargument invalidparams badrequest badrequesterror
         einval invalidinput argumenterror invalidrequesterror invalidrequest invalidparameter missingparameter
-        isadirectoryerror eisdir inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
+        isadirectoryerror eisdir lookuperror indexerror inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
         argumentoutofrangeexception validationexception 32602 32600 32700""".split(),
         Severity.INVALID_INPUT,
     ),
@@ -129,6 +129,21 @@ TOOL_ERROR = "ToolError"
 
 _OF_TOOLS = frozenset({TOOL_ERROR, "ToolException", "ToolExecutionError"})
 """Classes that clients of MCP servers raise for such a result."""
+
+_OF_RUNTIMES = frozenset(
+    """exception baseexception exceptiongroup runtimeerror notimplementederror assertionerror attributeerror nameerror
+    unboundlocalerror arithmeticerror zerodivisionerror overflowerror floatingpointerror referenceerror buffererror
+    stopiteration stopasynciteration oserror ioerror environmenterror importerror rangeerror evalerror urierror
+    aggregateerror nullpointerexception nullreferenceexception illegalstateexception invalidoperationexception
+    runtimeexception systemexception classcastexception invalidcastexception indexoutofboundsexception
+    arrayindexoutofboundsexception ioexception unsupportedoperationexception concurrentmodificationexception
+    standarderror nomethoderror httperror transporterror requestexception readerror writeerror closeerror poolerror
+    brokenexecutor apierror httpexception""".split()
+)
+"""Classes of languages and of HTTP clients, by which a tool breaks; any other unknown class is the tool's own."""
+
+ANSWER = "answer"
+"""What rules and registrations call a failure by which a tool has answered."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
@@ -266,7 +281,7 @@ class Failure(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _by_type(name: str) -> Severity | None:
-    plain = _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower())
+    plain = _plain(name)
     found = _BY_TYPE_EXACT.get(plain)
     if found is None and plain.isdigit() and len(plain) == 3:
         return by_http_status(int(plain))
@@ -278,6 +293,10 @@ def _by_type(name: str) -> Severity | None:
     if found is None:
         return next((severity for ends, severity in _SUFFIXES if plain.endswith(ends)), None)
     return found
+
+
+def _plain(name: str) -> str:
+    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower())
 
 
 @lru_cache(maxsize=2048)
@@ -390,6 +409,33 @@ def is_plain_answer(failure: Failure) -> bool:
     return all(_by_type(name) is None or _is_generic(name) for name in names)
 
 
+@lru_cache(maxsize=2048)
+def base_of(names: tuple[str, ...]) -> str:
+    """Return the first name of an exception's classes, its own first, that this page knows; empty if it knows none."""
+    return next((name for name in names if _by_type(name) is not None or _plain(name) in _OF_RUNTIMES), "")
+
+
+def is_of_own_class(failure: Failure) -> bool:
+    """Whether a failure is an exception of a class that the tool defines itself, and nothing else tells its kind."""
+    message = failure.message[:MAX_MESSAGE_CHARS]
+    name = failure.type
+    if not name and ("Error" in message or "Exception" in message or "Fault" in message):
+        found = _EXCEPTION.findall(message)
+        name = found[-1 if "Traceback" in message else 0] if found else ""
+    if not name or failure.http_status is not None or not is_exception(name[:MAX_TYPE_CHARS]):
+        return False
+    if base_of((name,)) or (failure.code and _by_type(failure.code[:MAX_TYPE_CHARS]) is not None):
+        return False
+    return _named_in(message) is None and _status_in(message) is None and by_message(message) is None
+
+
+def declared(failure: Failure, exit_code: str, table: Mapping[str, str]) -> str:
+    """Return what a table of a tool's failures says of one, by type, code, HTTP status or exit code; else empty."""
+    status = "" if failure.http_status is None else str(failure.http_status)
+    names = (failure.type, failure.type.rpartition(".")[2], failure.code, status, exit_code)
+    return next((table[name] for name in names if name and name in table), "")
+
+
 def reported_by_tool(failure: Failure) -> Failure:
     """Return the failure in the result of an MCP server's tool, under the name that clients raise it by."""
     code = failure.type if exit_code_of(failure.type) else failure.code or failure.type
@@ -403,7 +449,7 @@ def is_of_tool(name: str) -> bool:
 
 @lru_cache(maxsize=2048)
 def _is_generic(name: str) -> bool:
-    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower()) in _GENERIC
+    return _plain(name) in _GENERIC
 
 
 def exit_code_in(failure: Failure, runs: Runs) -> str:
@@ -523,9 +569,14 @@ def _status_in(message: str) -> Severity | None:
 
 
 _BEYOND_INT64 = 1 << 63
+MAX_DIGITS = 11
+"""Longest number that is read from text."""
 
 
 def _number(value: Any) -> int | None:
+    """Return a code or status, which may be given as text (`"500"`); None for anything else."""
+    if isinstance(value, str) and len(value) <= MAX_DIGITS and value.removeprefix("-").isdecimal():
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _BEYOND_INT64:
         return None  # neither codes nor statuses, and nothing that a decision or a column could hold
     return int(value)
@@ -572,7 +623,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
         nested = inner.get("error")
         details = nested if isinstance(nested, dict) else {"message": nested} if isinstance(nested, str) else inner
         exit_code = exit_code or _ended_with(inner)
-    message = details.get("message") if details else error
+    message = details.get("message") or details.get("error") if details else error
     message = _text_of(message) if isinstance(message, str) and message else text_of_result(result)
     kind = result.get("error_type") or details.get("type") or ""
     code = str(details.get("code") or result.get("error_code") or "")

@@ -285,7 +285,7 @@ def test_families_are_configurable() -> None:
 
 def test_a_tool_declares_which_exit_codes_are_answers() -> None:
     """A grep without a match is informational; the same code of another command is not."""
-    rules = Rules(tools=ToolRules(answer_exit_codes={"grep": (1,), "lab": (137,)}))
+    rules = Rules(tools=ToolRules(failures={"grep": {"1": "answer"}, "lab": {"137": "answer"}}))
 
     def is_expected(tool: str, args: dict[str, Any], code: int) -> bool:
         story = Story(rules=rules)
@@ -303,12 +303,12 @@ def test_a_tool_declares_which_exit_codes_are_answers() -> None:
     [
         {"expected_failure_rates": {"t": 0}},
         {"expected_failure_rates": {"t": 1.5}},
-        {"answer_exit_codes": {"t": [0]}},
+        {"failures": {"t": {"1": "no such word"}}},
         {"families": {"t": "spaceship"}},
     ],
 )
 def test_declarations_that_cannot_be_meant_are_refused(given: dict[str, Any]) -> None:
-    """A rate is a share, 0 is success, and families are those that there are."""
+    """A rate is a share, a failure has a severity, and families are those that there are."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(given, ToolRules)
 
