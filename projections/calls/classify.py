@@ -280,7 +280,8 @@ class Failure(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _by_type(name: str) -> Severity | None:
+def by_type(name: str) -> Severity | None:
+    """Return the severity of an error type or code; None if it is unknown."""
     plain = _plain(name)
     found = _BY_TYPE_EXACT.get(plain)
     if found is None and plain.isdigit() and len(plain) == 3:
@@ -368,9 +369,9 @@ def classify(
         return found
     names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
     exit_code = exit_code_in(failure, runs)
-    by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
+    by_names = [found for name in names if not exit_code and (found := by_type(name)) is not None]
     if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
-        by_names = [found for found in (_by_type(failure.type),) if found is not None]
+        by_names = [found for found in (by_type(failure.type),) if found is not None]
     if runs == "code" and not (failure.message.startswith("MCP error -32") or _says_that_nothing_ran(failure.message)):
         return _of_program(failure, by_names, exit_code)
     for found in by_names:
@@ -391,7 +392,7 @@ def _with_message(found: Severity, failure: Failure) -> Severity:
     match found:
         case Severity.TIMEOUT if _WAITED.search(text):
             return Severity.VALIDATION
-        case Severity.TRANSIENT if "timeout of " in text and _by_type(failure.code) is found:
+        case Severity.TRANSIENT if "timeout of " in text and by_type(failure.code) is found:
             return Severity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
         case Severity.INVALID_INPUT if _FETCH_FAILED.match(text):
             return Severity.TRANSIENT  # fetch() raises a TypeError for a lost connection
@@ -406,13 +407,7 @@ def is_plain_answer(failure: Failure) -> bool:
     message = failure.message[:MAX_MESSAGE_CHARS]
     if "Error" in message or "Exception" in message:
         names += _EXCEPTION.findall(message)[:1]
-    return all(_by_type(name) is None or _is_generic(name) for name in names)
-
-
-@lru_cache(maxsize=2048)
-def base_of(names: tuple[str, ...]) -> str:
-    """Return the first name of an exception's classes, its own first, that this page knows; empty if it knows none."""
-    return next((name for name in names if _by_type(name) is not None or _plain(name) in _OF_RUNTIMES), "")
+    return all(by_type(name) is None or _is_generic(name) for name in names)
 
 
 def is_of_own_class(failure: Failure) -> bool:
@@ -422,9 +417,9 @@ def is_of_own_class(failure: Failure) -> bool:
     if not name and ("Error" in message or "Exception" in message or "Fault" in message):
         found = _EXCEPTION.findall(message)
         name = found[-1 if "Traceback" in message else 0] if found else ""
-    if not name or failure.http_status is not None or not is_exception(name[:MAX_TYPE_CHARS]):
+    if not name or failure.http_status is not None or not is_exception(name) or len(failure.code) > MAX_TYPE_CHARS:
         return False
-    if base_of((name,)) or (failure.code and _by_type(failure.code[:MAX_TYPE_CHARS]) is not None):
+    if by_type(name) is not None or _plain(name) in _OF_RUNTIMES or by_type(failure.code) is not None:
         return False
     return _named_in(message) is None and _status_in(message) is None and by_message(message) is None
 
@@ -523,7 +518,7 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
         if "Error" in message or "Exception" in message or "Fault" in message:
             every = _EXCEPTION.findall(message)
             raised = every[-1 if "Traceback" in message else 0] if every else ""
-            found = _by_type(raised) if raised else None
+            found = by_type(raised) if raised else None
             if found is not None and found is not Severity.VALIDATION:
                 return _with_message(found, failure)
             answered = found is not None if raised else answered
@@ -541,13 +536,13 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
 def _named_in(message: str) -> Severity | None:
     """Severity of the error code that a message names: one word alone or in front, a gRPC status, the code of an AWS service."""
     if _ONE_WORD.match(message):
-        return _by_type(message)
+        return by_type(message)
     if told := _CODE_IN_FRONT.match(message):
-        found = _by_type(told.group(1))
+        found = by_type(told.group(1))
         return found if found is not Severity.VALIDATION else None
     if "error: code = " in message or "rror occurred (" in message:
         told = _CODE_IN_TEXT.search(message)
-        return _by_type(told.group(1) or told.group(2)) if told else None
+        return by_type(told.group(1) or told.group(2)) if told else None
     return None
 
 
