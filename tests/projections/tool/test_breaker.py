@@ -253,6 +253,13 @@ def test_the_end_of_a_forced_opening_is_told_without_traffic() -> None:
     assert story.after(90).tick().circuit(KEY)[-1] == ("forced_open", "closed")
 
 
+def test_a_tools_circuit_is_closed_by_calls_whose_service_fails() -> None:
+    """The tool ran; it was the service that failed, and such failures never open the tool's circuit again."""
+    story = Story().fails("http_request", times=TO_OPEN).after(60)
+    story.fails("http_request", {"url": "https://api.example.com/v1/x"}, times=2, with_="server_error")
+    assert story.circuit("tool:http_request")[-1] == ("half_open", "closed")
+
+
 def test_an_observed_circuit_lets_probes_pass() -> None:
     """Observe-only never blocks."""
     story = Story()
