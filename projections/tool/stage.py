@@ -87,7 +87,6 @@ class ToolStage:
             _catch_up(fold)
         if 0 < state.ages_at <= at:
             trust_scopes.age(fold)
-            fleet_report.after_order(fold, event.id)
         if isinstance(event, CallOutcome):
             _fold_call(fold, event)
         else:

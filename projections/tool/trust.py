@@ -4,8 +4,8 @@ Theory of operation. A key is trusted until counted failures reach a threshold; 
 asks the user. When the escalation's duration and the cooldown without a counted failure are over, the next success
 starts recovery, and enough successes restore trust (or wait for the operator in mode `ask`); as many in a row do so
 before. A counted failure during recovery escalates again for twice as long. A day without one ends either state. A
-dangerous command blocks its key at once, a risky one escalates it; only a reset unblocks. A removed tool is brought back
-by a restore.
+dangerous command blocks its key at once, a risky one escalates it; only a reset unblocks. A removed tool is brought
+back by a restore.
 
 A threshold on the count escalates only if at least half of the latest calls failed too. A tool as a whole is judged
 only while at least `MIN_FAILING_FAMILIES` families of its keys fail (hosts, top folders, programs), and never by

@@ -150,6 +150,8 @@ def age(fold: Fold) -> None:
         hidden = (
             record is state.trust and state.kind == "mcp" and state.kind_of_scope == "tool" and not record.published
         )
+        if record is state.trust and state.fleet_report is not None:
+            state.fleet_report.tally = [0, 0]  # told to the fleet with the next call, whoever noticed the time
         if not hidden:
             _publish_changes(structs.replace(fold, at=due), record, changes, rule, Cause(last))
     emit.begin(cause, now, traceparent)
