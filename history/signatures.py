@@ -38,9 +38,9 @@ _HEADING = re.compile(
 _TRACEBACK = "traceback (most recent call last):"
 
 _ERROR = re.compile(
-    r"""error|exception|fatal|panic|fail|cannot|can['’]t|could\ not|couldn['’]t|unable|denied|refused
-      | not\ found|no\ such|undefined|unexpected|unknown|unrecogni[sz]ed|unsupported|invalid|illegal|missing|timed?[\ -]?out|must\ |conflict
-      | forbidden|unauthori[sz]ed|not\ allowed|no\ matches|already\ exists|does\ not|doesn['’]t
+    r"""error|exception|fatal|panic|fail|cannot|can['’]t|could\ not|couldn['’]t|unable|denied|refused|not\ found
+      | no\ such|undefined|unexpected|unknown|unrecogni[sz]ed|unsupported|invalid|illegal|missing|timed?[\ -]?out
+      | must\ |conflict|forbidden|unauthori[sz]ed|not\ allowed|no\ matches|already\ exists|does\ not|doesn['’]t
       | not\ a\ |[\w)\]]:\d{1,7}:\d{1,7}:?\ """,
     re.IGNORECASE | re.VERBOSE,
 )
