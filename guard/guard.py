@@ -154,6 +154,7 @@ class ToolGuard(Checking, Reporting):
         if rules is not None:
             options.setdefault("families", rules.tools.families)
             options.setdefault("calls", rules.calls)
+            options.setdefault("failures", rules.tools.failures)
         chosen, plugins = _settings_and_plugins(options)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)

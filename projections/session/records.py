@@ -273,7 +273,7 @@ class SessionRecord(KeyState):
         model: the model that acted last, as far as it is known.
         models: models that may be suggested, as the platform last declared them; None: it has declared none.
         overrides: settings that the session overrides, as JSON; empty when none.
-        arrived: when the latest event of its own arrived, milliseconds; 0 in older snapshots.
+        arrived: when the latest event of its own arrived, milliseconds; 0 before the first.
         recent_ids: 8-byte digests of the latest event ids, oldest first.
         closed_calls: digests of the ids of the latest closed calls.
         lone_calls: ids and times (ms) of finishes that came without a start.

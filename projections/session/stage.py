@@ -50,7 +50,6 @@ class SessionStage:
     sources: ClassVar[Mapping[str, Callable[[bytes], ev.Event]]] = {"events": decode_event}
     state_type = SessionState
     state_version = 4
-    older_states: ClassVar[Mapping[int, Callable[[memoryview], SessionState]]] = {}
     idle_rule: IdleRule = "session_idle_hours"
     by_arrival = True
     late_ms = HOUR_MS
