@@ -49,7 +49,7 @@ MAX_IGNORED = 500
 """Number of calls remembered whose end is ignored: refused here, or ended already."""
 
 MAX_REFUSED = 3
-"""Number of calls refused in a pause after which a run that a person sees is ended: others end with the model's words."""
+"""Number of calls refused in a pause after which a run that a person sees is ended; others end with words alone."""
 
 MAX_PIECES = 50
 """Number of incomplete messages kept."""

@@ -349,7 +349,7 @@ def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
 
 
 def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> None:
-    """A nudge goes into the next answer that brings words to the model, once, and that is told; an old one into none."""
+    """A nudge goes into the next answer that brings words to the model, once, and that is told; an old one is not."""
     claude.sessions["s", ""].deliver(nudge("It failed.", id="old"))
     claude.sessions["s", ""].deliver(nudge("Read the error."))
     claude.sessions["s", ""].deliver(decision(type="nudge.withdrawn", id="w", nudge_id="old"))
