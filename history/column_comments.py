@@ -158,7 +158,7 @@ share: Share, from 0 to 1
 share_high: Upper bound of share, 95 % (Wilson)
 share_low: Lower bound of share, 95 % (Wilson)
 share_of_calls: Share of the model's calls that loops wasted, from 0 to 1
-signature: The error without names, numbers, paths and quotations
+signature: The line that tells the error, without names, numbers, paths and quotations
 silent: The user is not told
 since: Since when, UTC
 size: Bytes of the record
