@@ -550,9 +550,12 @@ async def test_a_disk_that_hangs_costs_its_time_once(
     monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
     service.writer.busy = busy
     hooks = Hooks(service, Policy())
-    payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+    hook = DIALECTS["claude"].read(
+        {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}, "", read_tail
+    )
+    assert hook is not None
     for _ in range(3):
-        assert await hooks._answer(DIALECTS["claude"], payload, "", shadow=False) == {}
+        assert await hooks._answer(DIALECTS["claude"], hook, shadow=False) == {}
     assert waits == [most]
     hung.cancel()
     await service.close()
