@@ -92,7 +92,7 @@ def _commands_in(line: str, windows: bool, depth: int) -> tuple[str, ...]:  # no
 def _lines_of(step: Step) -> list[str]:
     """Return the lines that a program runs: after its own words, and in its options."""
     words = [unquoted(word) for word in step.words]
-    rest = words[1:]
+    rest: Sequence[str] = words[1:]
     found = []
     for at, word in enumerate(rest):
         if inline := _INLINE.match(word):
