@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 PROMPT = "do what there is to do"
+AGAIN = "go on"
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Program:
         command: what starts it, below `node_modules`.
         words: its arguments.
         environ: variables that lead it to a model; `@model@` is the address, `@home@` its home.
+        again: its arguments to go on with its latest session.
         shell: its name for the tool that runs commands.
         settings: file of its configuration below its home, and what stands in it before trustfold comes.
         others: further files below its home that it needs; `@model@` as above.
@@ -27,6 +29,7 @@ class Program:
     package: str
     command: tuple[str, ...]
     words: tuple[str, ...]
+    again: tuple[str, ...]
     environ: dict[str, str]
     shell: str
     settings: tuple[str, str]
@@ -61,6 +64,7 @@ PROGRAMS = (
         "@anthropic-ai/claude-agent-sdk-linux-x64@0.3.330",
         ("@anthropic-ai/claude-agent-sdk-linux-x64/claude",),
         ("-p", PROMPT, "--allowedTools", "Bash,Edit,Read", "--output-format", "json"),
+        ("-c", "-p", AGAIN, "--allowedTools", "Bash,Edit,Read", "--output-format", "json"),
         {
             "ANTHROPIC_BASE_URL": "@model@",
             "ANTHROPIC_API_KEY": "sk-fake",
@@ -76,6 +80,7 @@ PROGRAMS = (
         "@openai/codex@0.169.0-linux-x64",
         ("@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex",),
         ("exec", "-s", "danger-full-access", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", PROMPT),
+        ("exec", "resume", "--last", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", AGAIN),
         {"CODEX_HOME": "@home@/.codex", "FAKE_KEY": "x"},
         "Bash",
         (".codex/hooks.json", '{"hooks": {}}\n'),
@@ -86,6 +91,7 @@ PROGRAMS = (
         "@google/gemini-cli@0.61.0",
         ("node", "@google/gemini-cli/bundle/gemini.js"),
         ("-m", "gemini-2.5-flash", "--yolo", "-p", PROMPT),
+        ("--resume", "latest", "-m", "gemini-2.5-flash", "--yolo", "-p", AGAIN),
         {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": "@model@", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
         "run_shell_command",
         (".gemini/settings.json", '{\n  // mine\n  "security": {"auth": {"selectedType": "gemini-api-key"}}\n}\n'),
@@ -95,6 +101,7 @@ PROGRAMS = (
         "@qwen-code/qwen-code@0.24.4",
         ("node", "@qwen-code/qwen-code/cli.js"),
         ("--yolo", "-p", PROMPT),
+        ("--continue", "--yolo", "-p", AGAIN),
         {"OPENAI_API_KEY": "fake", "OPENAI_BASE_URL": "@model@/v1", "OPENAI_MODEL": "fake-model"},
         "run_shell_command",
         (
@@ -107,6 +114,7 @@ PROGRAMS = (
         "opencode-linux-x64@1.18.33",
         ("opencode-linux-x64/bin/opencode",),
         ("run", PROMPT),
+        ("run", "--continue", AGAIN),
         {
             "XDG_CONFIG_HOME": "@home@/.config",
             "XDG_CACHE_HOME": "@home@/.cache",
@@ -122,6 +130,7 @@ PROGRAMS = (
         "@github/copilot-linux-x64@1.0.102",
         ("@github/copilot-linux-x64/copilot",),
         ("-p", PROMPT, "--allow-all-tools", "--allow-all-paths"),
+        ("--continue", "-p", AGAIN, "--allow-all-tools", "--allow-all-paths"),
         {
             "COPILOT_OFFLINE": "true",
             "COPILOT_AUTO_UPDATE": "false",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,9 @@ SCRIPTS = {
     "release": 'echo "release: $1: Permission denied" >&2; exit 1',
     "look": "echo nothing new",
     "launch": "echo launched > launched",
+    "red": "echo '1 failed, 3 passed'; exit 1",
+    "queued": "echo 'build 7: queued'",
+    "slow": "[ -e slow.began ] || { touch slow.began; sleep 60; }; echo done",
     "check": 'echo "FAILED price: $(cat price.py) is not 40"; exit 1',
 }
 
@@ -70,6 +74,9 @@ class Trial:
             (self.project / name).chmod(0o755)
         (self.project / "price.py").write_text("PRICE = 0\n")
         (self.project / "old").mkdir()
+        (self.project / "old" / "price.py").write_text("PRICE = 9\n")
+        for words in (("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "begin")):
+            subprocess.run(["git", *words], cwd=self.project, check=True, env=self.environ)
         self.settings = self.home / program.settings[0]
         self.settings.parent.mkdir(parents=True, exist_ok=True)
         if program.settings[1]:
@@ -90,8 +97,14 @@ class Trial:
             raise Failed(f"trustfold {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    def run(self, model: FakeModel) -> tuple[int, float, str]:
-        """Let the program work; returns its exit code, its seconds and what it printed."""
+    def run(self, model: FakeModel, *, again: bool = False, until: str = "") -> tuple[int, float, str]:
+        """Let the program work; returns its exit code, its seconds and what it printed.
+
+        Args:
+            model: what it works with.
+            again: it goes on with its latest session.
+            until: it is interrupted when a file of this name is in the project.
+        """
 
         def told(text: str) -> str:
             return text.replace("@model@", model.url).replace("@home@", str(self.home))
@@ -100,7 +113,7 @@ class Trial:
             (self.home / name).write_text(told(text))
         began = time.monotonic()
         with subprocess.Popen(
-            [*self.start, *self.program.words],
+            [*self.start, *(self.program.again if again else self.program.words)],
             cwd=self.project,
             env=self.environ | {name: told(value) for name, value in self.program.environ.items()},
             stdin=subprocess.DEVNULL,
@@ -109,6 +122,10 @@ class Trial:
             text=True,
         ) as process:
             try:
+                while until and process.poll() is None and not (self.project / until).exists():
+                    time.sleep(0.1)
+                if until:
+                    process.send_signal(signal.SIGINT)
                 said, _ = process.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
