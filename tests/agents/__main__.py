@@ -2,8 +2,8 @@
 
     python tests/agents [--packages DIR] [--only SCENARIO] [AGENT...]
 
-First the configuration is written twice and taken back, and the agent works without a server. Then come the scenarios of
-`agent_scenarios`: what the model was told, what a person saw and what was decided is compared with what must be and
+First the configuration is written twice and taken back, and the agent works without a server. Then come the scenarios
+of `agent_scenarios`: what the model was told, what a person saw and what was decided is compared with what must be, and
 written into the table of `docs/connect.md`. Last, real MCP servers are called through the proxy (`mcp_servers`). What
 cannot be installed here is skipped with the reason.
 """
