@@ -21,6 +21,7 @@ REFUSALS = frozenset(
         "key_conflict",
         "in_flight",
         "result_unavailable",
+        "deadline_exceeded",
     }
 )
 """Error codes of calls that the guard did not make."""

@@ -133,6 +133,7 @@ class Hook(NamedTuple):
         model: name of the model; empty if not reported.
         carries: an answer to it can bring the model a text.
         asks: the agent asks a person about a call.
+        attended: a person sees why a run ends; False: it runs without a terminal, which would print nothing.
     """
 
     event: str
@@ -143,6 +144,7 @@ class Hook(NamedTuple):
     model: str = ""
     carries: bool = False
     asks: bool = False
+    attended: bool = True
 
 
 class Answer(NamedTuple):

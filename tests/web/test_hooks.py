@@ -543,9 +543,12 @@ async def test_a_disk_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(service.writer, "submit", lambda _request: hung)
     monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
     hooks = Hooks(service, Policy())
-    payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+    hook = DIALECTS["claude"].read(
+        {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}, "", read_tail
+    )
+    assert hook is not None
     for _ in range(3):
-        assert await hooks._answer(DIALECTS["claude"], payload, "", shadow=False) == {}
+        assert await hooks._answer(DIALECTS["claude"], hook, shadow=False) == {}
     assert waits == [FOLD_S]
     hung.cancel()
     await service.close()
