@@ -85,7 +85,8 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if word != "--shadow"]
     asked = [f"event={word}" for word in words[1:2] if word.isalnum()]
     asked += ["shadow=1"] if "--shadow" in sys.argv else []
-    asked += ["unattended=1"] if os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk") else []  # `claude -p`
+    is_headless = posix.environ.get(b"CLAUDE_CODE_ENTRYPOINT", b"").startswith(b"sdk")  # `claude -p`
+    asked += ["unattended=1"] if is_headless else []
     body = bytearray()
     while part := posix.read(0, 1 << 20):
         if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import mcp_servers
-from agent_scenarios import BLOCKED, LIMITS, NOTHING, SCENARIOS, Outcome, Scenario, counted, write
+from agent_scenarios import BLOCKED, LAST_WORDS, LIMITS, NOTHING, SCENARIOS, Outcome, Scenario, counted, write
 from fake_model import DONE, FakeModel
 from programs import PROGRAMS, Program
 from record import placed
@@ -39,6 +39,9 @@ END = 1500
 
 MCP = "mcp"
 _LABELS = {"context": "nudge", "refusal": "refusal", "question": "refusal", "pause": "pause"}
+_DRAWN = 20
+"""Characters of a text that a terminal shows in one piece."""
+
 _START = 60
 """Characters at the start of a text by which it is found again."""
 
@@ -128,8 +131,6 @@ def worked(name: str, scenario: Scenario, program: Program, packages: Path) -> t
         wrong.append("the blocked command ran")
     if any(word in found.told for word in ("refusal",)) and "launch" in found.decided and NO_DETOUR not in told:
         wrong.append("the refusal does not forbid the detour")
-    if DONE not in ended[2]:
-        wrong.append(f"it did not end with words: {ended[0]}, {ended[2][-END:]}")
     return found, wrong
 
 
@@ -137,6 +138,8 @@ def _run(scenario: Scenario, trial: Trial, model: FakeModel) -> tuple[int, float
     if scenario.interrupted:
         trial.run(model, until="slow.began")
         return trial.run(model, again=True)
+    if scenario.terminal:
+        return trial.in_terminal(model)
     if not scenario.hung:
         return trial.run(model)
     number = _process_behind(trial.home / ".local/share/trustfold" / SOCKET)
@@ -161,11 +164,15 @@ def _is_in(text: str, told: str) -> bool:
 
 
 def _seen(said: Sequence[dict[str, Any]], ended: tuple[int, float, str]) -> str:
-    """What a person saw of it: notices, the words at the end, an exit code."""
+    """What a person saw of it: the words at the end, notices, the reason of a pause, an exit code."""
     notices = counted("notice" for one in said if one["kind"] == "notice")
-    words = "the model's last words" if DONE in ended[2] else "no words"
-    code = f"exit code {ended[0]}" if ended[0] else ""
-    return ", ".join(one for one in (words, "" if notices == NOTHING else notices, code) if one)
+    shown = "".join(ended[2].split())  # a terminal is drawn without blanks, and in parts
+    seen = [LAST_WORDS] if "".join(DONE[:_DRAWN].split()) in shown else []
+    seen += [notices] if notices != NOTHING else []
+    reasons = ["".join(one["text"].split())[:_DRAWN] for one in said if one["kind"] in {"pause", "refusal"}]
+    seen += ["the reason"] if any(reason in shown for reason in reasons) else []
+    seen += [f"exit code {ended[0]}"] if ended[0] else []
+    return ", ".join(seen) or NOTHING
 
 
 def _decided(decisions: Sequence[dict[str, Any]]) -> str:
@@ -213,7 +220,7 @@ def attempts(chosen: Sequence[str], only: Sequence[str], packages: Path) -> Iter
             write({(name, program.name): found})
             limit = LIMITS.get((name, program.name), "")
             outcome = "ok" if not wrong else "limit" if limit else "FAILED"
-            yield outcome, f"{program.name}: {name}", "; ".join(wrong or found)
+            yield outcome, f"{program.name}: {name}", "; ".join([*wrong, *found])
     if (not chosen or MCP in chosen) and not only:
         yield from mcp_servers.trial(packages, ROOT / "homes" / MCP)
 

@@ -22,6 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
 BEGIN, END = "<!-- written by `make agents` -->\n", "<!-- end -->\n"
 HEAD = "| what happens | agent | the model was told | the person saw | decided |\n|---|---|---|---|---|\n"
 NOTHING = "–"
+LAST_WORDS = "the model's last words"
 
 FILE = "price.py"
 RED = "./red"
@@ -124,16 +125,21 @@ class Scenario:
         told: what the model must be told, of "nudge", "refusal" and "reason" (of a question without a person); none: it
             must be told nothing.
         decided: parts of what must be decided; none: nothing must be.
+        never: parts of what may not be decided.
+        words: the run ends with words of the model, for the person to read.
+        terminal: in a terminal, where a person says "go on" after the script, stops `./slow`, and says it once more.
         interrupted: the turn is interrupted while `./slow` runs, and goes on by a second run of the same session.
         hung: the server stands still while the agent works.
         blocks: a key is blocked before.
-        most_s: seconds that it may take longer than without trustfold; 0 for any.
     """
 
     what: str
     steps: Callable[[str], Steps]
     told: frozenset[str] = frozenset()
     decided: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    words: bool = True
+    terminal: bool = False
     interrupted: bool = False
     hung: bool = False
     blocks: bool = False
@@ -145,6 +151,9 @@ class Scenario:
         if not self.told and found.told != NOTHING:
             wrong.append(f"the model was told {found.told}")
         wrong += [f"{one} was not decided" for one in self.decided if one not in found.decided]
+        wrong += [f"{one} was decided" for one in self.never if one in found.decided]
+        if self.words and LAST_WORDS not in found.seen:
+            wrong.append(f"the person saw {found.seen}")
         if not self.decided and found.decided != NOTHING:
             wrong.append(f"it was decided: {found.decided}")
         return wrong
@@ -161,10 +170,11 @@ SCENARIOS = {
     ),
     "waiting": Scenario("eight looks at a build that waits in a queue", lambda _: ("sleep 1 && ./queued",) * 8),
     "rejected": Scenario(
-        "six edits that do not fit the file",
-        lambda agent: [Step((edit(agent, f"NONE = {n}", "X = 1"),), f"Now I edit {n}.") for n in range(6)],
+        "eight edits that do not fit the file",
+        lambda agent: [Step((edit(agent, f"NONE = {n}", "X = 1"),), f"Now I edit {n}.") for n in range(8)],
         told=frozenset({"nudge"}),
-        decided=("error_retry_loop",),
+        decided=("failure_streak",),
+        never=("pause", "announce"),
     ),
     "twins": Scenario(
         "four equal calls side by side, twice", lambda _: (Step((LOOK,) * 4), "./check", Step((LOOK,) * 4))
@@ -190,10 +200,24 @@ SCENARIOS = {
     ),
     "loop": Scenario("the same call five times", lambda _: (LOOK,) * 5, frozenset({"nudge"}), ("repetitive_calls",)),
     "pause": Scenario(
-        "the same call ten times: a pause",
-        lambda _: (*(LOOK,) * 10, "ls"),
+        "the same call seven times: a pause",
+        lambda _: (LOOK,) * 7,
         frozenset({"nudge", "refusal"}),
         ("repetitive_calls", "pause"),
+    ),
+    "deaf": Scenario(
+        "the same call twelve times, also when it is refused",
+        lambda _: (LOOK,) * 12,
+        frozenset({"nudge", "refusal"}),
+        ("repetitive_calls", "pause"),
+        words=False,
+    ),
+    "terminal": Scenario(
+        "in a terminal: a pause, the person says to go on, stops the next call, and says it again",
+        lambda _: (LOOK,) * 7,
+        frozenset({"nudge", "refusal"}),
+        ("repetitive_calls", "pause"),
+        terminal=True,
     ),
     "hung": Scenario("a server that hangs", lambda _: [f"./look {n}" for n in range(6)], hung=True),
     "order": Scenario(

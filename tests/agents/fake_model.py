@@ -47,6 +47,7 @@ class FakeModel:
 
     Attributes:
         requests: parsed bodies of all requests for an answer, in order.
+        ended: how often it said that it is done.
         url: where it listens.
     """
 
@@ -54,6 +55,7 @@ class FakeModel:
         """Make `steps` in order, a text for a command of the shell, then say that it is done."""
         self.steps = [one if isinstance(one, Step) else Step((one,)) for one in steps]
         self.requests: list[dict[str, Any]] = []
+        self.ended = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -99,6 +101,7 @@ class FakeModel:
                 made = ((shell[0], _arguments(shell[1], one)) if isinstance(one, str) else one for one in step.calls)
                 return Move(f"I run step {first}." if step.text is None else step.text, tuple(made))
             first += len(step.calls)
+        self.ended += 1
         return Move(DONE)
 
 

@@ -18,11 +18,13 @@ class Program:
         package: npm package and version.
         command: what starts it, below `node_modules`.
         words: its arguments.
-        environ: variables that lead it to a model; `@model@` is the address, `@home@` its home.
+        environ: variables that lead it to a model; `@model@` is the address, `@home@` its home, `@project@` its folder.
         again: its arguments to go on with its latest session.
+        terminal: its arguments in a terminal, where it goes on after the prompt.
         shell: its name for the tool that runs commands.
         settings: file of its configuration below its home, and what stands in it before trustfold comes.
-        others: further files below its home that it needs; `@model@` as above.
+        escapes: how often the escape key stops it in a terminal.
+        others: further files below its home that it needs; the same words hold.
     """
 
     name: str
@@ -30,10 +32,12 @@ class Program:
     command: tuple[str, ...]
     words: tuple[str, ...]
     again: tuple[str, ...]
+    terminal: tuple[str, ...]
     environ: dict[str, str]
     shell: str
     settings: tuple[str, str]
     others: dict[str, str] = field(default_factory=dict)
+    escapes: int = 1
 
 
 _CODEX_CONFIG = """model = "fake-model"
@@ -44,7 +48,17 @@ name = "fake"
 base_url = "@model@/v1"
 wire_api = "responses"
 env_key = "FAKE_KEY"
+
+[projects."@project@"]
+trust_level = "trusted"
 """
+_CLAUDE_STATE = json.dumps(
+    {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": ["sk-fake"]},
+        "projects": {"@project@": {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+    }
+)
 _OPENCODE_CONFIG = json.dumps(
     {
         "model": "fake/fake-model",
@@ -65,6 +79,7 @@ PROGRAMS = (
         ("@anthropic-ai/claude-agent-sdk-linux-x64/claude",),
         ("-p", PROMPT, "--allowedTools", "Bash,Edit,Read", "--output-format", "json"),
         ("-c", "-p", AGAIN, "--allowedTools", "Bash,Edit,Read", "--output-format", "json"),
+        (PROMPT, "--permission-mode", "default", "--allowedTools", "Bash,Edit,Read"),
         {
             "ANTHROPIC_BASE_URL": "@model@",
             "ANTHROPIC_API_KEY": "sk-fake",
@@ -74,6 +89,7 @@ PROGRAMS = (
         },
         "Bash",
         (".claude/settings.json", '{\n  "includeCoAuthoredBy": false,\n  "env": {"A": "1"}\n}\n'),
+        {".claude.json": _CLAUDE_STATE},
     ),
     Program(
         "codex",
@@ -81,10 +97,11 @@ PROGRAMS = (
         ("@openai/codex/vendor/x86_64-unknown-linux-musl/bin/codex",),
         ("exec", "-s", "danger-full-access", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", PROMPT),
         ("exec", "resume", "--last", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", AGAIN),
+        ("-s", "danger-full-access", "-a", "never", "--dangerously-bypass-hook-trust", PROMPT),
         {"CODEX_HOME": "@home@/.codex", "FAKE_KEY": "x"},
         "Bash",
         (".codex/hooks.json", '{"hooks": {}}\n'),
-        {".codex/config.toml": _CODEX_CONFIG},
+        {".codex/config.toml": _CODEX_CONFIG, ".codex/auth.json": '{"OPENAI_API_KEY": "x"}'},
     ),
     Program(
         "gemini",
@@ -92,6 +109,7 @@ PROGRAMS = (
         ("node", "@google/gemini-cli/bundle/gemini.js"),
         ("-m", "gemini-2.5-flash", "--yolo", "-p", PROMPT),
         ("--resume", "latest", "-m", "gemini-2.5-flash", "--yolo", "-p", AGAIN),
+        ("-m", "gemini-2.5-flash", "--yolo", "-i", PROMPT),
         {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": "@model@", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
         "run_shell_command",
         (".gemini/settings.json", '{\n  // mine\n  "security": {"auth": {"selectedType": "gemini-api-key"}}\n}\n'),
@@ -102,6 +120,7 @@ PROGRAMS = (
         ("node", "@qwen-code/qwen-code/cli.js"),
         ("--yolo", "-p", PROMPT),
         ("--continue", "--yolo", "-p", AGAIN),
+        ("--yolo", "-i", PROMPT),
         {"OPENAI_API_KEY": "fake", "OPENAI_BASE_URL": "@model@/v1", "OPENAI_MODEL": "fake-model"},
         "run_shell_command",
         (
@@ -115,6 +134,7 @@ PROGRAMS = (
         ("opencode-linux-x64/bin/opencode",),
         ("run", PROMPT),
         ("run", "--continue", AGAIN),
+        ("--prompt", PROMPT),
         {
             "XDG_CONFIG_HOME": "@home@/.config",
             "XDG_CACHE_HOME": "@home@/.cache",
@@ -131,6 +151,7 @@ PROGRAMS = (
         ("@github/copilot-linux-x64/copilot",),
         ("-p", PROMPT, "--allow-all-tools", "--allow-all-paths"),
         ("--continue", "-p", AGAIN, "--allow-all-tools", "--allow-all-paths"),
+        ("-i", PROMPT, "--allow-all-tools", "--allow-all-paths"),
         {
             "COPILOT_OFFLINE": "true",
             "COPILOT_AUTO_UPDATE": "false",
@@ -140,5 +161,6 @@ PROGRAMS = (
         },
         "bash",
         (".copilot/hooks/trustfold.json", ""),
+        {".copilot/config.json": '{"trusted_folders": ["@project@"]}'},
     ),
 )

@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from fake_model import FakeModel
+from fake_model import FakeModel, Step
 from programs import Program
+from terminal import ESCAPE, Terminal
 
 ROOT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trustfold-agents"
 PACKAGES = ROOT / "packages"
@@ -97,6 +98,37 @@ class Trial:
             raise Failed(f"trustfold {' '.join(words)}: {done.stderr}")
         return done.stdout
 
+    def prepared(self, model: FakeModel) -> dict[str, str]:
+        """Write the program's own files; returns its environment."""
+
+        def told(text: str) -> str:
+            places = {"@model@": model.url, "@home@": str(self.home), "@project@": str(self.project.resolve())}
+            for name, place in places.items():
+                text = text.replace(name, place)
+            return text
+
+        for name, text in self.program.others.items():
+            (self.home / name).write_text(told(text))
+        return self.environ | {name: told(value) for name, value in self.program.environ.items()}
+
+    def in_terminal(self, model: FakeModel) -> tuple[int, float, str]:
+        """Let the program work in a terminal, where a person goes on after its script; returns as `run` does."""
+        began = time.monotonic()
+        with Terminal([*self.start, *self.program.terminal], self.project, self.prepared(model)) as terminal:
+            if not terminal.wait(lambda: model.ended > 0):
+                raise Failed(f"it did not come to an end: {terminal.text()[-1000:]}")
+            model.steps += [Step(("./slow",)), Step(("ls",))]
+            terminal.type("go on\r")
+            if not terminal.wait((self.project / "slow.began").exists):
+                raise Failed(f"it did not go on: {terminal.text()[-1000:]}")
+            terminal.press(ESCAPE * self.program.escapes)
+            ended = model.ended
+            terminal.type("once more\r")
+            if not terminal.wait(lambda: model.ended > ended):
+                raise Failed(f"it did not go on again: {terminal.text()[-1000:]}")
+            terminal.rest()
+            return 0, time.monotonic() - began, terminal.text()
+
     def run(self, model: FakeModel, *, again: bool = False, until: str = "") -> tuple[int, float, str]:
         """Let the program work; returns its exit code, its seconds and what it printed.
 
@@ -105,17 +137,12 @@ class Trial:
             again: it goes on with its latest session.
             until: it is interrupted when a file of this name is in the project.
         """
-
-        def told(text: str) -> str:
-            return text.replace("@model@", model.url).replace("@home@", str(self.home))
-
-        for name, text in self.program.others.items():
-            (self.home / name).write_text(told(text))
+        environ = self.prepared(model)
         began = time.monotonic()
         with subprocess.Popen(
             [*self.start, *(self.program.again if again else self.program.words)],
             cwd=self.project,
-            env=self.environ | {name: told(value) for name, value in self.program.environ.items()},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
