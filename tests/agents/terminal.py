@@ -61,7 +61,7 @@ class Terminal:
         """Whether some words were shown."""
         return "".join(words.split()) in self.text()
 
-    def wait(self, until: Callable[[], bool], seconds: float = 90) -> bool:
+    def wait(self, until: Callable[[], bool], seconds: float = 240) -> bool:
         """Take what is shown until something holds; False if it does not in time."""
         end = time.monotonic() + seconds
         while not until():
