@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from guard_kit import works
+from trustfold.guard import DedupePolicy
 from trustfold.guard.clock import SystemClock
 from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS, FallbackDedupeStore
 from trustfold.guard.idempotency.memory import InMemoryDedupeStore
@@ -69,6 +70,7 @@ class SlowStore:
         """Nothing is held open."""
 
 
+LOCAL = DedupePolicy(on_store_down="local")
 FOR_EVER = 1e6
 KINDS: dict[str, Callable[[str], float]] = {
     "silent": lambda _: FOR_EVER,
@@ -87,7 +89,7 @@ def test_no_call_is_held_up_by_a_slow_store(kind: str, *, known: bool) -> None:
 
     async def work() -> None:
         store = SlowStore(KINDS[kind] if not known else lambda _: 0.0)
-        guard = guard_for_tests(store=store)  # type: ignore[arg-type]
+        guard = guard_for_tests(store=store, dedupe=LOCAL)  # type: ignore[arg-type]
         loop = asyncio.get_running_loop()
 
         async def held_up_s(number: int) -> float:
@@ -119,7 +121,7 @@ def test_a_call_that_waits_for_another_process_finds_out_in_time_that_the_store_
     async def work() -> None:
         store = SlowStore(lambda _: 0.0)
         loop = asyncio.get_running_loop()
-        there, here = (guard_for_tests(store=store) for _ in range(2))  # type: ignore[arg-type]
+        there, here = (guard_for_tests(store=store, dedupe=LOCAL) for _ in range(2))  # type: ignore[arg-type]
 
         async def hangs(**_: Any) -> None:
             await asyncio.sleep(FOR_EVER)
@@ -142,7 +144,7 @@ def test_a_call_of_an_outage_is_known_when_the_store_is_back() -> None:
 
     async def work() -> None:
         store = SlowStore(lambda _: FOR_EVER)
-        here, there = (guard_for_tests(store=store) for _ in range(2))  # type: ignore[arg-type]
+        here, there = (guard_for_tests(store=store, dedupe=LOCAL) for _ in range(2))  # type: ignore[arg-type]
         runs = []
 
         async def charges(**_: Any) -> str:
@@ -195,14 +197,16 @@ def test_who_waits_for_a_running_call_in_redis_waits_as_long_as_told() -> None:
     """And then learns that it still runs."""
 
     class AlwaysRunning:
-        def register_script(self, script: str) -> str:
-            return script
+        def register_script(self, _: str) -> Any:
+            async def run(**_: Any) -> list[Any]:
+                return [
+                    b'{"key":"k","tool":"t","state":"inflight","holder":"h","params_digest":""}',
+                    b"inflight",
+                    1,
+                    b"h",
+                ]
 
-        async def hget(self, *_: str) -> bytes:
-            return b"1"
-
-        async def hmget(self, *_: Any) -> list[None]:
-            return [None] * 4
+            return run
 
         async def aclose(self) -> None:
             pass
