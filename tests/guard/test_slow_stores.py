@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from guard_kit import works
+from guard_kit import SlowStore, works
 from trustfold.guard import DedupePolicy
 from trustfold.guard.clock import SystemClock
 from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS, FallbackDedupeStore
-from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.idempotency.redis import RedisDedupeStore
 from trustfold.guard.testing import guard_for_tests
 
@@ -47,27 +46,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a test on such a loop."""
     with asyncio.Runner(loop_factory=MadeUpTime) as runner:
         runner.run(work)
-
-
-class SlowStore:
-    """A store of other processes, too: every operation takes as long as it is told to, or for ever."""
-
-    in_process = False
-
-    def __init__(self, takes_s: Callable[[str], float]) -> None:
-        self.takes_s = takes_s
-        self.inner = InMemoryDedupeStore()
-
-    def __getattr__(self, name: str) -> Any:
-        async def operation(*arguments: Any) -> Any:
-            await asyncio.sleep(self.takes_s(name))
-            method: Callable[..., Awaitable[Any]] = getattr(self.inner, name)
-            return await method(*arguments)
-
-        return operation
-
-    def after_fork(self) -> None:
-        """Nothing is held open."""
 
 
 LOCAL = DedupePolicy(on_store_down="local")
