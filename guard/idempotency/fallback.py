@@ -60,6 +60,7 @@ CLAIM_AGAIN_MS = 10_000
 """Lease in milliseconds of a key that is claimed only to store its result."""
 
 T = TypeVar("T")
+Tried = tuple[Claim | None, Exception | None]
 
 
 class _Down(Exception):
@@ -168,22 +169,21 @@ class FallbackDedupeStore:
         """Claim a key in the shared store, however long it takes; tries again while there is time."""
         pause = FIRST_TRY_S
         while True:
-            request = self._in_background(self._shared.claim(record, lease_ms))
+            request = self._in_background(_tried(self._shared.claim(record, lease_ms)))
             try:
                 await asyncio.wait({request}, timeout=max(0.0, until - _time_ms()) / 1000)
             finally:
                 if not request.done():
-                    self._in_background(self._release(request, record))
+                    self._in_background(self._release_late(request, record))
             if not request.done():
                 raise StoreUnavailable
-            try:
-                return request.result()
-            except StoreEmptied:
-                raise
-            except Exception as error:
-                if until - _time_ms() <= pause * 1000:
-                    raise StoreUnavailable from error
-                log_event(logging.INFO, "dedupe_store_awaited", errorCode=type(error).__name__)
+            claim, error = request.result()
+            if claim is not None:
+                return claim
+            if isinstance(error, StoreEmptied):
+                raise error
+            if until - _time_ms() <= pause * 1000:
+                raise StoreUnavailable from error
             await asyncio.sleep(pause)
             pause = min(LAST_TRY_S, 2 * pause)
 
@@ -210,9 +210,16 @@ class FallbackDedupeStore:
         return None
 
     async def _release(self, request: asyncio.Task[Claim], record: DedupeRecord) -> None:
-        if (await request).mine:
-            gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
-            await self._shared.finish(gone, 1)
+        with contextlib.suppress(_Down):
+            if (await request).mine:
+                gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
+                await self._answer(lambda: self._shared.finish(gone, 1))
+
+    async def _release_late(self, request: asyncio.Task[Tried], record: DedupeRecord) -> None:
+        """Release a key that was granted after its call had given up; if that fails, its outcome is unknown."""
+        claim, _ = await request
+        if claim is not None and claim.mine:
+            await _tried(self._shared.finish(msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1))
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
         """Extend the holder's lease in memory and in the store; a key claimed only in memory is extended only there."""
@@ -453,6 +460,14 @@ class FallbackDedupeStore:
             self._went_down.clear()
             log_event(logging.WARNING, "dedupe_store_back")
             return
+
+
+async def _tried(work: Awaitable[T]) -> tuple[T | None, Exception | None]:
+    """Return an answer or the error in its place: a task that is left behind must not end with one."""
+    try:
+        return await work, None
+    except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+        return None, error
 
 
 def _time_ms() -> float:
