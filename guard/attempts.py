@@ -18,7 +18,7 @@ from typing import Any
 from ..schemas.tool_envelopes import ResultStatus, RetryRecord
 from .clock import Clock
 from .errors import Passthrough, is_control_flow
-from .failure import CallFailure, of_exception, of_result, timeout_failure
+from .failure import CallFailure, fits, of_exception, of_result, timeout_failure
 from .interface import Services
 from .log import log_call
 from .metrics import RETRIES
@@ -149,7 +149,10 @@ class Executor:
         if outcome.error is not None:
             if is_control_flow(outcome.error, (*self._passthrough, *call.tool.passthrough)):
                 raise outcome.error
-            return None, of_exception(outcome.error, call.program, now_ms=self._clock.now_ms())
+            failure = of_exception(outcome.error, call.program, now_ms=self._clock.now_ms())
+            if type(outcome.error) is TypeError and not fits(function, call.args):
+                failure = failure._replace(rejected=True, retriable=False)
+            return None, failure
         return outcome.output, _reported(call, outcome.output, self._clock.now_ms())
 
     def _report_retry(self, call: Call, failure: CallFailure, attempt: int, wait: float) -> None:

@@ -38,6 +38,7 @@ from .state_cache import DANGER_SCOPE, SESSION_SCOPE, Trust
 from .streams import is_stream, relay
 from .tool_threads import Function, Runner
 
+_STATUS_OF_REFUSAL = {"circuit_open": ResultStatus.CIRCUIT_OPEN, "deadline_exceeded": ResultStatus.TIMEOUT}
 _SINGLE_ATTEMPT = RetryPolicy(max_attempts=1)
 
 
@@ -273,7 +274,7 @@ class CallFlow:
         call.notes.refused = True
         await self._hooks.around(call, error.code)
         self._publisher.refused(call, error.code, by_user=by_user)
-        status = ResultStatus.CIRCUIT_OPEN if error.code == "circuit_open" else ResultStatus.ERROR
+        status = _STATUS_OF_REFUSAL.get(error.code, ResultStatus.ERROR)
         log_call(logging.WARNING, "tool_call_blocked", call, errorCode=error.code, breakerState=error.breaker_state)
         made = call.result(status, error=error)
         if call.notes.plan is not None:
@@ -285,6 +286,11 @@ class CallFlow:
     async def _make_call(
         self, call: Call, function: Function, spending: Spending | None, runner: Runner | None
     ) -> ToolResult:
+        if call.deadline_ms is not None and call.deadline_ms <= self._clock.monotonic_ms():
+            error = refusal(
+                "deadline_exceeded", f"the deadline of '{call.name}' passed before it ran; it was not called"
+            )
+            return await self._refuse(call, msgspec.structs.replace(error, terminal=True))
         if self._settings.enforce_breakers:
             if self._settings.shadow:
                 refusing = self._gate.refusing_circuit(call)
@@ -414,9 +420,18 @@ class CallFlow:
         if spending is not None:
             spending.cost_usd += cost or 0.0
             spending.completed += failure is None
-        self._gate.settle(call, failed=failure is not None)
+        self._gate.settle(call, failed=failure is not None and not failure.answer and not failure.rejected)
+        if failure is not None and failure.reclassified is not None:
+            log_call(
+                logging.INFO,
+                "tool_call_reclassified",
+                call,
+                errorCode=failure.code,
+                fromSeverity=failure.reclassified,
+                severity=failure.severity,
+            )
         ending = Ending(
-            Status(str(status)),
+            Status.REJECTED if failure is not None and failure.rejected else Status(str(status)),
             failure=failure,
             digest=digest,
             attempts=made.count,

@@ -155,6 +155,7 @@ class ToolGuard(Checking, Reporting):
         if rules is not None:
             options.setdefault("families", rules.tools.families)
             options.setdefault("calls", rules.calls)
+            options.setdefault("failures", rules.tools.failures)
         chosen, plugins = _settings_and_plugins(options)
         clock, metrics = clock or SystemClock(), Metrics()
         backend = MemoryBackend(clock, metrics, rules)
@@ -346,7 +347,7 @@ class ToolGuard(Checking, Reporting):
         if session_id is None:
             session_id = session.session_id if session is not None else NO_SESSION
         if session is not None:
-            session.inbox.before_call()  # ends a pause that the call ends; whoever runs the model keeps the others
+            session.inbox.call_made()  # whoever runs the model keeps the other pauses
         try:
             call, function = self._call_of(tool_name, function, args, session_id, session, options)
         except EnvelopeRejected as rejected:

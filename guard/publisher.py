@@ -174,6 +174,7 @@ class Publisher:
         if ending.failure is not None:
             try:
                 fields["error"] = self._error(call, ending.failure)
+                fields["expected_failure"] = (ending.failure.answer and ending.failure.told) or None
             except Exception as error:  # noqa: BLE001 - as below
                 self._count_lost(error)
         elif ending.digest is not None:
@@ -231,7 +232,7 @@ class Publisher:
     def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
         # The folds classify by messages; if the message is withheld, the severity is published instead.
-        says_severity = not private.send_errors or failure.severity is Severity.SECURITY
+        says_severity = not private.send_errors or failure.told or failure.severity is Severity.SECURITY
         kind = failure.type
         if failure.neutral and not private.send_errors and not neutral_reason(kind):
             kind = _NEUTRAL_TYPES[failure.neutral]  # known only from the message, which is withheld

@@ -88,6 +88,7 @@ class Call(msgspec.Struct, eq=False):
         workspace_id: workspace of the tool.
         families: configured families of tools.
         rules: rules of dangerous calls.
+        failures: rules for failures, by tool or command.
         call_id: pairs its events; the model's id if it gave one.
         message_id: id of the model's message that made it; None: unknown.
         request_id: unique id of the request.
@@ -142,6 +143,7 @@ class Call(msgspec.Struct, eq=False):
     stream: asyncio.Future[ToolResult] | None = None
     families: Mapping[str, str] = NO_FAMILIES
     rules: CallRules = SHIPPED
+    failures: Mapping[str, Mapping[str, str]] = {}
     _danger: Danger | None = None
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: Program | None = None
@@ -243,7 +245,8 @@ class Call(msgspec.Struct, eq=False):
         if kind == "shell":
             line = read_command(name, args).line
             command, suspect = line.word, line.suspect
-        return Program(kind, command, self.danger.blocks, suspect, of_server)
+        failures = self.failures.get(command, self.failures.get(name, {})) if self.failures else {}
+        return Program(kind, command, self.danger.blocks, suspect, of_server, self.tool.answers, failures)
 
     @property
     def may_repeat(self) -> bool:

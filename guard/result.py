@@ -23,6 +23,7 @@ REFUSALS = frozenset(
         "outcome_unknown",
         "result_unavailable",
         "store_unavailable",
+        "deadline_exceeded",
     }
 )
 """Error codes of calls that the guard did not make."""

@@ -131,6 +131,7 @@ class GuardSettings:
         families: tool name or glob → family, as `tools.families` of the workers' rules; by default those of the file
             that `TRUSTFOLD_RULES` names.
         calls: rules of dangerous calls, as `calls` of the workers' rules; by default those of the same file.
+        failures: rules for failures, as `tools.failures` of the workers' rules; by default those of the same file.
         passthrough: further control-flow exceptions that are not failures: classes, or `package.Class` as text.
         unattended: answer for a call that needs approval where nobody can be asked: `allow` or `deny`.
         digest_key: secret of the deployment; keys the digests of arguments.
@@ -156,6 +157,7 @@ class GuardSettings:
     dedupe: DedupePolicy = field(default_factory=DedupePolicy)
     families: Mapping[str, str] = field(default_factory=dict)
     calls: CallRules = field(default_factory=CallRules)
+    failures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     passthrough: Passthrough = ()
     unattended: str = "allow"
     digest_key: bytes = field(default=b"", repr=False)
@@ -231,6 +233,7 @@ class SettingsOptions(TypedDict, total=False):
     dedupe: DedupePolicy | None
     families: Mapping[str, str] | None
     calls: CallRules | None
+    failures: Mapping[str, Mapping[str, str]] | None
     passthrough: Passthrough | None
     unattended: str | None
     digest_key: bytes | None
@@ -260,6 +263,12 @@ def _calls_in(file: str) -> CallRules:
     return load_rules(file).calls
 
 
+def _failures_in(file: str) -> Mapping[str, Mapping[str, str]]:
+    from ..config import load_rules
+
+    return load_rules(file).tools.failures
+
+
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "enforce": True} | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
@@ -278,6 +287,7 @@ _VARIABLES: tuple[tuple[str, str, Any], ...] = (
     ("TRUSTFOLD_TRACING", "tracing", _boolean),
     (RULES, "families", _families_in),
     (RULES, "calls", _calls_in),
+    (RULES, "failures", _failures_in),
 )
 
 ENVIRONMENT: tuple[str, ...] = tuple(dict.fromkeys(variable for variable, *_ in _VARIABLES))

@@ -10,6 +10,7 @@ from ..errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import DedupeMode
 from .errors import Passthrough
+from .failure import Answers
 from .guarantees import amount
 from .settings import SCOPES, STORE_DOWN, RetryPolicy, check_switches
 
@@ -37,6 +38,8 @@ class Tool:
             returns `Settlement("done", result)`, `Settlement("failed")`, or None while nobody can know.
         volatile_params: parameters that are ignored when calls are compared; all others count.
         passthrough: further control-flow exceptions of the tool that are not failures.
+        answers: failures by which the tool answers, so that neither trust nor circuits count them: exception classes,
+            HTTP statuses, exit codes, or functions that say so of the exception or the result.
         service: name of its MCP server.
         plugin_name: name of its plugin.
         description: purpose in words; compared with scenarios.
@@ -63,6 +66,7 @@ class Tool:
     reconcile: Callable[[str | None, Mapping[str, Any]], Any] | None = None
     volatile_params: frozenset[str] = frozenset()
     passthrough: Passthrough = ()
+    answers: Answers = ()
     service: str | None = None
     plugin_name: str | None = None
     description: str = ""
@@ -78,7 +82,8 @@ class Tool:
         """Validate the registration.
 
         Raises:
-            ConfigError: a switch, the scope, the time limit, the cost, the annotations or the digest are invalid.
+            ConfigError: a switch, the scope, the time limit, the cost, the annotations, the answers or the digest are
+                invalid.
         """
         check_switches(self)
         if self.scope is not None and self.scope not in SCOPES:
@@ -96,6 +101,9 @@ class Tool:
         hints: Any = self.annotations
         if not (isinstance(hints, dict) and all(isinstance(name, str) for name in hints)):
             raise ConfigError(f"annotations is {hints!r}; use a mapping from hint to value")
+        given: Any = self.answers
+        if not isinstance(given, tuple) or not all(_can_be_answer(one) for one in given):
+            raise ConfigError(f"answers is {given!r}; use a tuple of exception classes, statuses, codes or functions")
         if self.workspace_digest is not None and not callable(self.workspace_digest):
             raise ConfigError(f"workspace_digest is {self.workspace_digest!r}; use a function without parameters")
 
@@ -118,6 +126,12 @@ class Tool:
         if self.idempotent is not None:
             hints["idempotentHint"] = self.idempotent
         return hints or None
+
+
+def _can_be_answer(one: Any) -> bool:
+    if isinstance(one, type):
+        return issubclass(one, BaseException)
+    return callable(one) or (isinstance(one, int) and not isinstance(one, bool) and one > 0)
 
 
 class ToolRegistry:

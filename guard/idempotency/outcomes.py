@@ -42,7 +42,7 @@ async def ended(
     """Return the record of a call's end, and the milliseconds to keep it."""
     error = result.error
     unknown = record.change and call.notes.cut_off
-    keep = remembers(call) and (error is None or error.terminal)
+    keep = remembers(call) and not result.refused and (error is None or error.terminal)
     ttl_ms = (policy.done_ms if error is None else policy.failed_ms) if keep else TRANSIENT_MS
     kept = await _kept(result, in_process=in_process) if error is None and call.stream is None else Kept()
     made = msgspec.structs.replace(

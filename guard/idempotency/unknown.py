@@ -61,9 +61,11 @@ def may_have_happened(failure: CallFailure) -> bool:
     Not if the service said so (a final answer, or a status by which it refuses work), nor if the request was
     never sent.
     """
+    if failure.answer or failure.rejected or failure.neutral:
+        return False
     if failure.http_status is not None:
         return failure.http_status >= 500 and failure.http_status not in _REFUSED_STATUS
-    if failure.neutral or failure.type in _NOT_SENT or failure.code in _NOT_SENT_CODES:
+    if failure.type in _NOT_SENT or failure.code in _NOT_SENT_CODES:
         return False
     return failure.retriable or failure.timed_out
 

@@ -55,7 +55,6 @@ class ToolStage:
     }
     state_type = ToolState
     state_version = 2
-    older_states: ClassVar[Mapping[int, Callable[[memoryview], ToolState]]] = {}
     idle_rule: IdleRule = "key_idle_hours"
     by_arrival = False
     late_ms = WEEK_MS

@@ -141,7 +141,7 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     service = service_of_key(fine_key)
     if whole.scope == "tool":
         if service:
-            _note_service(fold, fine_key, service)
+            _note_service(state, service)
             return FineKey(None, digest_of(family_of_key(fine_key)), elsewhere=True)
         if fine_key == whole.key or fine_key == tool_key(outcome.tool_name):
             if not state.keyed:
@@ -184,15 +184,12 @@ def _make_room(fold: Fold, since: float) -> bool:
     return True
 
 
-def _note_service(fold: Fold, fine_key: str, service: str) -> None:
-    """Record that a service keeps fine keys of this tool, and drop the key's record made by an older version."""
-    state = fold.state
+def _note_service(state: ToolState, service: str) -> None:
+    """Record that a service keeps fine keys of this tool."""
     state.keyed = state.keyed or state.kind != "mcp"
     if service not in state.services:
         state.services.append(service)
         del state.services[:-MAX_SERVICES]
-    if fine_key in state.fine:
-        _forget(fold, fine_key)
 
 
 def _forget(fold: Fold, fine_key: str) -> None:

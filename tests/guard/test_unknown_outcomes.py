@@ -74,6 +74,16 @@ async def test_what_leaves_an_outcome_unknown(guard: ToolGuard, end: Any, second
         assert not again.error.retriable
 
 
+async def test_a_refusal_and_an_answer_are_no_unknown_outcomes(guard: ToolGuard) -> None:
+    """A call whose deadline is spent was not made, so the next one is; a declared answer is final."""
+    guard.register("charge", answers=(500,))
+    charge = Charging(HttpError(500), "receipt")
+    assert code_of(await guard.call("charge", charge.run, deadline_ms=-1, **KEY)) == "deadline_exceeded"
+    for _ in range(2):
+        assert code_of(await guard.call("charge", charge.run, **KEY)) == "500"
+    assert charge.count == 1
+
+
 @pytest.mark.parametrize("nature", [{"read_only": True}, {"idempotent": True}])
 async def test_what_may_be_repeated_is_never_unknown(guard: ToolGuard, nature: dict[str, bool]) -> None:
     """The declaration says that a second run does no harm; a tool that is given the key can tell by itself."""
