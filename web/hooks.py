@@ -53,10 +53,10 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Number of latest answers kept for `trustfold status`."""
 
-FOLD_S = 0.3
-"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that.
+FOLD_S, BUSY_FOLD_S = 0.3, 0.02
+"""Maximum seconds that an agent waits for its events to be folded, and while publishers' events are being folded.
 
-While they are not, no other hook waits: a disk that hangs costs this time once.
+They are folded even after that. While they are not, no other hook waits: a disk that hangs costs this time once.
 """
 
 TAIL_BYTES = 256 * 1024
@@ -141,9 +141,10 @@ class Hooks:
             await self._restore(session)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
+        wait_s = BUSY_FOLD_S if self._writer.busy else FOLD_S
         if folded := self._fold(session.handle(hook, now_ms)):
             if not self._late:
-                await asyncio.wait({folded}, timeout=FOLD_S)
+                await asyncio.wait({folded}, timeout=wait_s)
             if not folded.done():
                 self._late.add(folded)
                 folded.add_done_callback(self._late.discard)
@@ -167,7 +168,7 @@ class Hooks:
     def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
         if not events:
             return None
-        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events), urgent=True))
         folded.add_done_callback(self._count)
         return folded
 
