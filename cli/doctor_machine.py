@@ -28,7 +28,7 @@ from .clients.http import HttpTarget
 from .connect import Connections, double_count_warning
 from .service import UserService
 
-EXTRAS = {
+LIBRARIES = {
     "aiokafka": "kafka",
     "faust-streaming": "kafka",
     "rocksdict": "rocksdb",
@@ -37,7 +37,7 @@ EXTRAS = {
     "uvicorn": "web",
     "prometheus-client": "metrics",
 }
-"""Libraries of the extras: what is missing here."""
+"""Libraries whose version is told, and the extra that brings each."""
 
 
 LOW_BYTES = 1 << 30
@@ -93,7 +93,7 @@ def examine_machine(settings: Settings) -> Iterator[Finding]:
 
 def _versions() -> Iterator[Finding]:
     found, missing = [], set()
-    for library, extra in EXTRAS.items():
+    for library, extra in LIBRARIES.items():
         try:
             found.append(f"{library} {version(library)}")
         except PackageNotFoundError:
