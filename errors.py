@@ -67,7 +67,8 @@ class NotInstalled(ConfigError):
     def __init__(self, part: str, missing: ImportError) -> None:
         extra = EXTRAS.get((missing.name or "").partition(".")[0], "all")
         super().__init__(
-            f"{part} is not installed here ({missing}); pip install 'trustfold[{extra}]', or in a checkout `make install`"
+            f"{part} is not installed here ({missing}); "
+            f"pip install 'trustfold[{extra}]', or in a checkout `make install`"
         )
 
 

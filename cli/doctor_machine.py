@@ -180,15 +180,21 @@ def _history(path: Path) -> Finding:
 
 
 def _server(settings: Settings) -> Finding:
-    if not settings.url:
-        return Finding("server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL)")
+    url, token, own = settings.url, settings.token, ""
+    if not url:
+        service = UserService()
+        if (running := service.running()) is None:
+            return Finding(
+                "server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
+            )
+        url, token, own = running[1], service.token, "this user's, "
     try:
-        overview = HttpTarget(settings.url, Rights(settings.token)).overview()
+        overview = HttpTarget(url, Rights(token)).overview()
     except TrustfoldError as error:
         return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
-        return Finding("server", Status.FIX, f"{settings.url} uses older rules: {overview.fault}", "correct the file")
-    return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
+        return Finding("server", Status.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
+    return Finding("server", Status.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
 
 
 def _hooks() -> Iterator[Finding]:
