@@ -61,7 +61,7 @@ class EventRow(Row, total=False):
         result_digest: equal for equal results.
         same_result: how often this call has given this result in its session, this time included, since the last
             other call that was an action and brought something new.
-        about: `output_id` of a false alarm, `breaker_key` of a request for a probe.
+        about: `output_id` of a false alarm, `nudge_id` of a delivery, `breaker_key` of a request for a probe.
         text_size: characters of a model's message.
         words: words of a user's message.
         source: who spoke to the model, other than its user.
@@ -286,7 +286,7 @@ def _about_error(row: EventRow, error: ev.ErrorInfo, http_status: int | None) ->
 
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
-_ABOUT = {"output_id": "about", "breaker_key": "about"}
+_ABOUT = {"output_id": "about", "nudge_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns of a finish that are copied from its start."""

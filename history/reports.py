@@ -148,7 +148,7 @@ QUESTIONS: tuple[Question, ...] = (
         "What was decided last?",
         "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
         "coalesce(reason, trigger) AS reason, session_id FROM decisions "
-        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
+        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged', 'nudge.withdrawn') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
     ),
     Question(
         "tools",
