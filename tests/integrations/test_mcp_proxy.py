@@ -306,7 +306,7 @@ async def test_a_cancelled_call_is_neither_good_nor_bad() -> None:
 
 
 async def test_failed_results_never_hold_the_server() -> None:
-    """What a tool says of something behind it is an answer of the server; errors of the protocol are evidence about it."""
+    """What a tool says of something behind it is an answer of the server; errors of the protocol hold it."""
     async with Client() as client:
         failed = {"isError": True, "content": [{"type": "text", "text": "connect ECONNREFUSED 10.0.0.1:5432"}]}
         client.server.answer = lambda _: {"result": failed}
