@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
+    from .guarantees import GracefulDegradationPlan
+    from .idempotency.record import DedupeRecord
     from .tool_threads import Outcome
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
@@ -46,6 +48,34 @@ NO_SESSION = "no-session"
 
 
 SHIPPED = CallRules()
+
+
+class CallNotes(msgspec.Struct, eq=False):
+    """What the steps of a call note on it for later ones.
+
+    Attributes:
+        key_fingerprint: start of its idempotency key's digest; None: it runs alone.
+        began: its tool was called.
+        cut_off: its last failure does not say whether a change was made.
+        refused: the guard refused it, and has published that.
+        plan: how to end well, if a limit of the session refused it.
+        reserved_usd: money of the session that is reserved for it; None: nothing was checked.
+        approval: whether it needed an approval, and what became of that.
+        approvals: ids of an operator's approvals that it uses.
+        claimed: records of approvals that are claimed for it and not used yet.
+        shadow: codes of refusals that were not enforced.
+    """
+
+    key_fingerprint: str | None = None
+    began: bool = False
+    cut_off: bool = False
+    refused: bool = False
+    plan: GracefulDegradationPlan | None = None
+    reserved_usd: float | None = None
+    approval: dict[str, Any] | None = None
+    approvals: tuple[str, ...] = ()
+    claimed: list[DedupeRecord] = []
+    shadow: list[str] = []
 
 
 class Call(msgspec.Struct, eq=False):
@@ -58,6 +88,7 @@ class Call(msgspec.Struct, eq=False):
         workspace_id: workspace of the tool.
         families: configured families of tools.
         rules: rules of dangerous calls.
+        failures: rules for failures, by tool or command.
         call_id: pairs its events; the model's id if it gave one.
         message_id: id of the model's message that made it; None: unknown.
         request_id: unique id of the request.
@@ -103,7 +134,7 @@ class Call(msgspec.Struct, eq=False):
     recursion_depth: int = 0
     turn_index: int | None = None
     scenario: str | None = None
-    notes: dict[str, Any] = {}
+    notes: CallNotes = msgspec.field(default_factory=CallNotes)
     settled_scopes: list[str] = []
     scope: str | None = None
     receives_key: bool = False
@@ -112,6 +143,7 @@ class Call(msgspec.Struct, eq=False):
     stream: asyncio.Future[ToolResult] | None = None
     families: Mapping[str, str] = NO_FAMILIES
     rules: CallRules = SHIPPED
+    failures: Mapping[str, Mapping[str, str]] = {}
     _danger: Danger | None = None
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: Program | None = None
@@ -213,7 +245,8 @@ class Call(msgspec.Struct, eq=False):
         if kind == "shell":
             line = read_command(name, args).line
             command, suspect = line.word, line.suspect
-        return Program(kind, command, self.danger.blocks, suspect, of_server)
+        failures = self.failures.get(command, self.failures.get(name, {})) if self.failures else {}
+        return Program(kind, command, self.danger.blocks, suspect, of_server, self.tool.answers, failures)
 
     @property
     def may_repeat(self) -> bool:

@@ -160,8 +160,10 @@ class Conversation:
 
     def pause(self) -> str:
         """Return why a call is not made before the next user message; empty if it is. Asked before each call."""
+        if self._guard.settings.shadow:
+            return ""
         reason = self.session.inbox.before_call()
-        return f"trustfold: {reason}" if reason and not self._guard.settings.shadow else ""
+        return f"trustfold: {reason}" if reason else ""
 
     def question(self, tool_name: str, args: Any) -> str:
         """Return why a call needs a person's approval; empty if it does not."""

@@ -83,9 +83,9 @@ def pause() -> None:
 def main() -> None:
     """Pass standard input to the server and print the answer, if there is one."""
     words = [word for word in sys.argv[1:] if word != "--shadow"]
-    query = "&".join(
-        [*(f"event={word}" for word in words[1:2] if word.isalnum()), *["shadow=1"][: len(sys.argv) - 1 - len(words)]]
-    )
+    asked = [f"event={word}" for word in words[1:2] if word.isalnum()]
+    asked += ["shadow=1"] if "--shadow" in sys.argv else []
+    asked += ["unattended=1"] if os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk") else []  # `claude -p`
     body = bytearray()
     while part := os.read(0, 1 << 20):
         if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
@@ -94,7 +94,7 @@ def main() -> None:
     if not words or not words[0].isalnum() or len(body) > MAX_BYTES or not is_private() or is_pausing():
         return
     try:
-        answer = ask(f"/hooks/{words[0]}?{query}", bytes(body))
+        answer = ask(f"/hooks/{words[0]}?{'&'.join(asked)}", bytes(body))
     except (TimeoutError, BlockingIOError):
         pause()
         return

@@ -261,8 +261,7 @@ class McpProxy:
             return body.get("result")
 
         self._notice_quiet()
-        reason = self._session.inbox.before_call()
-        if reason and not self._guard.settings.shadow:
+        if not self._guard.settings.shadow and (reason := self._session.inbox.before_call()):
             await self._pause(number, reason)
             return
         name = f"mcp__{self.name or 'server'}__{params['name']}"[:256]
@@ -294,10 +293,9 @@ class McpProxy:
     def _with_nudges(self, line: bytes, message: Message) -> bytes:
         """Response with the pending nudges added as text blocks; unchanged if there are none."""
         result = message.get("result")
-        if not isinstance(result, dict) or not isinstance(result.get("content"), list):
+        if not isinstance(result, dict) or not isinstance(result.get("content"), list) or self._guard.settings.shadow:
             return line
-        nudges = self._session.messages()
-        if not nudges or self._guard.settings.shadow:
+        if not (nudges := self._session.messages()):
             return line
         exact = json.loads(line)  # numbers beyond 64 bits stay what they are
         exact["result"]["content"] += [{"type": "text", "text": one["content"]} for one in nudges]

@@ -60,7 +60,8 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
         success_count_to_recover: successes after the start of recovery that restore trust.
         block_after: counted failures without a success while escalated that block the key; None: never.
         notify_user: False marks the escalation silent; it is still emitted.
-        model_error_weight: weight of an `invalid_input` failure (an error of the model, not of the tool).
+        model_error_weight: weight of an `invalid_input` failure (an error of the model, not of the tool), and of an
+            exception of a class that the tool defines itself.
         transient_weight: weight of a `transient` failure, if the filter includes it (a rate limit is temporary).
     """
 

@@ -85,6 +85,9 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         answered: a `validation` failure that names no fault: the tool ran and declined. It counts neither against the
             model nor for the tool's ability.
         reached: the tool of an MCP server reports the failure: the server itself is healthy.
+        error_type: exception class or category of a failure, as reported.
+        own_class: fingerprint of the call, where it failed by an exception of a class that the tool defines itself; 0
+            else. Such an exception may be an answer.
     """
 
     call_id: str
@@ -114,6 +117,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     reached: bool = False
     models: tuple[str, ...] | None = None
     approvals: tuple[str, ...] = ()
+    error_type: str = ""
+    own_class: int = 0
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

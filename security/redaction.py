@@ -49,6 +49,9 @@ HIDDEN = "[redacted]"
 MAX_BYTES = 1 << 20
 """Length above which a text is hidden as a whole, unread."""
 
+LONGEST_NAME = 1_024
+"""Length above which a name is not read."""
+
 MAX_DEPTH = 32
 """Nesting depth below which values are replaced as a whole."""
 
@@ -71,8 +74,8 @@ _SHORTEST, _SHORT = 6, 64
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field with this name holds a secret."""
-    return NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
+    """Whether a field with this name holds a secret; one with a longer name than any field has counts as if it did."""
+    return len(name) > LONGEST_NAME or NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:

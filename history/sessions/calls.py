@@ -27,7 +27,7 @@ from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms
 from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
 from ...schemas.vocabulary import Status, ToolClass
-from ..event_rows import signature
+from ..signatures import signature
 
 Record = dict[str, Any]
 """Parsed event or decision in the wire format."""

@@ -130,6 +130,7 @@ class Hook(NamedTuple):
         folder: working directory; empty if not reported.
         model: name of the model; empty if not reported.
         carries: an answer to it can bring the model a text.
+        attended: a person sees why a run ends; False: it runs without a terminal, which would print nothing.
     """
 
     event: str
@@ -139,6 +140,7 @@ class Hook(NamedTuple):
     folder: str = ""
     model: str = ""
     carries: bool = False
+    attended: bool = True
 
 
 class Answer(NamedTuple):

@@ -217,7 +217,7 @@ def user_message(ctx: SessionContext, words: int | None = None) -> None:
                 ctx,
             )
         state.agents = {}
-    state.pending_nudges = []
+    state.pending_nudges = [one for one in state.pending_nudges if one.waiting]  # of streaks that go on
     state.nudged = []
     state.asked = []
     state.steps.forget()

@@ -334,12 +334,14 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
 
 def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:
     """Replace all session overrides, effective from the next event; a start without settings keeps them."""
-    if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
-        ctx.state.turn.ends_published = True
     if event.settings is not None:
         ctx.state.overrides = session_overrides(event.settings, ctx.rules)
-    if isinstance(event, ev.SessionStarted) and event.models is not None:
-        _models_available(event, ctx)
+    if isinstance(event, ev.SessionStarted):
+        turn, feedback = ctx.state.turn, ctx.state.feedback
+        turn.ends_published = turn.ends_published or bool(event.reports_turn_ends)
+        feedback.tells_deliveries = feedback.tells_deliveries or bool(event.reports_deliveries)
+        if event.models is not None:
+            _models_available(event, ctx)
 
 
 def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: SessionContext) -> None:
@@ -384,6 +386,7 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.PermissionResolved: _permission_resolved,
     ev.GuaranteeOverridden: executions.overridden,
     ev.SynthesisCompleted: synthesis_completed,
+    ev.NudgeDelivered: nudges.delivered,
     ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }

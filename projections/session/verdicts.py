@@ -15,13 +15,16 @@ from ...schemas.result_sketch import ResultSketch
 from ...schemas.vocabulary import Severity, Status, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
+    ANSWER,
     MAX_MESSAGE_CHARS,
     Failure,
     Runs,
     classify,
+    declared,
     exit_code_in,
     failure_in_result,
     is_exception,
+    is_of_own_class,
     is_of_tool,
     is_plain_answer,
     reported_by_tool,
@@ -72,6 +75,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         shown: lines of the result, as they stand in its JSON; none if it is unknown, or none is looked for again.
         size: length of the result in bytes.
         told: the failure as the event or its result tells it; None if it tells none.
+        own_class: an exception of a class that the tool defines itself, which may be its answer.
+        reclassified: severity that it would have without the rules for the tool's failures; None if they change none.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -95,6 +100,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     behind: str = ""
     refused: bool = False
     told: Failure | None = None
+    own_class: bool = False
+    reclassified: Severity | None = None
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -213,13 +220,23 @@ def _judge_failure(
         command=call.command,
     )
     code = exit_code_in(failure, runs)
+    failures = rules.tools.failures
+    table = failures.get(call.command, failures.get(call.tool_name)) if failures else None
+    said = declared(failure, code, table) if table and severity is not Severity.SECURITY else ""
+    before = severity
+    if said:
+        severity = Severity.VALIDATION if said == ANSWER else Severity(said)
     how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
     kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
     text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
-    reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
+    reading = _read(failure, call, runs)
+    if table is not None:
+        reading = reading._replace(answer=said == ANSWER)
     expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
-    answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
+    judged = override is not None or bool(said)  # by somebody who knows the tool
+    answered = said == ANSWER or (severity is Severity.VALIDATION and not judged and is_plain_answer(failure))
+    own_class = severity is Severity.SERVER_ERROR and not judged and not code and is_of_own_class(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
     message = failure.message[:MAX_MESSAGE_CHARS]
     shown: Shown = NO_LINES
@@ -248,6 +265,8 @@ def _judge_failure(
         behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
         refused=reading.kind == "refused",
         told=told,
+        own_class=own_class,
+        reclassified=before if before is not severity else None,
     )
 
 
@@ -262,14 +281,12 @@ def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
     return reads and not reads_by_sql(call.request.text())
 
 
-def _read(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> Reading:
-    """Read a failure by its program; exit codes declared for its command or tool replace those of the table."""
-    codes = declared.get(call.command, declared.get(call.tool_name)) if declared else None
-    if codes is None and not call.asked.answers and not call.asked.program:
+def _read(failure: Failure, call: OpenCall, runs: Runs) -> Reading:
+    """Read a failure by its program."""
+    if not call.asked.answers and not call.asked.program:
         return NOTHING
     code = exit_code_in(failure, runs)
-    reading = read(call.asked, int(code) if code else None, failure.message)
-    return reading if codes is None else reading._replace(answer=bool(code) and int(code) in codes)
+    return read(call.asked, int(code) if code else None, failure.message)
 
 
 def _behind(call: OpenCall, service: str) -> str:

@@ -35,7 +35,7 @@ from .failure_counts import (
     failure_rate,
     note_session,
 )
-from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustRecord
+from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustRecord, may_be_answer
 
 MAX_DURATION_MS = 24 * HOUR_MS
 """Maximum duration of an escalation, milliseconds."""
@@ -232,6 +232,7 @@ def has_clean_record(record: TrustRecord, rule: EscalationRule) -> bool:
         record.state is _T
         and rule.rate_threshold is None
         and not (record.failures or record.consecutive or record.published or record.failing or record.auth_failures)
+        and not record.own_class
     )
 
 
@@ -360,6 +361,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
     if record.state in {_E, _R} and (outcome.started_ms or outcome.time_ms) <= record.since:
         return []  # begun before the current state, which already reflects it
     auth_failed = not judgement.family and _note_auth_failure(record, outcome, rule, at)
+    doubtful = outcome.own_class != 0 and may_be_answer(record.own_class, outcome.own_class)
     if counted:
         _note_failure(record, outcome, judgement, at)
     if counted or outcome.http_status in _AUTH_STATUS:
@@ -370,7 +372,7 @@ def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: i
     if outcome.severity is Severity.REPEATED_AUTH or (auth_failed and not _has_worked_lately(record, judgement)):
         changes = _move(record, TrustTrigger.REPEATED_AUTH, rule, at, AUTH_FAILURES, AUTH_FAILURES)
         record.auth_failures = []
-    return changes or (_count_failure(record, judgement, at) if counted else [])
+    return changes or (_count_failure(record, judgement, at) if counted and not doubtful else [])
 
 
 def _is_of_keys(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
@@ -416,7 +418,7 @@ def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgemen
     if not record.failures:
         record.sessions, record.session_flags = [], []
     ordinal = note_session(record, outcome.session_id, FAILED)
-    weight = _weight(outcome.severity, judgement.rule)
+    weight = _weight(outcome, judgement.rule)
     record.failures.append(Failure(at, weight, ordinal, outcome.cause, judgement.family, record.calls_seen))
     del record.failures[:-MAX_FAILURES]
     since = at - judgement.rule.window_seconds * 1000
@@ -429,10 +431,10 @@ def _note_failure(record: TrustRecord, outcome: CallOutcome, judgement: Judgemen
         del record.failing[:-MAX_FAILING]
 
 
-def _weight(severity: Severity | None, rule: EscalationRule) -> float:
-    if severity is Severity.INVALID_INPUT:
+def _weight(outcome: CallOutcome, rule: EscalationRule) -> float:
+    if outcome.severity is Severity.INVALID_INPUT or outcome.own_class:
         return rule.model_error_weight
-    return rule.transient_weight if severity is Severity.TRANSIENT else 1.0
+    return rule.transient_weight if outcome.severity is Severity.TRANSIENT else 1.0
 
 
 def _note_auth_failure(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule, at: int) -> bool:
@@ -468,6 +470,7 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     rule = judgement.rule
     record.worked += 1
     record.last_success = at
+    record.own_class = []
     record.consecutive = 0
     record.failures_since = 0
     if Severity.PERMISSION not in rule.severity_filter:
@@ -560,6 +563,7 @@ def _clean(record: TrustRecord, at: int) -> None:
     record.calls = []
     record.auth_failures = []
     record.failing = []
+    record.own_class = []
     record.by_hand = False
     record.consecutive = record.failures_since = 0
     record.escalated_at = record.duration_ms = 0

@@ -234,6 +234,8 @@ async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
         told = next(answer for answer in answers if len(texts(answer)) > 1)
         assert told["result"]["structuredContent"] == result["structuredContent"]
         assert told["result"]["content"][0] == result["content"][0]
+        carried = [event["nudge_id"] for event in published(client.guard) if event["type"] == "nudge.delivered"]
+        assert carried == [one.id for one in client.session.inbox.history]
 
 
 async def test_a_pause_stops_one_call_with_its_reason() -> None:
@@ -267,6 +269,7 @@ async def test_shadow_changes_nothing() -> None:
         client.session.inbox.paused = True
         for number in range(6):
             assert texts(await client.call(number, path="a")) == ["ok"]
+        assert "nudge.delivered" not in {event["type"] for event in published(client.guard)}
 
 
 async def test_a_server_that_ends_is_answered_for_and_started_again() -> None:
