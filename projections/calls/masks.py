@@ -191,7 +191,7 @@ def mask(text: bytes) -> bytes:
 
 def _masked(text: bytes) -> bytes:
     plain = text.translate(_PLAIN)
-    temporary = b"/tmp/" in plain or b"/folders/" in plain  # noqa: S108 - looked for in texts of others
+    temporary = b"/tmp/" in plain or b"/folders/" in plain
     if not (temporary or b"0" in plain) and text.isascii():
         return text
     plain = _BEFORE + plain

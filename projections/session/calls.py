@@ -69,7 +69,7 @@ class _Call(NamedTuple):
 
 
 def _read(
-    name: str, raw: bytes, service: str, families: Mapping[str, str] | None, volatile: tuple[str, ...] | None
+    name: str, raw: bytes, service: str, families: Mapping[str, str] | None, volatile: frozenset[str] | None
 ) -> _Call:
     """Read the arguments of a call as JSON; `volatile` ones do not distinguish calls."""
     args = _args_in(Raw(raw)) if raw else {}
@@ -104,22 +104,17 @@ MAX_REMEMBERED_BYTES = 512
 def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
     """Open call derived from its start: key, class, fingerprint, danger, deadline; `at` in milliseconds."""
     name, tools = event.tool_name, rules.tools
-    raw = b"" if event.args is UNSET else bytes(event.args)
-    families, volatile = tools.families or None, tools.volatile_args.get(name)
-    is_usual = families is None and volatile is None and len(raw) <= MAX_REMEMBERED_BYTES
-    read = (_read_before if is_usual else _read)(name, raw, event.service or "", families, volatile)
-    runs, line, danger, key, found = read.runs, read.line, read.danger, read.key, read.tool_class
-    if raw:
-        fingerprint = read.fingerprint
-    else:  # two calls cannot be recognised as the same without arguments or their digest
-        fingerprint = fingerprints.call_fingerprint(name, (event.args_digest or event.id).encode())
+    read = _read_start(event, rules)
+    line, danger, key, found = read.line, read.danger, read.key, read.tool_class
+    fingerprint = read.fingerprint  # calls without arguments or their digest are never the same
+    fingerprint = fingerprint or fingerprints.call_fingerprint(name, (event.args_digest or event.id).encode())
     if read.canonical and attempt.has_patterns(rules.calls):
         danger = attempt.danger_by_patterns(danger, args_of(event), line, rules.calls)
     if danger.kind is not None or event.failure_key or tools.key_by == "args":
         key = _other_key(event, key, danger, read.canonical)
     declared = False
     if tools.classes or event.annotations or event.tool_class is not None:
-        found, declared = _class_of(event, found, line, rules)
+        found, declared = _class_of(event, found, rules)
     call = OpenCall(
         event.call_id,
         event.id,
@@ -134,8 +129,29 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
         found,
         declared,
     )
-    # Rare fields are set separately, because each argument of a struct costs time.
     call.request = read.request
+    _add_rare(call, event, danger)
+    if read.runs:
+        call.runs = read.runs
+    if line is not None:
+        _describe_command(call, event, line, rules)
+    if found is ToolClass.POLL:
+        call.waits = True
+        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
+    return call
+
+
+def _read_start(event: ToolCallStarted, rules: Rules) -> _Call:
+    """Read the tool and the arguments of a call."""
+    name = event.tool_name
+    raw = b"" if event.args is UNSET else bytes(event.args)
+    families, volatile = rules.tools.families or None, rules.tools.volatile_args.get(name)
+    is_usual = families is None and volatile is None and len(raw) <= MAX_REMEMBERED_BYTES
+    return (_read_before if is_usual else _read)(name, raw, event.service or "", families, volatile)
+
+
+def _add_rare(call: OpenCall, event: ToolCallStarted, danger: Danger) -> None:
+    """Fill in what few calls have; each argument of a struct costs time."""
     if event.deadline_ms:
         call.deadline_stated = True
     if event.plugin_name:
@@ -148,14 +164,6 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
         call.agent_id = event.agent_id
     if danger.kind is not None:
         call.dangerous, call.risky = danger.blocks, not danger.blocks
-    if runs:
-        call.runs = runs
-    if line is not None:
-        _describe_command(call, event, line, rules)
-    if found is ToolClass.POLL:
-        call.waits = True
-        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
-    return call
 
 
 def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canonical: bytes) -> keys.CallKey:
@@ -214,9 +222,7 @@ def denial_of(event: PermissionResolved) -> ToolCallFinished:
 _DENIED = ErrorInfo(type="DeniedByUser")
 
 
-def _class_of(
-    event: ToolCallStarted, found: ToolClass, line: CommandLine | None, rules: Rules
-) -> tuple[ToolClass, bool]:
+def _class_of(event: ToolCallStarted, found: ToolClass, rules: Rules) -> tuple[ToolClass, bool]:
     """Class of a call, and whether it is declared by configuration or annotations; `found` is that of its words."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
