@@ -224,9 +224,8 @@ async def test_a_dangerous_call_reaches_the_server_only_with_a_persons_word() ->
 
 
 async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
-    """Numbers beyond 64 bits and structured content stay what they are."""
+    """Numbers beyond 64 bits and structured content stay what they are; a tool has the name that the server gave it."""
     async with Client() as client:
-        client.proxy.name = "files"
         result = {"content": [{"type": "text", "text": "same"}], "structuredContent": {"n": 2**70, "x": 0.1}}
         client.server.answer = lambda _: {"result": result}
         answers = [await client.call(number, path="a.txt") for number in range(1, 6)]
@@ -234,6 +233,7 @@ async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
         told = next(answer for answer in answers if len(texts(answer)) > 1)
         assert told["result"]["structuredContent"] == result["structuredContent"]
         assert told["result"]["content"][0] == result["content"][0]
+        assert texts(told)[1].startswith("(hint) read was called 3 times")
         carried = [event["nudge_id"] for event in published(client.guard) if event["type"] == "nudge.delivered"]
         assert carried == [one.id for one in client.session.inbox.history]
 
@@ -244,6 +244,7 @@ async def test_a_pause_stops_one_call_with_its_reason() -> None:
         for number in range(1, 7):
             await client.call(number, path="a")
         assert client.session.paused
+        client.proxy._named = True  # and the model knows it by this name
         reason = client.session.inbox.pause_reason
         client.session.messages()
         answer = await client.call(7, path="a")
