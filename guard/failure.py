@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 from ..projections.calls.classify import (
+    ANSWER,
     Failure,
     Runs,
+    by_type,
     classify,
+    declared,
+    exit_code_in,
     failure_in_result,
     is_exception,
     is_of_tool,
@@ -37,6 +42,12 @@ _RETRIABLE_SEVERITY = frozenset({Severity.TIMEOUT, Severity.TRANSIENT})
 _HINTS = ("retriable", "retryable")
 _MAX_RETRY_AFTER_MS = 86_400_000.0
 
+Answers = tuple[type[BaseException] | int | Callable[[Any], Any], ...]
+"""Failures by which a tool answers: exception classes, statuses and exit codes, functions of exception or result."""
+
+_OF_SURROUNDINGS = frozenset({"OSError", "ImportError"})
+"""Classes of exceptions of no certain severity, whose subclasses say that the tool broke."""
+
 MAX_BLOCKS = 16
 """Number of content blocks of a result that are inspected."""
 
@@ -50,6 +61,8 @@ class Program(NamedTuple):
         dangerous: the shipped rules classify it as dangerous.
         suspect: it counts as dangerous if its failure says so.
         of_server: an MCP server runs it.
+        answers: what the tool's registration declares to be its answers.
+        failures: the rules for failures of the tool or its command.
     """
 
     runs: Runs = ""
@@ -57,6 +70,8 @@ class Program(NamedTuple):
     dangerous: bool = False
     suspect: bool = False
     of_server: bool = False
+    answers: Answers = ()
+    failures: Mapping[str, str] = {}
 
 
 NO_PROGRAM = Program()
@@ -76,6 +91,10 @@ class CallFailure(NamedTuple):
         retry_after_ms: milliseconds to wait before a retry, as the answer asks.
         exception: the raised exception; None without one.
         neutral: `denied` or `cancelled` if the tool reports that it never ran.
+        answer: the tool has answered, by its registration or the rules.
+        told: its severity follows from what only this process knows: the registration, the bases of its class.
+        reclassified: its severity without the rules and the registration; None if they do not change it.
+        rejected: its arguments do not fit the function, so nothing ran.
     """
 
     type: str
@@ -88,6 +107,10 @@ class CallFailure(NamedTuple):
     retry_after_ms: float = 0.0
     exception: BaseException | None = None
     neutral: str = ""
+    answer: bool = False
+    told: bool = False
+    reclassified: Severity | None = None
+    rejected: bool = False
 
     def error(self, breaker_state: BreakerState | None = None) -> ResultError:
         """Return the failure as the error of a result."""
@@ -127,7 +150,15 @@ def _of_exception(error: BaseException, program: Program, now_ms: int) -> CallFa
         hint=hint,
         retry_after_ms=_retry_after(error, response, now_ms),
         exception=error,
+        base=_base_of(error),
     )
+
+
+def _base_of(error: BaseException) -> str:
+    """Return the name of the class above an exception's own that tells its kind; empty if its own does, or none."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    known = next((name for name in names if by_type(name) is not None or name in _OF_SURROUNDINGS), names[0])
+    return "" if known == names[0] else known
 
 
 def of_result(result: Any, program: Program = NO_PROGRAM, *, now_ms: int = 0) -> CallFailure | None:
@@ -162,7 +193,7 @@ def _of_result(result: Any, program: Program, now_ms: int) -> CallFailure | None
         ),
         None,
     )
-    return _failure(failure, program, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms))
+    return _failure(failure, program, hint=hint, retry_after_ms=_retry_after(result, shape, now_ms), result=result)
 
 
 def timeout_failure(limit_ms: float) -> CallFailure:
@@ -181,22 +212,32 @@ def _failure(
     retry_after_ms: float,
     timed_out: bool = False,
     exception: BaseException | None = None,
+    result: Any = None,
+    base: str = "",
 ) -> CallFailure:
     runs = program.runs
     if runs == "code" and program.of_server and is_exception(failure.type) and not is_of_tool(failure.type):
         runs = ""  # the client reports it: the server failed, not the program it ran
     severity = classify(
-        failure,
+        failure._replace(type=base) if base else failure,
         status="timeout" if timed_out else "error",
         dangerous=program.dangerous or (program.suspect and speaks_of_security(failure.message)),
         runs=runs,
         command=program.command,
     )
+    before, code = severity, exit_code_in(failure, runs)
+    said = declared(failure, code, program.failures) if program.failures else ""
+    answers = bool(program.answers) and _is_answer(program.answers, failure, code, exception or result)
+    if severity is Severity.SECURITY:
+        said, answers = "", False
+    answer = answers or said == ANSWER
+    if answer or said:
+        severity, timed_out = Severity.VALIDATION if answer else Severity(said), False
     timed_out = timed_out or (severity is Severity.TIMEOUT and "timeout" in failure.type.lower())
     status = failure.http_status
     if hint is not None:
         retriable = hint
-    elif status is not None and status >= 400:
+    elif status is not None and status >= 400 and not said:
         retriable = status in RETRIABLE_STATUS
     else:
         retriable = severity in _RETRIABLE_SEVERITY
@@ -207,12 +248,45 @@ def _failure(
         code,
         status,
         severity,
-        retriable and severity is not Severity.SECURITY,
+        retriable and severity is not Severity.SECURITY and not answer,
         timed_out or severity is Severity.TIMEOUT,
         retry_after_ms,
         exception,
         neutral_reason(failure.type, failure.message),
+        answer,
+        answers or bool(base),
+        before if severity is not before else None,
     )
+
+
+def _is_answer(answers: Answers, failure: Failure, exit_code: str, given: Any) -> bool:
+    """Whether a failure is among the declared ones; a function that fails declares nothing."""
+    for one in answers:
+        if isinstance(one, int):
+            found = one == failure.http_status or str(one) == exit_code
+        elif isinstance(one, type):
+            found = isinstance(given, one)
+        else:
+            try:
+                found = bool(one(given))
+            except Exception:  # noqa: BLE001 - the tool's own function
+                found = False
+        if found:
+            return True
+    return False
+
+
+def fits(function: Callable[..., Any], args: Mapping[str, Any]) -> bool:
+    """Whether a function takes these arguments; True if it does not say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(**args)
+    except TypeError:
+        return False
+    return True
 
 
 def _shape_of(result: Any) -> dict[str, Any] | None:

@@ -1,8 +1,9 @@
 """Delivery of nudges into a model's conversation (docs/design/semantics.md#nudges).
 
 A gentle nudge becomes a hint in the context, a direct one system guidance, an interrupt a request to pause. Each id is
-delivered once: to the callbacks at once, and to the reader of the iterator or of `messages`. What a person should be
-told about a pattern never reaches the model: it goes to the callback `notify_user` and to the reader of `notices`.
+delivered once: to the callbacks at once, and to the reader of the iterator or of `messages`. The first to take it
+carries it to the model; one that the folds withdraw before is dropped. What a person should be told about a pattern
+never reaches the model: it goes to the callback `notify_user` and to the reader of `notices`.
 """
 
 from __future__ import annotations
@@ -49,8 +50,12 @@ class NudgeInbox:
         inject_system_guidance: Inject | None = None,
         request_pause: Inject | None = None,
         notify_user: Inject | None = None,
+        carried: Inject | None = None,
     ) -> None:
-        """Call the callback of a nudge's lane, or that for the person, with the text; a callback must not block."""
+        """Call the callback of a nudge's lane, or that for the person, with the text; a callback must not block.
+
+        `carried` is called with the id of each nudge that has been handed over: to a callback, a reader, or a refusal.
+        """
         self.paused = False
         self.pause_reason = ""
         self.pause_ends_by = ""
@@ -61,6 +66,9 @@ class NudgeInbox:
             Lane.PAUSE: request_pause,
         }
         self._notify_user = notify_user
+        self._carried = carried
+        self._handed: deque[str] = deque(maxlen=MAX_WAITING)
+        self._pause_id = ""
         self._for_user: deque[str] = deque(maxlen=MAX_WAITING)
         self._for_messages: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
         self._for_readers: deque[NudgeIssued] = deque(maxlen=MAX_WAITING)
@@ -76,10 +84,22 @@ class NudgeInbox:
         self._for_messages.append(nudge)
         self._for_readers.append(nudge)
         if nudge.lane is Lane.PAUSE and self.pause_ends_by != BY_USER:
-            self.paused, self.pause_reason = True, nudge.message
+            self.paused, self.pause_reason, self._pause_id = True, nudge.message, nudge.id
             self.pause_ends_by = ENDS_BY.get(nudge.pattern, BY_USER)
-        _call(self._callbacks.get(nudge.lane), nudge.message, str(nudge.lane))
+        callback = self._callbacks.get(nudge.lane)
+        _call(callback, nudge.message, str(nudge.lane))
+        if callback is not None or self._readers:
+            self._carries(nudge.id)
         self._wake_readers()
+
+    def withdraw(self, nudge_id: str) -> None:
+        """Drop a nudge that is out of date: its text, and the pause that it asked for. Thread-safe."""
+        for waiting in (self._for_messages, self._for_readers):
+            for nudge in list(waiting):
+                if nudge.id == nudge_id:
+                    waiting.remove(nudge)
+        if self.paused and nudge_id == self._pause_id:
+            self.paused, self.pause_reason, self.pause_ends_by = False, "", ""
 
     def notify(self, detected: PatternDetected) -> None:
         """Deliver once what a person should be told about a pattern; nothing if nobody should. Thread-safe."""
@@ -100,9 +120,15 @@ class NudgeInbox:
 
     def before_call(self) -> str:
         """Return why the model must not make a call now; empty if it may. Ends a pause that a call ends."""
+        self.call_made()
+        if self.paused:
+            self._carries(self._pause_id)
+        return self.pause_reason if self.paused else ""
+
+    def call_made(self) -> None:
+        """End a pause that the model's next call ends."""
         if self.pause_ends_by == BY_CALL:
             self._end_pause(BY_CALL)
-        return self.pause_reason if self.paused else ""
 
     def messages(self) -> list[dict[str, str]]:
         """Return chat messages for the next request to the model; each nudge is returned once.
@@ -112,6 +138,7 @@ class NudgeInbox:
         """
         made = []
         for nudge in _taken(self._for_messages):
+            self._carries(nudge.id)
             if nudge.lane is Lane.CONTEXT_HINT:
                 made.append({"role": "user", "content": f"(hint) {nudge.message}"})
             else:
@@ -126,7 +153,9 @@ class NudgeInbox:
         try:
             while True:
                 while self._for_readers:
-                    yield self._for_readers.popleft()
+                    nudge = self._for_readers.popleft()
+                    self._carries(nudge.id)
+                    yield nudge
                 if self._closed:
                     return
                 arrived.clear()
@@ -139,6 +168,11 @@ class NudgeInbox:
         """Close the inbox; iterators end."""
         self._closed = True
         self._wake_readers()
+
+    def _carries(self, nudge_id: str) -> None:
+        if nudge_id not in self._handed:
+            self._handed.append(nudge_id)
+            _call(self._carried, nudge_id, "nudge.delivered")
 
     def _is_new(self, decision: NudgeIssued | PatternDetected) -> bool:
         new = decision.id not in self._ids

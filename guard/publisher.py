@@ -159,10 +159,10 @@ class Publisher:
             plugin_name=tool.plugin_name,
             service=tool.service,
             deadline_ms=None if deadline_ms is None else max(1, int(deadline_ms)),
-            idempotency_key=call.notes.get("key_fingerprint"),
+            idempotency_key=call.notes.key_fingerprint,
             scenario=redact_text(call.scenario) if call.scenario else None,
             recursion_depth=call.recursion_depth or None,
-            approvals=call.notes.get("approvals", ()),
+            approvals=call.notes.approvals,
             annotations=tool.hints,
             message_id=call.message_id,
             **private,
@@ -174,6 +174,7 @@ class Publisher:
         if ending.failure is not None:
             try:
                 fields["error"] = self._error(call, ending.failure)
+                fields["expected_failure"] = (ending.failure.answer and ending.failure.told) or None
             except Exception as error:  # noqa: BLE001 - as below
                 self._count_lost(error)
         elif ending.digest is not None:
@@ -207,7 +208,7 @@ class Publisher:
             tool_name=call.tool.name,
             plugin_name=call.tool.plugin_name,
             service=call.tool.service,
-            approvals=call.notes.get("approvals", ()),
+            approvals=call.notes.approvals,
             **fields,
         )
 
@@ -231,7 +232,7 @@ class Publisher:
     def _error(self, call: Call, failure: CallFailure) -> ev.ErrorInfo:
         private = self.privacy
         # The folds classify by messages; if the message is withheld, the severity is published instead.
-        says_severity = not private.send_errors or failure.severity is Severity.SECURITY
+        says_severity = not private.send_errors or failure.told or failure.severity is Severity.SECURITY
         kind = failure.type
         if failure.neutral and not private.send_errors and not neutral_reason(kind):
             kind = _NEUTRAL_TYPES[failure.neutral]  # known only from the message, which is withheld

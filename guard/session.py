@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..projections.session.announcing import announces
 from ..schemas import events as ev
-from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued, PatternDetected
+from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued, NudgeWithdrawn, PatternDetected
 from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import InputSource, TrustState
 from ..schemas.words import words_in
@@ -66,6 +66,7 @@ class GuardSession:
             inject_system_guidance=options.get("inject_system_guidance"),
             request_pause=options.get("request_pause"),
             notify_user=options.get("notify_user"),
+            carried=self._carried,
         )
         self.suggestions: list[Any] = []
         self._guard = guard
@@ -83,7 +84,7 @@ class GuardSession:
             return self
         self._stop = self._guard.backend.decisions.listen(self.session_id, self._on_decision)
         self._guard.sessions[self.session_id] = self
-        self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True)
+        self._event(ev.SessionStarted, settings=self._settings, reports_turn_ends=True, reports_deliveries=True)
         if self.spending is not None:
             limits = published_limits({name: getattr(self.spending.limits, name) for name in LIMITS})
             self._event(ev.GuaranteeOverridden, limits=limits, confirmed_by="platform")
@@ -219,9 +220,15 @@ class GuardSession:
         """Return nudges as chat messages for the next request to the model, each once."""
         return self.inbox.messages()
 
+    def _carried(self, nudge_id: str) -> None:
+        self._event(ev.NudgeDelivered, nudge_id=nudge_id)
+
     def _on_decision(self, decision: Any) -> None:
         if isinstance(decision, NudgeIssued):
             self.inbox.deliver(decision)
+            return
+        if isinstance(decision, NudgeWithdrawn):
+            self.inbox.withdraw(decision.nudge_id)
             return
         if isinstance(decision, PatternDetected):
             self.inbox.notify(decision)

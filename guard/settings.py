@@ -16,6 +16,7 @@ from .errors import Passthrough
 
 CONFLICTS = ("reject", "independent")
 RULES = "TRUSTFOLD_RULES"
+STORE_DOWN = ("wait", "refuse", "local")
 UNATTENDED = ("allow", "deny")
 SCOPES = ("session", "global")
 
@@ -73,6 +74,9 @@ class DedupePolicy:
         derive_keys: compute a key if neither the caller nor a hook gives one and the tool allows coalescing.
         scope: calls that may share a key: those of one `session`, or `global`.
         conflict: same key, other parameters: `reject` the call, or treat it as an `independent` one.
+        on_store_down: what becomes of a change while a shared store cannot be reached: it must `wait` (up to its
+            deadline or 30 s) and is refused then; it is refused after a second (`refuse`); or it is made with the keys
+            of this process alone (`local`), although another process may make it as well. All other calls are made.
         done_ms: milliseconds that a result is kept.
         failed_ms: milliseconds that a terminal error is kept; retriable errors are never kept.
         lease_ms: milliseconds that a running call holds its key without an extension; it extends it three times as
@@ -83,6 +87,7 @@ class DedupePolicy:
     derive_keys: bool = True
     scope: str = "session"
     conflict: str = "reject"
+    on_store_down: str = "wait"
     done_ms: int = 86_400_000
     failed_ms: int = 300_000
     lease_ms: int = 120_000
@@ -98,6 +103,8 @@ class DedupePolicy:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
         if self.conflict not in CONFLICTS:
             raise ConfigError(f"conflict is {self.conflict!r}; use {' or '.join(CONFLICTS)}")
+        if self.on_store_down not in STORE_DOWN:
+            raise ConfigError(f"on_store_down is {self.on_store_down!r}; use {', '.join(STORE_DOWN)}")
         for name in ("done_ms", "failed_ms", "lease_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; use milliseconds, at least 1")
@@ -124,6 +131,7 @@ class GuardSettings:
         families: tool name or glob → family, as `tools.families` of the workers' rules; by default those of the file
             that `TRUSTFOLD_RULES` names.
         calls: rules of dangerous calls, as `calls` of the workers' rules; by default those of the same file.
+        failures: rules for failures, as `tools.failures` of the workers' rules; by default those of the same file.
         passthrough: further control-flow exceptions that are not failures: classes, or `package.Class` as text.
         unattended: answer for a call that needs approval where nobody can be asked: `allow` or `deny`.
         digest_key: secret of the deployment; keys the digests of arguments.
@@ -149,6 +157,7 @@ class GuardSettings:
     dedupe: DedupePolicy = field(default_factory=DedupePolicy)
     families: Mapping[str, str] = field(default_factory=dict)
     calls: CallRules = field(default_factory=CallRules)
+    failures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     passthrough: Passthrough = ()
     unattended: str = "allow"
     digest_key: bytes = field(default=b"", repr=False)
@@ -224,6 +233,7 @@ class SettingsOptions(TypedDict, total=False):
     dedupe: DedupePolicy | None
     families: Mapping[str, str] | None
     calls: CallRules | None
+    failures: Mapping[str, Mapping[str, str]] | None
     passthrough: Passthrough | None
     unattended: str | None
     digest_key: bytes | None
@@ -253,6 +263,12 @@ def _calls_in(file: str) -> CallRules:
     return load_rules(file).calls
 
 
+def _failures_in(file: str) -> Mapping[str, Mapping[str, str]]:
+    from ..config import load_rules
+
+    return load_rules(file).tools.failures
+
+
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "enforce": True} | dict.fromkeys(
     ("0", "false", "no", "off"), False
 )
@@ -271,6 +287,7 @@ _VARIABLES: tuple[tuple[str, str, Any], ...] = (
     ("TRUSTFOLD_TRACING", "tracing", _boolean),
     (RULES, "families", _families_in),
     (RULES, "calls", _calls_in),
+    (RULES, "failures", _failures_in),
 )
 
 ENVIRONMENT: tuple[str, ...] = tuple(dict.fromkeys(variable for variable, *_ in _VARIABLES))

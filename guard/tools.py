@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,9 @@ from ..errors import ConfigError
 from ..schemas.fields import MAX_SPAN_MS
 from ..schemas.tool_envelopes import DedupeMode
 from .errors import Passthrough
+from .failure import Answers
 from .guarantees import amount
-from .settings import SCOPES, RetryPolicy, check_switches
+from .settings import SCOPES, STORE_DOWN, RetryPolicy, check_switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,14 @@ class Tool:
         dedupe: calls with the same parameters are one call, and later ones get its result; for changes, never for
             commands whose answer depends on external state.
         scope: calls that may share a key: those of one `session`, or `global`; None: the guard's setting.
+        exact_types: computed keys tell 1 from 1.0, 0 from -0.0, and dictionaries by the order of their names.
+        on_store_down: `wait`, `refuse` or `local`, as of `DedupePolicy`; None: the guard's.
+        reconcile: called with the key and the arguments of a call whose earlier run was cut off; asks the service, and
+            returns `Settlement("done", result)`, `Settlement("failed")`, or None while nobody can know.
         volatile_params: parameters that are ignored when calls are compared; all others count.
         passthrough: further control-flow exceptions of the tool that are not failures.
+        answers: failures by which the tool answers, so that neither trust nor circuits count them: exception classes,
+            HTTP statuses, exit codes, or functions that say so of the exception or the result.
         service: name of its MCP server.
         plugin_name: name of its plugin.
         description: purpose in words; compared with scenarios.
@@ -54,8 +61,12 @@ class Tool:
     idempotent: bool | None = None
     dedupe: bool | None = None
     scope: str | None = None
+    exact_types: bool = False
+    on_store_down: str | None = None
+    reconcile: Callable[[str | None, Mapping[str, Any]], Any] | None = None
     volatile_params: frozenset[str] = frozenset()
     passthrough: Passthrough = ()
+    answers: Answers = ()
     service: str | None = None
     plugin_name: str | None = None
     description: str = ""
@@ -71,11 +82,16 @@ class Tool:
         """Validate the registration.
 
         Raises:
-            ConfigError: a switch, the scope, the time limit, the cost, the annotations or the digest are invalid.
+            ConfigError: a switch, the scope, the time limit, the cost, the annotations, the answers or the digest are
+                invalid.
         """
         check_switches(self)
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
+        if self.on_store_down is not None and self.on_store_down not in STORE_DOWN:
+            raise ConfigError(f"on_store_down is {self.on_store_down!r}; use {', '.join(STORE_DOWN)}")
+        if self.reconcile is not None and not callable(self.reconcile):
+            raise ConfigError(f"reconcile is {self.reconcile!r}; use a function of a key and arguments")
         limit = self.timeout_ms
         number = isinstance(limit, int | float) and not isinstance(limit, bool)
         if limit is not None and not (number and 0 < limit <= MAX_SPAN_MS):
@@ -85,6 +101,9 @@ class Tool:
         hints: Any = self.annotations
         if not (isinstance(hints, dict) and all(isinstance(name, str) for name in hints)):
             raise ConfigError(f"annotations is {hints!r}; use a mapping from hint to value")
+        given: Any = self.answers
+        if not isinstance(given, tuple) or not all(_can_be_answer(one) for one in given):
+            raise ConfigError(f"answers is {given!r}; use a tuple of exception classes, statuses, codes or functions")
         if self.workspace_digest is not None and not callable(self.workspace_digest):
             raise ConfigError(f"workspace_digest is {self.workspace_digest!r}; use a function without parameters")
 
@@ -107,6 +126,12 @@ class Tool:
         if self.idempotent is not None:
             hints["idempotentHint"] = self.idempotent
         return hints or None
+
+
+def _can_be_answer(one: Any) -> bool:
+    if isinstance(one, type):
+        return issubclass(one, BaseException)
+    return callable(one) or (isinstance(one, int) and not isinstance(one, bool) and one > 0)
 
 
 class ToolRegistry:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _NOTES = """
-about: What the event is about: the output judged false, or the circuit a probe is asked for
+about: What the event is about: the output judged false, the nudge delivered, or the circuit a probe is asked for
 agent_id: Agent within the session, as the publisher names it
 alarms: Alarms raised: patterns, lost trust, openings
 all_waits: Time waited for all answers together
@@ -109,7 +109,7 @@ mode: enforce, observe or disabled
 model: Model; of the event, or the last that its session has named
 model_tier: Tier of the model, as the publisher names it
 noted: False where a server knows that no question about failures, permissions or repetitions needs it
-nudge_id: Nudge that is judged
+nudge_id: Nudge that is judged or withdrawn
 nudge_type: gentle, direct or interrupt
 nudges: Nudges issued
 of_calls: All finished calls of the model
@@ -158,7 +158,7 @@ share: Share, from 0 to 1
 share_high: Upper bound of share, 95 % (Wilson)
 share_low: Lower bound of share, 95 % (Wilson)
 share_of_calls: Share of the model's calls that loops wasted, from 0 to 1
-signature: The error without names, numbers, paths and quotations
+signature: The line that tells the error, without names, numbers, paths and quotations
 silent: The user is not told
 since: Since when, UTC
 size: Bytes of the record

@@ -5,7 +5,6 @@ Severity, failure key and tool class are those that the folds see under the defa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple, cast, get_args
@@ -15,7 +14,7 @@ import msgspec
 from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
 from ..projections.session.appended import is_appended
-from ..projections.session.calls import args_of, describe, start_of
+from ..projections.session.calls import describe, start_of
 from ..projections.session.records import OpenCall
 from ..projections.session.verdicts import judge
 from ..rules.rules import Rules
@@ -25,6 +24,7 @@ from ..schemas.vocabulary import Severity, ToolClass
 from .columns import EpochMs, Row, columns_of
 from .result_sketches import Sketcher, reported
 from .session_cache import Recent, Session, Sessions
+from .signatures import signature
 
 LATE_MS = 60_000
 """Duration after which a finish may have come after the deadline; deadlines set in rules are minutes."""
@@ -61,7 +61,7 @@ class EventRow(Row, total=False):
         result_digest: equal for equal results.
         same_result: how often this call has given this result in its session, this time included, since the last
             other call that was an action and brought something new.
-        about: `output_id` of a false alarm, `breaker_key` of a request for a probe.
+        about: `output_id` of a false alarm, `nudge_id` of a delivery, `breaker_key` of a request for a probe.
         text_size: characters of a model's message.
         words: words of a user's message.
         source: who spoke to the model, other than its user.
@@ -174,7 +174,7 @@ class EventReader:
         return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted, session: Session) -> None:
-        call = describe(event, args_of(event), row["time"] or 0, _RULES)
+        call = describe(event, row["time"] or 0, _RULES)
         _about_call(row, call)
         row["call_digest"] = call.fingerprint.to_bytes(8).hex()
         others = session.calls.get(event.call_id)
@@ -225,7 +225,7 @@ class EventReader:
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
         known = self._closes(row, event, session)
-        call = known or describe(start_of(event), {}, at, _RULES)
+        call = known or describe(start_of(event), at, _RULES)
         _about_call(row, call)
         if known is not None:
             row["started"] = known.started_ms
@@ -286,7 +286,7 @@ def _about_error(row: EventRow, error: ev.ErrorInfo, http_status: int | None) ->
 
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}
-_ABOUT = {"output_id": "about", "breaker_key": "about"}
+_ABOUT = {"output_id": "about", "nudge_id": "about", "breaker_key": "about"}
 _COLUMNS = columns_of(EventRow)
 _OF_CALLS = frozenset({"tool_name", "plugin_name", "service", "failure_key", "tool_class"})
 """Columns of a finish that are copied from its start."""
@@ -358,24 +358,3 @@ def _other(row: EventRow, event: ev.Event) -> None:
         row["verdict"] = "success"
     elif isinstance(event, ev.TimePassed):
         row["appended"] = True
-
-
-SIGNATURE_CHARS = 160
-"""Maximum length of a signature in characters."""
-
-_QUOTED = re.compile(r"\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`")
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,63}://\S+", re.IGNORECASE)
-_PATH = re.compile(r"(?<![\w<])(?:~|\.{1,2})?(?:/[\w.@%+~-]+)+/?|\b[\w.@-]{1,255}(?:/[\w.@%+~-]+)+/?")
-_NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|(?<![A-Za-z\d])(?:0x[0-9a-fA-F]+|\d+(?:[.,:-]\d+)*)")
-
-
-def signature(kind: str, code: str, message: str, status: str = "") -> str:
-    """Signature of a failure: its message without names, numbers, paths and quotations.
-
-    `Timeout after 30s on /home/ann/x.py` and `Timeout after 45s on /srv/y.py` have one signature.
-    """
-    text = message.strip().partition("\n")[0][:600]
-    for pattern, mark in ((_URL, "<url>"), (_QUOTED, "<text>"), (_PATH, "<path>"), (_NUMBER, "<n>")):
-        text = pattern.sub(mark, text)
-    head = " ".join(word for word in (kind, code) if word) or ("" if text else status)
-    return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]

@@ -29,8 +29,8 @@ _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
 _UNITS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_ENDS = "('pattern.cleared', 'nudge.judged')"
-"""Event types that only complete another row: end of a pattern, effect of a nudge."""
+_ENDS = "('pattern.cleared', 'nudge.judged', 'nudge.withdrawn')"
+"""Event types that only complete another row: end of a pattern, effect of a nudge or that it had none."""
 
 
 class Filters(NamedTuple):

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .charts import objects
 from .plots import FEW, STATES, level, moment, number_text, share_text, words
 from .reports import Answer
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 
 def finding(answer: Answer) -> str:
-    """Finding of an answer; by default its number of rows, or what an empty answer means."""
+    """Finding of an answer; by default its number of rows, or what an empty answer means.
+
+    It speaks of all rows where the answer has totals, else of the listed rows, and says so if others are left out.
+    """
     rows = objects(answer)
     if not rows:
         return answer.question.empty or "Nothing is recorded that answers this."
     told = _TOLD.get(answer.question.name)
     count = len(rows) + answer.left_out
-    found = told(rows) if told else ""
+    found = told(rows, answer.totals) if told else ""
     if not found:
         return f"{counted(count, 'row')}."
-    return f"In the first {len(rows):,} of {count:,} rows: {found}" if answer.left_out else found
+    return f"In the first {len(rows):,} of {count:,} rows: {found}" if answer.left_out and not answer.totals else found
 
 
 def counted(number: int, what: str) -> str:
@@ -36,95 +39,97 @@ def ratio(hits: int, trials: int) -> str:
     return f"{share_text(hits / trials)} ({hits:,}/{trials:,})" if trials else "0/0"
 
 
-def _by(rows: Sequence[Row]) -> str:
-    first, name = rows[0], next(iter(rows[0]))
+def _by(rows: Sequence[Row], _totals: Row) -> str:
+    first, name = max(rows, key=lambda row: (row["rate_low"] or 0, row["failures"])), next(iter(rows[0]))
     if not first["failures"]:
         return "No call failed."
-    return f"Most failures: {first[name]}, {ratio(first['failures'], first['judged'])}."
+    return f"Fails most, as far as is sure: {first[name]}, {ratio(first['failures'], first['judged'])}."
 
 
-def _now(rows: Sequence[Row]) -> str:
+def _now(rows: Sequence[Row], _totals: Row) -> str:
     states = Counter(words(row["state"]) for row in rows)
     first = rows[0]
     listed = ", ".join(f"{number:,} {state}" for state, number in states.items())
     return f"{listed}. First: {first['subject']} is {words(first['state'])} since {moment(first['since'])}."
 
 
-def _look_first(rows: Sequence[Row]) -> str:
+def _look_first(rows: Sequence[Row], totals: Row) -> str:
     first = rows[0]
     return (
-        f"{counted(len(rows), 'session')} with calls that led nowhere; first {first['session_id']}: "
+        f"{counted(totals['all_rows'], 'session')} with calls that led nowhere; first {first['session_id']}: "
         f"{ratio(first['led_nowhere'], first['calls'])} of its calls."
         if first["calls"]
         else ""
     )
 
 
-def _new(rows: Sequence[Row]) -> str:
+def _new(rows: Sequence[Row], _totals: Row) -> str:
     kinds = Counter(row["kind"] for row in rows)
-    return "New: " + ", ".join(f"{number:,} {words(kind)}" for kind, number in kinds.items()) + "."
+    return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
 
 
-def _worse(rows: Sequence[Row]) -> str:
-    first = rows[0]
+def _worse(rows: Sequence[Row], totals: Row) -> str:
+    first, number = rows[0], totals["all_rows"]
     return (
-        f"{counted(len(rows), 'tool or model')} got worse; most: {first['name']}, from "
+        f"{number:,} {'tool or model' if number == 1 else 'tools or models'} got worse; most: {first['name']}, from "
         f"{ratio(first['failures_before'], first['calls_before'])} to {ratio(first['failures'], first['calls'])}."
-    ).replace("tool or models", "tools or models")
+    )
 
 
-def _wasted(name: str) -> Callable[[Sequence[Row]], str]:
-    def told(rows: Sequence[Row]) -> str:
-        calls, seconds, first = (
-            sum(r["wasted_calls"] for r in rows),
-            sum(r["wasted_seconds"] or 0 for r in rows),
-            rows[0],
-        )
-        cost = sum(row["wasted_usd"] or 0 for row in rows)
+def _wasted(name: str) -> Callable[[Sequence[Row], Row], str]:
+    def told(rows: Sequence[Row], totals: Row) -> str:
+        first, cost = rows[0], totals["all_usd"] or 0
         paid = f" and {cost:,.2f} USD" if cost else ""
         return (
-            f"Loops took {counted(calls, 'call')}, {number_text(round(seconds))} s of the tools{paid} for nothing; most: "
-            f"{first[name]} with {counted(first['wasted_calls'], 'call')}."
+            f"Loops took {counted(totals['all_calls'], 'call')}, {number_text(round(totals['all_seconds'] or 0))} s of the tools{paid} for nothing; "
+            f"most: {first[name]} with {counted(first['wasted_calls'], 'call')}."
         )
 
     return told
 
 
-def _asks(rows: Sequence[Row]) -> str:
-    asked, false = sum(row["asked"] for row in rows), sum(row["false_asks"] for row in rows)
-    return f"People were asked {counted(asked, 'time')}, for nothing in {ratio(false, asked)}."
+def _asks(_rows: Sequence[Row], totals: Row) -> str:
+    asked, answered = totals["all_asked"], totals["all_answered"]
+    if not answered:
+        return f"People were asked {counted(asked, 'time')} and have answered none of it."
+    waiting = f"; {asked - answered:,} unanswered" if asked > answered else ""
+    return f"People were asked {counted(asked, 'time')}; of their answers {ratio(totals['all_false'], answered)} allowed a call that then did not fail{waiting}."
 
 
-def _retries(rows: Sequence[Row]) -> str:
-    tried, good = sum(row["retried"] for row in rows), sum(row["succeeded"] for row in rows)
-    return f"Of {counted(tried, 'retry').replace('retrys', 'retries')}, {ratio(good, tried)} succeeded."
+def _retries(_rows: Sequence[Row], totals: Row) -> str:
+    tried = totals["all_retried"]
+    return f"Of {tried:,} {'retry' if tried == 1 else 'retries'}, {ratio(totals['all_succeeded'], tried)} succeeded."
 
 
-def _overview(rows: Sequence[Row]) -> str:
+def _overview(rows: Sequence[Row], _totals: Row) -> str:
     one = rows[0]
     if not one["events"]:
         return "Nothing is recorded that answers this."
+    lost = f" and {one['lost']:,} never ended" if one["lost"] else ""
+    reported = f"; {counted(one['reported'], 'failure')} reported beside them" if one["reported"] else ""
     return (
         f"{counted(one['events'], 'event')} of {counted(one['sessions'], 'session')}, {moment(one['first'])} to "
-        f"{moment(one['last'])}; {counted(one['calls'], 'call')}, of which {one['failures']:,} failed."
+        f"{moment(one['last'])}; {counted(one['calls'], 'call')}, of which {one['failures']:,} failed{lost}{reported}."
     )
 
 
-def _tools(rows: Sequence[Row]) -> str:
-    first = rows[0]
-    failures, judged = sum(row["failures"] for row in rows), sum(row["judged"] for row in rows)
-    return f"{ratio(failures, judged)} of the calls failed; worst: {first['tool']}, {ratio(first['failures'], first['judged'])}."
-
-
-def _signatures(rows: Sequence[Row]) -> str:
+def _tools(rows: Sequence[Row], totals: Row) -> str:
     first = rows[0]
     return (
-        f"{counted(len(rows), 'different failure')}; the most frequent, {counted(first['failures'], 'time')} in "
-        f"{counted(first['sessions'], 'session')}: {first['signature']}"
+        f"{ratio(totals['all_failures'], totals['all_judged'])} of the calls failed; worst: {first['tool']}, "
+        f"{ratio(first['failures'], first['judged'])}."
     )
 
 
-def _failures(rows: Sequence[Row]) -> str:
+def _signatures(rows: Sequence[Row], totals: Row) -> str:
+    first = rows[0]
+    return (
+        f"{counted(totals['all_failures'], 'failure')}, {totals['all_signatures']:,} of them different; the most frequent, "
+        f"{counted(first['failures'], 'time')} in {counted(first['sessions'], 'session')}: {first['signature']}"
+    )
+
+
+def _failures(rows: Sequence[Row], _totals: Row) -> str:
     days: Counter[Any] = Counter()
     kinds: Counter[str] = Counter()
     for row in rows:
@@ -139,12 +144,11 @@ def _failures(rows: Sequence[Row]) -> str:
     )
 
 
-def _recovery(rows: Sequence[Row]) -> str:
-    out, back = sum(row["outages"] for row in rows), sum(row["recovered"] for row in rows)
-    return f"{counted(out, 'outage')}, of which {back:,} have ended; most often out: {rows[0]['subject']}."
+def _recovery(rows: Sequence[Row], totals: Row) -> str:
+    return f"{counted(totals['all_outages'], 'outage')}, of which {totals['all_recovered']:,} have ended; most often out: {rows[0]['subject']}."
 
 
-def _states(rows: Sequence[Row]) -> str:
+def _states(rows: Sequence[Row], _totals: Row) -> str:
     now = [row for row in rows if row["ended"] is None and STATES.get(row["state"], "") not in {"ok", ""}]
     name = "subject" if "subject" in rows[0] else "circuit"
     different = len({(row[name], row["workspace"]) for row in rows})
@@ -154,24 +158,23 @@ def _states(rows: Sequence[Row]) -> str:
     return f"{subjects}; not well at the end: {still}{more}." if now else f"{subjects}; all were well at the end."
 
 
-def _patterns(rows: Sequence[Row]) -> str:
+def _patterns(rows: Sequence[Row], totals: Row) -> str:
     first = rows[0]
     return (
-        f"Stuck {counted(sum(row['times'] for row in rows), 'time')}; most: {first['model']} with {words(first['pattern'])}, "
+        f"Stuck {counted(totals['all_times'], 'time')}; most: {first['model']} with {words(first['pattern'])}, "
         f"in {ratio(first['sessions'], first['of_sessions'])} of its sessions."
     )
 
 
-def _nudges(rows: Sequence[Row]) -> str:
-    judged, good = sum(row["judged"] for row in rows), sum(row["effective"] for row in rows)
-    issued = sum(row["issued"] for row in rows)
+def _nudges(_rows: Sequence[Row], totals: Row) -> str:
+    judged = totals["all_judged"]
     if not judged:
-        return f"{counted(issued, 'nudge')}, none delivered and judged yet: nothing can be said about their effect."
+        return f"{counted(totals['all_issued'], 'nudge')}, none delivered and judged yet: nothing can be said about their effect."
     few = f" Fewer than {FEW} are no claim." if judged < FEW else ""
-    return f"Of {counted(judged, 'nudge')} that were delivered and judged, {ratio(good, judged)} helped.{few}"
+    return f"Of {counted(judged, 'nudge')} that were delivered and judged, {ratio(totals['all_effective'], judged)} helped.{few}"
 
 
-def _models(rows: Sequence[Row]) -> str:
+def _models(rows: Sequence[Row], _totals: Row) -> str:
     known = [row for row in rows if row["judged"] >= FEW]
     if not known:
         return f"No model has called a tool {FEW} times: too few for a claim."
@@ -179,15 +182,15 @@ def _models(rows: Sequence[Row]) -> str:
     return f"Worst pair: {worst['model']} with {worst['tool']}, {ratio(worst['failures'], worst['judged'])} of the calls failed."
 
 
-def _false_alarms(rows: Sequence[Row]) -> str:
-    return f"{counted(sum(row['judged_false'] for row in rows), 'alarm')} judged wrong; most of {rows[0]['subject']}."
+def _false_alarms(rows: Sequence[Row], totals: Row) -> str:
+    return f"{counted(totals['all_false'], 'alarm')} judged wrong; most of {rows[0]['subject']}."
 
 
-def _letters(rows: Sequence[Row]) -> str:
-    return f"{counted(sum(row['records'] for row in rows), 'record')} refused; most for {words(rows[0]['reason'])}."
+def _letters(rows: Sequence[Row], totals: Row) -> str:
+    return f"{counted(totals['all_records'], 'record')} refused; most for {words(rows[0]['reason'])}."
 
 
-_TOLD: dict[str, Callable[[Sequence[Row]], str]] = {
+_TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "now": _now,
     "look-first": _look_first,
     "new": _new,

@@ -69,9 +69,10 @@ def table(
     """
     kept = list(rows)
     numeric = [any(isinstance(row[place], (int, float)) for row in kept) for place in range(len(columns))]
+    zones = [" (UTC)" if any(isinstance(row[place], datetime) for row in kept) else "" for place in range(len(columns))]
     head = "".join(
-        f'<th scope="col"{_NUMERIC if number else ""}>{escape(name.replace("_", " "))}</th>'
-        for name, number in zip(columns, numeric, strict=True)
+        f'<th scope="col"{_NUMERIC if number else ""}>{escape(name.replace("_", " "))}{zone}</th>'
+        for name, number, zone in zip(columns, numeric, zones, strict=True)
     )
     body = []
     for row in kept:
@@ -100,7 +101,7 @@ def shown_as(name: str, value: Any) -> str:
     """A column's value as text: fractions as percentages, their differences as percentage points."""
     if name in DIFFERENCES and isinstance(value, (int, float)):
         return f"{value * 100:+.{0 if abs(value) >= 0.0995 else 1}f} points"
-    if name in SHARES and isinstance(value, (int, float)):
+    if name.removesuffix("_before") in SHARES and isinstance(value, (int, float)):
         return share_text(value)
     return text(value)
 

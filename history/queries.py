@@ -36,7 +36,7 @@ def ask(
         # Rows and count in one query: a second query would double the cost of a full page.
         columns, rows = run(connection, _COUNTED.format(whole=whole), given)
         left_out = rows[0][-1] - len(rows) if rows else 0
-        return Answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
+        return _answer(question, columns[:-1], [row[:-1] for row in rows], left_out)
     columns, rows = run(connection, question.sql, given)
     left_out = 0
     if len(rows) >= limit or (question.plot and question.plot.kind == "columns" and rows):
@@ -46,7 +46,24 @@ def ask(
             {**given, "limit": MOST},
         )
         left_out = every - len(rows)
-    return Answer(question, columns, rows, left_out)
+    return _answer(question, columns, rows, left_out)
+
+
+def _answer(question: Question, columns: list[str], rows: list[tuple[Any, ...]], left_out: int) -> Answer:
+    """Answer of which the columns `all_...` are totals."""
+    shown = [place for place, name in enumerate(columns) if not name.startswith("all_")]
+    if len(shown) == len(columns):
+        return Answer(question, columns, rows, left_out)
+    totals = (
+        {name: value for name, value in zip(columns, rows[0], strict=True) if name.startswith("all_")} if rows else {}
+    )
+    return Answer(
+        question,
+        [columns[place] for place in shown],
+        [tuple(row[place] for place in shown) for row in rows],
+        left_out,
+        totals,
+    )
 
 
 def run(

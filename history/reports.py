@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -39,7 +40,8 @@ class Question(NamedTuple):
 
     Attributes:
         name: name on the command line.
-        sql: the query; `$limit` is the maximum number of rows.
+        sql: the query; `$limit` is the maximum number of rows. Its columns that begin with `all_` are totals over all rows: no columns of
+            the answer, but what its finding is made of.
         plot: its plot; None for only a table.
         reads: how to read the answer.
         empty: meaning of an answer without rows; empty if it only means that nothing is recorded.
@@ -54,12 +56,19 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Answer to a question: columns, rows, and the number of further rows."""
+    """Answer to a question.
+
+    Attributes:
+        rows: the first rows, with a value for each of `columns`.
+        left_out: number of further rows.
+        totals: numbers over all rows, those left out and those that the query does not list among them.
+    """
 
     question: Question
     columns: list[str]
     rows: list[tuple[Any, ...]]
     left_out: int = 0
+    totals: Mapping[str, Any] = {}
 
 
 QUESTIONS: tuple[Question, ...] = (
@@ -73,7 +82,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "look-first",
         "Which sessions to look at first?",
-        "SELECT session_id, model, began, lasted, led_nowhere, calls, share, share_low, failures, wasted_calls, worst, pattern_kinds "
+        "SELECT session_id, model, began, lasted, led_nowhere, calls, share, share_low, failures, wasted_calls, worst, pattern_kinds, "
+        "count(*) OVER () AS all_rows "
         "FROM sessions_to_look_at LIMIT $limit",
         reads="Calls that failed, or repeated a result in a loop, led nowhere. Ranked by the lower bound of their share (95 %): neither a long "
         "session that fails as all do nor a single failure leads.",
@@ -89,8 +99,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "worse",
         "What got worse this week?",
-        "SELECT kind, name, change, change_low, change_high, rate, failures, calls, rate_before, failures_before, calls_before "
-        "FROM compared_rates(INTERVAL 7 DAY) WHERE verdict = 'worse' LIMIT $limit",
+        "SELECT kind, name, change, change_low, change_high, rate, failures, calls, rate_before, failures_before, calls_before, "
+        "count(*) OVER () AS all_rows FROM compared_rates(INTERVAL 7 DAY) WHERE verdict = 'worse' LIMIT $limit",
         reads="Failure rates of the last 7 days that are recorded against the 7 days before, where the 95 % interval of the change "
         "leaves out 0 and both have 10 calls. `trustfold history compare` shows all, and new failures.",
         empty="Nothing got worse as far as the calls of these two weeks show; `trustfold history compare` has their numbers.",
@@ -98,8 +108,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "loop-costs",
         "What do loops cost each model, in time and money?",
-        "SELECT model, loops, wasted_calls, share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions "
-        "FROM loops_by_model LIMIT $limit",
+        "SELECT model, loops, wasted_calls, share_of_calls, wasted_seconds, of_seconds, wasted_usd, of_usd, sessions, of_sessions, "
+        "sum(wasted_calls) OVER ()::BIGINT AS all_calls, sum(wasted_seconds) OVER () AS all_seconds, sum(wasted_usd) OVER () AS all_usd FROM loops_by_model LIMIT $limit",
         Plot("bars", ("model",), "wasted_calls", "calls for nothing"),
         reads="Seconds are those of the tools, without what the model thought in between.",
         empty="No model repeated a call with the same result three times in a session.",
@@ -107,8 +117,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "asks",
         "Who is asked how often, and how often for nothing?",
-        "SELECT user_id, tool_name AS tool, false_asks, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait "
-        "FROM ask_rates LIMIT $limit",
+        "SELECT user_id, tool_name AS tool, false_asks, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait, "
+        "sum(asked) OVER ()::BIGINT AS all_asked, sum(granted_times + denied) OVER ()::BIGINT AS all_answered, sum(false_asks) OVER ()::BIGINT AS all_false FROM ask_rates LIMIT $limit",
         Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "asked"),
         reads="For nothing: it was granted, and the call did not fail.",
         empty="Nobody was asked: the history holds no requests for permission. Session logs have none; hooks and guards publish them.",
@@ -116,7 +126,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "retries",
         "Which retries paid off?",
-        "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait FROM retry_success LIMIT $limit",
+        "SELECT tool_name AS tool, kind, rate, rate_low, rate_high, succeeded, retried, median_wait, "
+        "sum(succeeded) OVER ()::BIGINT AS all_succeeded, sum(retried) OVER ()::BIGINT AS all_retried FROM retry_success LIMIT $limit",
         Plot("bars", ("tool", "kind"), "rate", "share", "rate_low", "rate_high", "succeeded", "retried"),
         reads="The same call again after it had failed. After other calls something may have been mended.",
         empty="No call that had failed was made again.",
@@ -124,23 +135,26 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "overview",
         "What is recorded?",
-        "SELECT count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events, count(DISTINCT session_id) AS sessions, "
-        "count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
-        "min(time) AS first, max(coalesce(answered_late, time)) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS last "
-        "FROM events LIMIT $limit",
+        "SELECT count(*) FILTER (sent) AS events, count(DISTINCT session_id) FILTER (sent) AS sessions, "
+        "count(*) FILTER (call) AS calls, count(*) FILTER (call AND verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
+        "count(*) FILTER (call AND status = 'lost' AND answered_late IS NULL) AS lost, "
+        "count(*) FILTER (type = 'failure.reported' AND expected IS NOT TRUE) AS reported, "
+        "min(time) AS first, max(coalesce(answered_late, time)) FILTER (sent) AS last "
+        "FROM (SELECT *, (appended IS NOT TRUE OR answered_late IS NOT NULL) AS sent, (type = 'tool_call.finished' AND finish IS NOT FALSE) AS call "
+        "FROM events) LIMIT $limit",
     ),
     Question(
         "recent",
         "What was decided last?",
         "SELECT time, type, coalesce(subject, '') AS subject, from_state AS before, to_state AS after, "
         "coalesce(reason, trigger) AS reason, session_id FROM decisions "
-        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
+        "WHERE type NOT IN ('pattern.cleared', 'nudge.judged', 'nudge.withdrawn') ORDER BY time DESC, topic, \"offset\" DESC LIMIT $limit",
     ),
     Question(
         "tools",
         "Which tools fail?",
         "SELECT tool_name AS tool, failure_rate, wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high, failures, judged, calls, denied, never_finished, late, lost, p50_ms, p95_ms, sessions, "
-        "last_call FROM tool_health(min_calls := 20) LIMIT $limit",
+        "last_call, sum(failures) OVER ()::BIGINT AS all_failures, sum(judged) OVER ()::BIGINT AS all_judged FROM tool_health(min_calls := 1) QUALIFY calls >= 20 LIMIT $limit",
         Plot("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "
         "of those that failed or succeeded.",
@@ -149,7 +163,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "signatures",
         "What are the failures, across all agents?",
-        "FROM failure_signatures() LIMIT $limit",
+        "SELECT *, count(*) OVER () AS all_signatures, sum(failures) OVER ()::BIGINT AS all_failures FROM failure_signatures(min_count := 1) "
+        "QUALIFY failures >= 2 ORDER BY failures DESC, signature LIMIT $limit",
         reads="Names, numbers, paths and quotations are taken out, so the same failure of different agents is one row.",
         empty="No failure was seen twice.",
     ),
@@ -164,7 +179,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "recovery",
         "How long until it worked again?",
-        "SELECT subject, machine, outages, recovered, mean, median, longest FROM time_to_recovery LIMIT $limit",
+        "SELECT subject, machine, outages, recovered, mean, median, longest, "
+        "sum(outages) OVER ()::BIGINT AS all_outages, sum(recovered) OVER ()::BIGINT AS all_recovered FROM time_to_recovery LIMIT $limit",
         reads="From the first opening or escalation until the circuit is closed or trust is back.",
         empty="No circuit was open and no trust was lost.",
     ),
@@ -189,15 +205,16 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "patterns",
         "Which models get stuck, and how?",
-        "SELECT pattern, model, times, sessions, of_sessions, rate, severe FROM pattern_rates LIMIT $limit",
+        "SELECT pattern, model, times, sessions, of_sessions, rate, severe, "
+        "sum(times) OVER ()::BIGINT AS all_times FROM pattern_rates LIMIT $limit",
         Plot("bars", ("pattern", "model"), "times", "times", hits="sessions", trials="of_sessions"),
         empty="No model was stuck.",
     ),
     Question(
         "loops",
         "What do loops cost?",
-        "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest FROM cost_of_loops "
-        "LIMIT $limit",
+        "SELECT tool_name AS tool, loops, wasted_calls, sessions, wasted_seconds, wasted_usd, longest, "
+        "sum(wasted_calls) OVER ()::BIGINT AS all_calls, sum(wasted_seconds) OVER () AS all_seconds, sum(wasted_usd) OVER () AS all_usd FROM cost_of_loops LIMIT $limit",
         Plot("bars", ("tool",), "wasted_calls", "calls for nothing"),
         reads="The same call with the same result three times or more in a session, and nothing new done by others in between; "
         "all but the first are counted as wasted.",
@@ -206,8 +223,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "nudges",
         "Which nudges help?",
-        "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, rate_low, rate_high, delivered, judged, effective, false_alarms "
-        "FROM nudge_effectiveness LIMIT $limit",
+        "SELECT pattern || ' ' || nudge_type AS nudge, issued, rate, rate_low, rate_high, delivered, judged, effective, false_alarms, "
+        "sum(issued) OVER ()::BIGINT AS all_issued, sum(judged) OVER ()::BIGINT AS all_judged, sum(effective) OVER ()::BIGINT AS all_effective FROM nudge_effectiveness LIMIT $limit",
         Plot("bars", ("nudge",), "rate", "share", "rate_low", "rate_high", "effective", "judged"),
         reads="rate: of those delivered and judged, the share after which the model did not repeat itself, and acted where the pattern "
         "asked for it; with its 95 % interval. Computed over a recording, a nudge was delivered to nobody.",
@@ -224,7 +241,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "false-alarms",
         "Which alarms do people call wrong?",
-        "SELECT subject, topic, alarms, judged_false, share FROM alarms_judged_false LIMIT $limit",
+        "SELECT subject, topic, alarms, judged_false, share, sum(judged_false) OVER ()::BIGINT AS all_false FROM alarms_judged_false LIMIT $limit",
         empty="Nobody called a decision wrong (`feedback.false_alarm`).",
     ),
     Question(
@@ -247,7 +264,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "dead-letters",
         "What could not be processed?",
-        "SELECT reason, path, count(*) AS records, min(time) AS first, max(time) AS last FROM dead_letters GROUP BY ALL "
+        "SELECT reason, path, count(*) AS records, min(time) AS first, max(time) AS last, sum(count(*)) OVER ()::BIGINT AS all_records FROM dead_letters GROUP BY reason, path "
         "ORDER BY records DESC, reason, path LIMIT $limit",
         empty="Everything could be processed.",
     ),

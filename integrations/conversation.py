@@ -160,8 +160,10 @@ class Conversation:
 
     def pause(self) -> str:
         """Return why a call is not made before the next user message; empty if it is. Asked before each call."""
+        if self._guard.settings.shadow:
+            return ""
         reason = self.session.inbox.before_call()
-        return f"trustfold: {reason}" if reason and not self._guard.settings.shadow else ""
+        return f"trustfold: {reason}" if reason else ""
 
     def question(self, tool_name: str, args: Any) -> str:
         """Return why a call needs a person's approval; empty if it does not."""
@@ -173,6 +175,13 @@ class Conversation:
     def decline(self, call_id: str, tool_name: str, reason: str = "") -> None:
         """Record that a person declined a call: it stays declined if the framework repeats it."""
         self._declined[call_id] = told_to_model("denied", DECLINED.format(tool_name, reason or "the user said no"))
+
+    def denied(self, call_id: str, tool_name: str) -> None:
+        """Report, once, a call that the framework did not make because a person said no."""
+        if self._is_new(f"denied {call_id}"):
+            self._guard.on_permission_resolved(
+                tool_name, call_id, granted=False, method="user", session_id=self.session.session_id
+            )
 
     def declined(self, call_id: str) -> str:
         """Return the answer to a call that a person declined; empty for other calls."""

@@ -40,7 +40,7 @@ from ..ingest.values import bounded, bounded_arguments, name_of, shortened
 from ..projections.calls.fingerprints import canonical
 from ..projections.calls.tool_class import asks_person
 from ..schemas.codec import rfc3339
-from ..schemas.decisions import NudgeIssued, PatternDetected
+from ..schemas.decisions import NudgeIssued, NudgeWithdrawn, PatternDetected
 
 MAX_OPEN = 200
 """Number of open calls per session; beyond it the oldest are forgotten, and end as whole calls."""
@@ -49,7 +49,7 @@ MAX_IGNORED = 500
 """Number of calls remembered whose end is ignored: refused here, or ended already."""
 
 MAX_REFUSED = 3
-"""Number of calls refused in a pause after which the run is ended: with fewer the model can still say what happened."""
+"""Number of calls refused in a pause after which a run that a person sees is ended; others end with words alone."""
 
 MAX_PIECES = 50
 """Number of incomplete messages kept."""
@@ -84,13 +84,14 @@ Check = Callable[[CallBegan], Verdict]
 
 @dataclass(slots=True)
 class _Open:
-    """Open call; `published`: its start is."""
+    """Open call; `published`: its start is; `asked`: a person was, so that its time is not the tool's alone."""
 
     call: CallBegan
     call_id: str
     began_ms: int
     message_id: str | None
     published: bool = False
+    asked: bool = False
 
 
 class HookSession:
@@ -105,7 +106,8 @@ class HookSession:
     def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
         """Begin with the first hook of the conversation."""
         self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
-        self.inbox = NudgeInbox()
+        self._carried: list[str] = []
+        self.inbox = NudgeInbox(carried=self._carried.append)
         self._dialect = dialect
         self.workspace = workspace
         self._user = user
@@ -136,6 +138,8 @@ class HookSession:
         self._model = hook.model or self._model
         for happening in hook.happened:
             self._handle(happening)
+        for open_call in [one for twins in self._open.values() for one in twins if hook.asks]:
+            open_call.asked = True
         return self.taken()
 
     def taken(self) -> list[bytes]:
@@ -151,24 +155,34 @@ class HookSession:
             check: returns the verdict on a call.
             shadow: the answer will not be sent, so a refused call is made nevertheless.
         """
+        self._carried.clear()
+        answer = self._answer(hook, check, shadow=shadow)
+        for nudge_id in self._carried if not shadow else ():
+            self._event("nudge.delivered", nudge_id=nudge_id)
+        return answer
+
+    def _answer(self, hook: Hook, check: Check, *, shadow: bool) -> Answer:
         for happening in hook.happened:
             if isinstance(happening, CallBegan):
                 found, approvals = self._judge(happening, check)
                 self._decided(happening, found.refusal if not shadow else "", approvals)
                 if found != Answer():
                     return found
-        ended = hook.event in self._dialect.takes_pause and self._refused >= MAX_REFUSED
+        ended = hook.attended and hook.event in self._dialect.takes_pause and self._refused >= MAX_REFUSED
         pause = self.inbox.pause_reason if ended else ""
         context = self._context() if hook.carries and not pause else ""
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
         return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
-    def deliver(self, decision: NudgeIssued | PatternDetected) -> None:
-        """Queue a nudge, or what a person should be told, for the next answer that can carry it."""
-        if isinstance(decision, NudgeIssued):
-            self.inbox.deliver(decision)
-        else:
-            self.inbox.notify(decision)
+    def deliver(self, decision: NudgeIssued | NudgeWithdrawn | PatternDetected) -> None:
+        """Queue a nudge, or what a person should be told, for the next answer that can carry it; or drop a nudge."""
+        match decision:
+            case NudgeIssued():
+                self.inbox.deliver(decision)
+            case NudgeWithdrawn():
+                self.inbox.withdraw(decision.nudge_id)
+            case _:
+                self.inbox.notify(decision)
 
     # --- before a call --------------------------------------------------------------------------------------------
 
@@ -308,6 +322,9 @@ class HookSession:
 
     def _publish_end(self, open_call: _Open, ended: CallEnded) -> None:
         call = open_call.call if ended.looked_up or not ended.call.args else ended.call
+        duration = ended.duration_ms
+        if duration is None and ended.timed and open_call.published and not open_call.asked:
+            duration = self._at - open_call.began_ms
         if ended.ending.status == "success":
             self._evidence.succeeded(call.tool, call.args)
         if not open_call.published:
@@ -321,7 +338,7 @@ class HookSession:
             status=ended.ending.status,
             error=ended.ending.error,
             result=bounded(ended.result),
-            duration_ms=ended.duration_ms,
+            duration_ms=duration,
             workspace_digest=self._evidence.state(ended.workspace),
         )
 
@@ -362,7 +379,7 @@ class HookSession:
     def _event(self, kind: str, at_ms: int | None = None, **fields: Any) -> None:
         if not self._begun:
             self._begun = True
-            self._event("session.started", settings=SETTINGS, reports_turn_ends=True)
+            self._event("session.started", settings=SETTINGS, reports_turn_ends=True, reports_deliveries=True)
         body = {
             "schema_version": "1.0",
             "id": new_id(self._at),

@@ -6,7 +6,6 @@ finds what is due without decoding any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Generic, Self, TypeVar
 
@@ -59,12 +58,9 @@ def header(snapshot: bytes) -> tuple[int, int, int | None]:
 class SnapshotCodec(Generic[StateT]):
     """Encodes and decodes the states of one stage."""
 
-    def __init__(
-        self, state_type: type[StateT], version: int, older: Mapping[int, Callable[[memoryview], StateT]] | None = None
-    ) -> None:
-        """Create a codec for one state type; `version` is 1 to 255, and `older` decodes states of earlier versions."""
+    def __init__(self, state_type: type[StateT], version: int) -> None:
+        """Create a codec for one state type; `version` is 1 to 255."""
         self.version = version
-        self._older = older or {}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
         self._decoder: Any = msgspec.msgpack.Decoder(state_type, dec_hook=_unpack)
 
@@ -76,18 +72,17 @@ class SnapshotCodec(Generic[StateT]):
         """Decode a state.
 
         Raises:
-            StateIncompatible: its version cannot be read.
+            StateIncompatible: it has another version, or does not decode.
         """
         version = snapshot[0] if snapshot else 0
-        read = self._decoder.decode if version == self.version else self._older.get(version)
-        if read is None:
+        if version != self.version:
             msg = (
                 f"stored state has version {version}, this trustfold reads version {self.version}; "
                 "deploy the version that wrote it, or rebuild the state from the events"
             )
             raise StateIncompatible(msg)
         try:
-            state: StateT = read(memoryview(snapshot)[_HEADER.size :])
+            state: StateT = self._decoder.decode(memoryview(snapshot)[_HEADER.size :])
         except msgspec.DecodeError as error:
             msg = f"stored state of version {version} does not decode: {error}; rebuild it from the events"
             raise StateIncompatible(msg) from error
@@ -96,4 +91,4 @@ class SnapshotCodec(Generic[StateT]):
 
 def codec_of(stage: Stage[StateT]) -> SnapshotCodec[StateT]:
     """Return the codec for the states of a stage."""
-    return SnapshotCodec(stage.state_type, stage.state_version, stage.older_states)
+    return SnapshotCodec(stage.state_type, stage.state_version)

@@ -96,11 +96,7 @@ class Stage(Protocol[StateT]):
 
     @property
     def state_version(self) -> int:
-        """Version of the state, raised when the meaning of stored fields changes; unreadable versions are refused."""
-
-    @property
-    def older_states(self) -> Mapping[int, Callable[[memoryview], StateT]]:
-        """Readable older versions, each with the decoder of a state without its header."""
+        """Version of the state, raised when the meaning of stored fields changes; states of another one are refused."""
 
     @property
     def idle_rule(self) -> IdleRule:

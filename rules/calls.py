@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..schemas.vocabulary import ToolClass
+from ..schemas.vocabulary import Severity, ToolClass
 from .base import Ratio, RulesBase
 
 Family = Literal["shell", "code", "file", "directory", "http"]
@@ -16,7 +16,8 @@ Family = Literal["shell", "code", "file", "directory", "http"]
 DangerLevel = Literal["deny", "ask", "observe"]
 """What is done about a dangerous call before it runs: it is refused, a person is asked, or it is only noted."""
 
-ExitCode = Annotated[int, Meta(ge=1, le=255)]
+Reading = Annotated[str, Meta(pattern=f"^(answer|{'|'.join(Severity)})$")]
+"""What a failure means: `answer` (the tool ran and said no), or a severity."""
 
 
 class ToolRules(RulesBase, kw_only=True, frozen=True):
@@ -28,8 +29,9 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
         volatile_args: tool → arguments that are ignored in comparisons, such as element numbers of a page.
         expected_failures: tools whose failures are informational and never count.
         expected_failure_rates: tool → share of its calls whose failure is normal.
-        answer_exit_codes: tool or command word → exit codes that are answers; such a failure is informational. Takes
-            precedence over the shipped table of programs; without codes it has no answers.
+        failures: tool or command word → error type, error code, HTTP status or exit code → what such a failure is:
+            `answer`, which is informational, or a severity. Comes before all other classification but that of dangerous
+            calls, and replaces the shipped table of programs; an empty table has no answers.
         programs: program → service that it talks to, over the shipped table; empty: to none.
         families: tool name or glob → family of its targets, overriding its name; the first match applies.
     """
@@ -39,7 +41,7 @@ class ToolRules(RulesBase, kw_only=True, frozen=True):
     volatile_args: dict[str, frozenset[str]] = {}
     expected_failures: frozenset[str] = frozenset()
     expected_failure_rates: dict[str, Ratio] = {}
-    answer_exit_codes: dict[str, tuple[ExitCode, ...]] = {}
+    failures: dict[str, dict[str, Reading]] = {}
     families: dict[str, Family] = {}
     programs: dict[str, Annotated[str, Meta(max_length=200)]] = {}
 

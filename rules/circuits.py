@@ -26,6 +26,7 @@ class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
         lease_s: seconds after which an unfinished probe counts as failed and its lease ends.
         slow_call_ms: milliseconds above which a call is slow; None: no slow-call test.
         slow_rate_threshold: share of slow calls that opens it, with the same minimum of calls.
+        excluded_errors: error types and exception classes that are answers and never open it.
     """
 
     consecutive_failures: Count | None = 5
@@ -40,6 +41,7 @@ class BreakerPolicy(RulesBase, kw_only=True, frozen=True):
     lease_s: Seconds = 60
     slow_call_ms: Seconds | None = None
     slow_rate_threshold: Ratio | None = None
+    excluded_errors: frozenset[str] = frozenset()
 
 
 TOOL_POLICY = BreakerPolicy()

@@ -20,6 +20,7 @@ from .decisions import (
     ModelSwitchSuggested,
     NudgeIssued,
     NudgeJudged,
+    NudgeWithdrawn,
     PatternCleared,
     PatternDetected,
     ProbeAnswer,
@@ -183,7 +184,9 @@ def _cleared(decision: PatternCleared) -> Line:
     return Line("✓", f"{plain(decision.pattern)} is over", f"after {times(decision.repetitions)}", Tone.GOOD)
 
 
-def _nudge(decision: NudgeIssued | NudgeJudged) -> Line:
+def _nudge(decision: NudgeIssued | NudgeJudged | NudgeWithdrawn) -> Line:
+    if isinstance(decision, NudgeWithdrawn):
+        return Line("·", "the nudge never reached the model", "", Tone.QUIET)
     if isinstance(decision, NudgeJudged):
         return Line("·", "the nudge helped" if decision.effective else "the nudge was ignored", "", Tone.QUIET)
     return Line("→", f"{decision.nudge_type} nudge", decision.message, _NUDGE_TONE[decision.nudge_type])
@@ -228,6 +231,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     PatternCleared: _cleared,
     NudgeIssued: _nudge,
     NudgeJudged: _nudge,
+    NudgeWithdrawn: _nudge,
     GuaranteeWarned: _guarantee,
     GuaranteeViolated: _guarantee,
     ModelSwitchSuggested: _advice,

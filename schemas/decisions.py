@@ -59,6 +59,7 @@ __all__ = [
     "ModelUpdated",
     "NudgeIssued",
     "NudgeJudged",
+    "NudgeWithdrawn",
     "PatternCleared",
     "PatternDetected",
     "PatternFields",
@@ -290,6 +291,18 @@ class NudgeJudged(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, t
     effective: bool
 
 
+class NudgeWithdrawn(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.withdrawn"):
+    """A nudge that no answer has carried is out of date: its text must not be shown, and it is not judged.
+
+    Only of publishers that report deliveries (`session.started`).
+
+    Attributes:
+        nudge_id: id of the `nudge.issued`.
+    """
+
+    nudge_id: str
+
+
 class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
     """Another model succeeds more often with this tool (docs/design/semantics.md#models).
 
@@ -449,6 +462,7 @@ Decision = (
     | PatternCleared
     | NudgeIssued
     | NudgeJudged
+    | NudgeWithdrawn
     | ModelSwitchSuggested
     | ConfidenceLow
     | GuaranteeWarned

@@ -44,6 +44,7 @@ __all__ = [
     "InputReceived",
     "ModelText",
     "ModelsAvailable",
+    "NudgeDelivered",
     "PermissionRequested",
     "PermissionResolved",
     "SessionEnded",
@@ -70,11 +71,14 @@ class SessionStarted(EventBase, kw_only=True, frozen=True, omit_defaults=True, t
         settings: overrides of this session.
         reports_turn_ends: this publisher sends `turn.ended` for every turn; required to report silence in an open turn
             as `stalled_turn` before the first turn has ended.
+        reports_deliveries: this publisher sends `nudge.delivered` for every nudge that an answer carried to the model;
+            others are withdrawn, and not judged. Absent: every nudge counts as delivered.
         models: models that may be suggested in this session. Absent: not stated.
     """
 
     settings: SettingsOverrides | None = None
     reports_turn_ends: bool | None = None
+    reports_deliveries: bool | None = None
     models: ModelNames | None = None
 
 
@@ -364,6 +368,16 @@ class GuaranteeOverridden(EventBase, kw_only=True, frozen=True, omit_defaults=Tr
     confirmed_by: Name
 
 
+class NudgeDelivered(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="nudge.delivered"):
+    """An answer carried a nudge to the model: from now on it counts.
+
+    Attributes:
+        nudge_id: id of the `nudge.issued`.
+    """
+
+    nudge_id: Name
+
+
 class FeedbackFalseAlarm(EventBase, kw_only=True, frozen=True, omit_defaults=True, tag="feedback.false_alarm"):
     """A platform or a person reports that a nudge or an escalation was a false alarm.
 
@@ -452,6 +466,7 @@ Event = (
     | SuccessReported
     | BreakerProbeRequested
     | GuaranteeOverridden
+    | NudgeDelivered
     | FeedbackFalseAlarm
     | SynthesisCompleted
     | TimePassed

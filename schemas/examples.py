@@ -99,6 +99,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "success.reported": _event(tool_name="http_request", domain="api.example.com"),
     "breaker.probe_requested": _event(breaker_key="tool:http_request", guard_id="host-7/4242", call_id="call-9"),
     "guarantee.overridden": _event(limits={"max_cost_usd": 5.0}, confirmed_by="ada"),
+    "nudge.delivered": _event(nudge_id=_OUTPUT["id"]),
     "feedback.false_alarm": _event(output_id=_OUTPUT["id"], reason="it was waiting for a deployment"),
     "synthesis.completed": _event(
         strategy="weighted",
@@ -212,6 +213,7 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
         turn_index=3,
     ),
     "nudge.judged": _output(nudge_id=_OUTPUT["id"], effective=True),
+    "nudge.withdrawn": _output(nudge_id=_OUTPUT["id"]),
     "model_switch.suggested": _output(
         current_model="small-1",
         suggested_model="large-1",

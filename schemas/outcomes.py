@@ -85,6 +85,9 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         answered: a `validation` failure that names no fault: the tool ran and declined. It counts neither against the
             model nor for the tool's ability.
         reached: the tool of an MCP server reports the failure: the server itself is healthy.
+        error_type: exception class or category of a failure, as reported.
+        own_class: fingerprint of the call, where it failed by an exception of a class that the tool defines itself; 0
+            else. Such an exception may be an answer.
     """
 
     call_id: str
@@ -114,6 +117,8 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     reached: bool = False
     models: tuple[str, ...] | None = None
     approvals: tuple[str, ...] = ()
+    error_type: str = ""
+    own_class: int = 0
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):
@@ -146,22 +151,17 @@ class ProbeRequest(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, t
 
 
 class TrustOrder(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="trust.order"):
-    """Operator's command about trust, forwarded to the state that may hold the affected records.
-
-    A command for a tool as a whole goes to the services that hold fine keys of it. A command for a fine key that its
-    service does not know goes to the tool: older versions kept such keys there.
+    """Operator's command about the trust of a tool as a whole, forwarded to a service that holds fine keys of it.
 
     Attributes:
         tool_name: name of the tool.
         order: type of the command.
-        key: fine key; empty: every fine key of the tool at the service.
         until_ms: expiry of an approval, milliseconds.
         approved_session: session whose calls an approval lets pass; empty: one call.
     """
 
     tool_name: str
     order: TrustOrderType
-    key: str = ""
     until_ms: int = 0
     approved_session: str = ""
 

@@ -181,7 +181,13 @@ _CATALOGUE = (
         retention_ms=7 * _DAY_MS,
         writers=_WORKER,
         readers=_SHOWN,
-        kinds=(decisions.PatternDetected, decisions.PatternCleared, decisions.NudgeIssued, decisions.NudgeJudged),
+        kinds=(
+            decisions.PatternDetected,
+            decisions.PatternCleared,
+            decisions.NudgeIssued,
+            decisions.NudgeJudged,
+            decisions.NudgeWithdrawn,
+        ),
     ),
     Topic(
         name="suggestions",

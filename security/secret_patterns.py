@@ -30,12 +30,15 @@ NAME = re.compile(
 )
 """Names whose value is always secret."""
 
+LONGEST_NAME = 1_024
+"""Length above which a name is not read."""
+
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field with this name holds a secret."""
-    return NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
+    """Whether a field with this name holds a secret; one with a longer name than any field has counts as if it did."""
+    return len(name) > LONGEST_NAME or NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
 
 
 def is_session_name(name: str) -> bool:

@@ -1,6 +1,7 @@
 """HTTP endpoint for coding agents' hooks: takes events and returns the answer for the agent.
 
-    POST /hooks/AGENT     ?event=NAME where the payload does not name it; ?shadow=1: fold, and answer nothing
+    POST /hooks/AGENT     ?event=NAME where the payload does not name it; ?shadow=1: fold, and answer nothing;
+                          ?unattended=1: no person sees how the run ends
     GET  /v1/hooks        which agents have been heard, and what was said to them, or would have been
 
 A hook always gets 200, at worst with `{}`: an error here must never stop an agent.
@@ -34,7 +35,7 @@ from ..integrations.hook_session import HookSession, Verdict
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339
-from ..schemas.decisions import NudgeIssued, PatternDetected
+from ..schemas.decisions import NudgeIssued, NudgeWithdrawn, PatternDetected
 from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.vocabulary import Lane
@@ -52,10 +53,10 @@ MAX_SESSIONS = 1_000
 MAX_SAID = 200
 """Number of latest answers kept for `trustfold status`."""
 
-FOLD_S = 0.3
-"""Maximum seconds that an agent waits for its events to be folded; they are folded even after that.
+FOLD_S, BUSY_FOLD_S = 0.3, 0.02
+"""Maximum seconds that an agent waits for its events to be folded, and while publishers' events are being folded.
 
-While they are not, no other hook waits: a disk that hangs costs this time once.
+They are folded even after that. While they are not, no other hook waits: a disk that hangs costs this time once.
 """
 
 TAIL_BYTES = 256 * 1024
@@ -63,7 +64,7 @@ TAIL_BYTES = 256 * 1024
 
 NOTHING = b"{}"
 
-_SAID = frozenset({"nudge.issued", "pattern.detected"})
+_SAID = frozenset({"nudge.issued", "nudge.withdrawn", "pattern.detected"})
 
 
 class Hooks:
@@ -98,9 +99,11 @@ class Hooks:
             dialect = DIALECTS.get(agent)
             payload = await _payload(request)
             if dialect is not None and payload is not None:
-                shadow = request.query_params.get("shadow") == "1"
-                answer = await self._answer(dialect, payload, request.query_params.get("event", ""), shadow=shadow)
-                body = orjson.dumps(answer)
+                asked = request.query_params
+                hook = dialect.read(payload, asked.get("event", "")[:MAX_NAME], read_tail)
+                if hook is not None:
+                    hook = hook._replace(attended=asked.get("unattended") != "1")
+                    body = orjson.dumps(await self._answer(dialect, hook, shadow=asked.get("shadow") == "1"))
         except Exception as error:  # noqa: BLE001 - an agent must continue despite any error here
             self._faults[type(error).__name__] += 1
             log.warning("a hook of %s was ignored: %s", agent, type(error).__name__)
@@ -126,10 +129,7 @@ class Hooks:
             media_type="application/json",
         )
 
-    async def _answer(self, dialect: Dialect, payload: dict[str, Any], event: str, *, shadow: bool) -> dict[str, Any]:
-        hook = dialect.read(payload, event[:MAX_NAME], read_tail)
-        if hook is None:
-            return {}
+    async def _answer(self, dialect: Dialect, hook: Hook, *, shadow: bool) -> dict[str, Any]:
         now_ms = time.time_ns() // 1_000_000
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
@@ -141,9 +141,10 @@ class Hooks:
             await self._restore(session)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
+        wait_s = BUSY_FOLD_S if self._writer.busy else FOLD_S
         if folded := self._fold(session.handle(hook, now_ms)):
             if not self._late:
-                await asyncio.wait({folded}, timeout=FOLD_S)
+                await asyncio.wait({folded}, timeout=wait_s)
             if not folded.done():
                 self._late.add(folded)
                 folded.add_done_callback(self._late.discard)
@@ -167,7 +168,7 @@ class Hooks:
     def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
         if not events:
             return None
-        folded = asyncio.ensure_future(self._writer.submit(Request("events", events)))
+        folded = asyncio.ensure_future(self._writer.submit(Request("events", events), urgent=True))
         folded.add_done_callback(self._count)
         return folded
 
@@ -227,7 +228,7 @@ class Hooks:
                     decision = decode_decision(output.value)
                 except EventRejected:
                     continue
-                if not isinstance(decision, NudgeIssued | PatternDetected):
+                if not isinstance(decision, NudgeIssued | NudgeWithdrawn | PatternDetected):
                     continue
                 session = self._by_id.get(decision.session_id or "")
                 if session is not None:

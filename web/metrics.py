@@ -56,6 +56,7 @@ class EngineCollector(Collector):
         for name, text, value in (
             ("clamped_times", "Event times cut because they ran ahead.", counted["clamped"]),
             ("untracked_failures", "Failures without a fine key of their own.", counted["untracked"]),
+            ("reclassified_failures", "Failures judged by rules of their tool.", counted["reclassified"]),
             ("dropped_states", "Idle states dropped.", counted["dropped"]),
             ("appended_events", "Events appended because something fell due.", self._appended),
             ("dashboard_skipped_records", "Records that the dashboard could not read.", self._board.skipped),

@@ -50,12 +50,16 @@ _KINDS = {
     "user.message": Kind.MESSAGE, "model.text": Kind.MESSAGE,
     "permission.requested": Kind.PERMISSION, "permission.resolved": Kind.PERMISSION,
     "pattern.detected": Kind.PATTERN, "pattern.cleared": Kind.PATTERN,
-    "nudge.issued": Kind.NUDGE, "nudge.judged": Kind.NUDGE, "feedback.false_alarm": Kind.NUDGE,
+    "nudge.issued": Kind.NUDGE, "nudge.judged": Kind.NUDGE, "nudge.withdrawn": Kind.NUDGE,
+    "feedback.false_alarm": Kind.NUDGE,
     "trust.changed": Kind.TRUST, "trust.recovery_pending": Kind.TRUST, "trust.danger_noted": Kind.TRUST,
     "breaker.changed": Kind.CIRCUIT, "breaker.probe_granted": Kind.CIRCUIT, "breaker.probe_denied": Kind.CIRCUIT,
     "model_switch.suggested": Kind.LIMIT, "confidence.low": Kind.LIMIT, "guarantee.warned": Kind.LIMIT,
     "guarantee.violated": Kind.LIMIT,
 }  # fmt: skip
+
+_OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})
+"""What becomes of a nudge."""
 
 _QUIET = frozenset({"time.passed", "breaker.probe_requested"})
 """Types of events that are not shown."""
@@ -398,7 +402,7 @@ class Telling:
         )
 
     def _streaks(self, decisions: Sequence[Decided]) -> list[tuple[Streak, list[str]]]:
-        judged = {one["nudge_id"]: bool(one["effective"]) for one, _ in decisions if one["type"] == "nudge.judged"}
+        ends = {one["nudge_id"]: one for one, _ in decisions if one["type"] in _OUTCOMES}
         open_: dict[tuple[str, str, str], int] = {}
         made: list[tuple[Streak, list[str]]] = []
         of_step: dict[str, int] = {}
@@ -425,10 +429,13 @@ class Telling:
             elif kind == "nudge.issued" and record.get("pattern_id") in of_step:
                 number = of_step[record["pattern_id"]]
                 streak, ids = made[number]
-                made[number] = streak._replace(nudges=(*streak.nudges, self._nudge(record, arrived, judged))), ids
+                made[number] = (
+                    streak._replace(nudges=(*streak.nudges, self._nudge(record, arrived, ends.get(record["id"])))),
+                    ids,
+                )
                 ids.append(record["id"])
                 of_nudge[record["id"]] = number
-            elif kind == "nudge.judged" and record["nudge_id"] in of_nudge:
+            elif kind in _OUTCOMES and record["nudge_id"] in of_nudge:
                 made[of_nudge[record["nudge_id"]]][1].append(record["id"])
         return made
 
@@ -446,11 +453,11 @@ class Telling:
             message=(record.get("message") or "") if record.get("notify_user") else streak.message,
         )
 
-    def _nudge(self, record: Record, arrived_ms: int, judged: dict[str, bool]) -> Nudge:
-        effective = judged.get(record["id"])
+    def _nudge(self, record: Record, arrived_ms: int, end: Record | None) -> Nudge:
+        effective = end.get("effective") if end else None
         effect = "unknown" if effective is None else "followed" if effective else "ignored"
         at = millis(record["time"])
-        delivered = None if arrived_ms < 0 else arrived_ms - at <= DELIVERED_MS
+        delivered = None if arrived_ms < 0 else arrived_ms - at <= DELIVERED_MS and (not end or effective is not None)
         return Nudge(
             record["id"], at, record["nudge_type"], effect, delivered, false_alarm=record["id"] in self._false_alarms
         )
@@ -463,7 +470,7 @@ class Telling:
         latest = list(accumulate(self._starts, max))
         for number, (record, _) in enumerate(decisions, 1):
             streak = streaks.get(record["id"])
-            if record["type"] == "nudge.judged" and streak is not None:
+            if record["type"] in _OUTCOMES and streak is not None:
                 continue  # the nudge has its effect
             at = millis(record["time"])
             causes = record.get("caused_by") or ()

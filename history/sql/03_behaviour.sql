@@ -27,14 +27,15 @@ COMMENT ON VIEW false_alarms IS 'Decisions that a platform or a person judged wr
 CREATE OR REPLACE VIEW nudges AS
 SELECT n.time, n.session_id, coalesce(n.workspace_id, 'default') AS workspace, n.pattern, n.severity, n.nudge_type, n.lane, n.message,
        j.effective, j.time AS judged_at, n.id IN (SELECT about FROM events WHERE type = 'feedback.false_alarm' AND about IS NOT NULL) AS false_alarm,
-       coalesce(n.arrived - n.time <= INTERVAL 1 MINUTE, false) AS delivered, n.pattern_id, n.caused_by, n.id
+       coalesce(n.arrived - n.time <= INTERVAL 1 MINUTE, false)
+       AND n.id NOT IN (SELECT nudge_id FROM recorded_nudges WHERE type = 'nudge.withdrawn') AS delivered, n.pattern_id, n.caused_by, n.id
 FROM (SELECT DISTINCT ON (id) * FROM recorded_nudges WHERE type = 'nudge.issued') n
 LEFT JOIN (SELECT nudge_id, arg_max(effective, time) AS effective, max(time) AS time FROM recorded_nudges
            WHERE type = 'nudge.judged' GROUP BY nudge_id) j ON j.nudge_id = n.id;
 COMMENT ON VIEW nudges IS 'What models were told, and whether it helped';
 COMMENT ON COLUMN nudges.effective IS 'The model did not repeat itself, and acted where the pattern asked for it; NULL: not judged yet';
 
-COMMENT ON COLUMN nudges.delivered IS 'Issued within a minute of the events behind it, so that the agent could see it; false: computed over a recording';
+COMMENT ON COLUMN nudges.delivered IS 'Issued within a minute of the events behind it, so that the agent could see it; false: computed over a recording, or withdrawn as no answer had carried it';
 
 CREATE OR REPLACE VIEW nudge_effectiveness AS
 SELECT * RENAME (helped AS effective, told AS delivered) FROM (

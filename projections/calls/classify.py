@@ -7,7 +7,7 @@ code, what the message names (an exception, a status, a phrase). What is left ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -70,7 +70,7 @@ _BY_TYPE_EXACT: dict[str, Severity] = {
     **dict.fromkeys(
         """validationerror typeerror valueerror keyerror invalidargument invalidparams badrequest badrequesterror
         einval invalidinput argumenterror invalidrequesterror invalidrequest invalidparameter missingparameter
-        isadirectoryerror eisdir inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
+        isadirectoryerror eisdir lookuperror indexerror inputvalidationerror inputvalidation zoderror outofrange argumentnullexception
         argumentoutofrangeexception validationexception 32602 32600 32700""".split(),
         Severity.INVALID_INPUT,
     ),
@@ -129,6 +129,21 @@ TOOL_ERROR = "ToolError"
 
 _OF_TOOLS = frozenset({TOOL_ERROR, "ToolException", "ToolExecutionError"})
 """Classes that clients of MCP servers raise for such a result."""
+
+_OF_RUNTIMES = frozenset(
+    """exception baseexception exceptiongroup runtimeerror notimplementederror assertionerror attributeerror nameerror
+    unboundlocalerror arithmeticerror zerodivisionerror overflowerror floatingpointerror referenceerror buffererror
+    stopiteration stopasynciteration oserror ioerror environmenterror importerror rangeerror evalerror urierror
+    aggregateerror nullpointerexception nullreferenceexception illegalstateexception invalidoperationexception
+    runtimeexception systemexception classcastexception invalidcastexception indexoutofboundsexception
+    arrayindexoutofboundsexception ioexception unsupportedoperationexception concurrentmodificationexception
+    standarderror nomethoderror httperror transporterror requestexception readerror writeerror closeerror poolerror
+    brokenexecutor apierror httpexception""".split()
+)
+"""Classes of languages and of HTTP clients, by which a tool breaks; any other unknown class is the tool's own."""
+
+ANSWER = "answer"
+"""What rules and registrations call a failure by which a tool has answered."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")
@@ -265,8 +280,9 @@ class Failure(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _by_type(name: str) -> Severity | None:
-    plain = _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower())
+def by_type(name: str) -> Severity | None:
+    """Return the severity of an error type or code; None if it is unknown."""
+    plain = _plain(name)
     found = _BY_TYPE_EXACT.get(plain)
     if found is None and plain.isdigit() and len(plain) == 3:
         return by_http_status(int(plain))
@@ -278,6 +294,10 @@ def _by_type(name: str) -> Severity | None:
     if found is None:
         return next((severity for ends, severity in _SUFFIXES if plain.endswith(ends)), None)
     return found
+
+
+def _plain(name: str) -> str:
+    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower())
 
 
 @lru_cache(maxsize=2048)
@@ -349,9 +369,9 @@ def classify(
         return found
     names = [name for name in (failure.type, failure.code) if 0 < len(name) <= MAX_TYPE_CHARS]
     exit_code = exit_code_in(failure, runs)
-    by_names = [found for name in names if not exit_code and (found := _by_type(name)) is not None]
+    by_names = [found for name in names if not exit_code and (found := by_type(name)) is not None]
     if exit_code and failure.type and not exit_code_of(failure.type) and len(failure.type) <= MAX_TYPE_CHARS:
-        by_names = [found for found in (_by_type(failure.type),) if found is not None]
+        by_names = [found for found in (by_type(failure.type),) if found is not None]
     if runs == "code" and not (failure.message.startswith("MCP error -32") or _says_that_nothing_ran(failure.message)):
         return _of_program(failure, by_names, exit_code)
     for found in by_names:
@@ -372,7 +392,7 @@ def _with_message(found: Severity, failure: Failure) -> Severity:
     match found:
         case Severity.TIMEOUT if _WAITED.search(text):
             return Severity.VALIDATION
-        case Severity.TRANSIENT if "timeout of " in text and _by_type(failure.code) is found:
+        case Severity.TRANSIENT if "timeout of " in text and by_type(failure.code) is found:
             return Severity.TIMEOUT  # ECONNABORTED is how Axios names its own time limit
         case Severity.INVALID_INPUT if _FETCH_FAILED.match(text):
             return Severity.TRANSIENT  # fetch() raises a TypeError for a lost connection
@@ -387,7 +407,28 @@ def is_plain_answer(failure: Failure) -> bool:
     message = failure.message[:MAX_MESSAGE_CHARS]
     if "Error" in message or "Exception" in message:
         names += _EXCEPTION.findall(message)[:1]
-    return all(_by_type(name) is None or _is_generic(name) for name in names)
+    return all(by_type(name) is None or _is_generic(name) for name in names)
+
+
+def is_of_own_class(failure: Failure) -> bool:
+    """Whether a failure is an exception of a class that the tool defines itself, and nothing else tells its kind."""
+    message = failure.message[:MAX_MESSAGE_CHARS]
+    name = failure.type
+    if not name and ("Error" in message or "Exception" in message or "Fault" in message):
+        found = _EXCEPTION.findall(message)
+        name = found[-1 if "Traceback" in message else 0] if found else ""
+    if not name or failure.http_status is not None or not is_exception(name) or len(failure.code) > MAX_TYPE_CHARS:
+        return False
+    if by_type(name) is not None or _plain(name) in _OF_RUNTIMES or by_type(failure.code) is not None:
+        return False
+    return _named_in(message) is None and _status_in(message) is None and by_message(message) is None
+
+
+def declared(failure: Failure, exit_code: str, table: Mapping[str, str]) -> str:
+    """Return what a table of a tool's failures says of one, by type, code, HTTP status or exit code; else empty."""
+    status = "" if failure.http_status is None else str(failure.http_status)
+    names = (failure.type, failure.type.rpartition(".")[2], failure.code, status, exit_code)
+    return next((table[name] for name in names if name and name in table), "")
 
 
 def reported_by_tool(failure: Failure) -> Failure:
@@ -403,7 +444,7 @@ def is_of_tool(name: str) -> bool:
 
 @lru_cache(maxsize=2048)
 def _is_generic(name: str) -> bool:
-    return _NOT_LETTERS.sub("", name.rsplit(".", 1)[-1].lower()) in _GENERIC
+    return _plain(name) in _GENERIC
 
 
 def exit_code_in(failure: Failure, runs: Runs) -> str:
@@ -477,7 +518,7 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
         if "Error" in message or "Exception" in message or "Fault" in message:
             every = _EXCEPTION.findall(message)
             raised = every[-1 if "Traceback" in message else 0] if every else ""
-            found = _by_type(raised) if raised else None
+            found = by_type(raised) if raised else None
             if found is not None and found is not Severity.VALIDATION:
                 return _with_message(found, failure)
             answered = found is not None if raised else answered
@@ -495,13 +536,13 @@ def _of_message(failure: Failure, names: list[str], *, answered: bool) -> Severi
 def _named_in(message: str) -> Severity | None:
     """Severity of the error code that a message names: one word alone or in front, a gRPC status, the code of an AWS service."""
     if _ONE_WORD.match(message):
-        return _by_type(message)
+        return by_type(message)
     if told := _CODE_IN_FRONT.match(message):
-        found = _by_type(told.group(1))
+        found = by_type(told.group(1))
         return found if found is not Severity.VALIDATION else None
     if "error: code = " in message or "rror occurred (" in message:
         told = _CODE_IN_TEXT.search(message)
-        return _by_type(told.group(1) or told.group(2)) if told else None
+        return by_type(told.group(1) or told.group(2)) if told else None
     return None
 
 
@@ -523,9 +564,14 @@ def _status_in(message: str) -> Severity | None:
 
 
 _BEYOND_INT64 = 1 << 63
+MAX_DIGITS = 11
+"""Longest number that is read from text."""
 
 
 def _number(value: Any) -> int | None:
+    """Return a code or status, which may be given as text (`"500"`); None for anything else."""
+    if isinstance(value, str) and len(value) <= MAX_DIGITS and value.removeprefix("-").isdecimal():
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _BEYOND_INT64:
         return None  # neither codes nor statuses, and nothing that a decision or a column could hold
     return int(value)
@@ -572,7 +618,7 @@ def _reported_by(result: dict[str, Any]) -> Failure | None:
         nested = inner.get("error")
         details = nested if isinstance(nested, dict) else {"message": nested} if isinstance(nested, str) else inner
         exit_code = exit_code or _ended_with(inner)
-    message = details.get("message") if details else error
+    message = details.get("message") or details.get("error") if details else error
     message = _text_of(message) if isinstance(message, str) and message else text_of_result(result)
     kind = result.get("error_type") or details.get("type") or ""
     code = str(details.get("code") or result.get("error_code") or "")

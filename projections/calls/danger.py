@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...schemas.vocabulary import DangerKind
-from .destruction import PROGRAMS, destroyed_by, has_sign, may_destroy
+from .destruction import PROGRAMS, destroyed_by, has_sign, may_destroy, occurs
 from .shell import MAX_COMMAND_CHARS, PRIVILEGE_WRAPPERS, SimpleCommand
 from .unfold import (
     DOWNLOADERS,
@@ -147,7 +147,7 @@ def danger_of(line: str, commands: Sequence[SimpleCommand]) -> Danger:
     if ":\\" in line:
         line = line.replace("\\", "/")  # paths of Windows, in which nothing is escaped
     forks = "{" in line and "|" in line and "&" in line and ("(" in line or "function" in line)
-    if forks and _FORK_BOMB.search(line):
+    if forks and occurs(_FORK_BOMB, line):
         return Danger(DangerKind.FORK_BOMB, "start processes without end")
     fetches = _POWERSHELL_RUN.search(line) is not None and _POWERSHELL_DOWNLOAD.search(line) is not None
     return _worst_of(steps_of(line), Danger(DangerKind.DOWNLOAD, _RUNS_DOWNLOAD) if fetches else NO_DANGER)
@@ -183,6 +183,8 @@ _INDIRECTION = re.compile(r"\$\(|`|<\(|\balias[ .]|\bfunction |\bxargs |\bchmod 
 _DIGITS = frozenset("0123456789")
 _POWERSHELLS = frozenset({"powershell", "pwsh"})
 _WATCHED = _HARMFUL | RUNNERS | DOWNLOADERS
+_LINES = 4
+"""Lines whose answers are kept: each of the commands on a line asks for them, and a line may hold thousands."""
 
 
 def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
@@ -199,7 +201,7 @@ def _may_be_dangerous(line: str, commands: Sequence[SimpleCommand]) -> bool:
         if name.startswith("mkfs") or (words and ("$" in words[0] or "`" in name) and _may_spell(line)):
             return True
     if "() {" in line or "(){" in line or "function " in line:
-        return _has_sign(line) or _FORK_BOMB.search(line) is not None
+        return _has_sign(line) or occurs(_FORK_BOMB, line)
     if "$(" in line or "`" in line or "<(" in line or "alias" in line or "xargs" in line or "chmod" in line:
         return _has_sign(line) and _INDIRECTION.search(line) is not None
     return False
@@ -210,26 +212,34 @@ def _is_suspicious(name: str, words: Sequence[str], line: str) -> bool:
     if name in _HARMFUL and _may_harm(name, words, line):
         return True
     if name in RUNNERS:
-        return name in _POWERSHELLS or _has_sign(line) or _OBFUSCATION.search(line) is not None
+        return name in _POWERSHELLS or _has_sign(line) or _is_obfuscated(line)
     return name in DOWNLOADERS and _near_credentials(line)
 
 
+@lru_cache(maxsize=_LINES)
 def _has_sign(line: str) -> bool:
     """Whether a line contains anything harmful; plain words are checked first, as nearly no line has one."""
     return (any(map(line.__contains__, _NEEDLES)) and _DANGEROUS_WORDS.search(line) is not None) or has_sign(line)
 
 
+@lru_cache(maxsize=_LINES)
 def _may_spell(line: str) -> bool:
     """Whether a line may name a harmful command by substitution."""
     return (
         any(map(line.__contains__, _SPELLERS))
         or _near_credentials(line)
         or _has_sign(line)
-        or _OBFUSCATION.search(line) is not None
+        or _is_obfuscated(line)
         or not _WITHOUT_SIGN.isdisjoint(_PLAIN_WORD.findall(line))
     )
 
 
+@lru_cache(maxsize=_LINES)
+def _is_obfuscated(line: str) -> bool:
+    return _OBFUSCATION.search(line) is not None
+
+
+@lru_cache(maxsize=_LINES)
 def _near_credentials(line: str) -> bool:
     return any(map(line.__contains__, _NEAR_CREDENTIALS))
 
@@ -243,7 +253,7 @@ def _may_harm(name: str, words: Sequence[str], line: str) -> bool:
     if name == "find":
         return "-delete" in words or (
             not _FIND_RUNS.isdisjoint(words)
-            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _OBFUSCATION.search(line) is not None)
+            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _is_obfuscated(line))
         )
     if name not in _ONLY_RECURSIVE:
         return True
@@ -289,7 +299,8 @@ def _choices(word: str) -> list[str]:
         if found is None:
             plain.append(each)
         else:
-            waiting += [each[: found.start()] + one + each[found.end() :] for one in found[1].split(",")]
+            choices = found[1].split(",", _MAX_CHOICES)[:_MAX_CHOICES]
+            waiting += [each[: found.start()] + one + each[found.end() :] for one in choices]
     return plain + waiting
 
 

@@ -173,7 +173,7 @@ _RUNNERS = frozenset(
 )
 _QUOTED = r"""(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|`(?P<back>[^`]*)`)"""
 _CALLS = re.compile(
-    r"(?:(?P<on>[\w)\]]{1,40})\s{0,4}\.\s{0,4})?\b(?P<name>system|popen|Popen|exec\w{0,20}|spawn\w{0,20}|run|call|check_call|check_output"
+    r"(?:(?P<on>[\w)\]]{1,40}+)\s{0,4}+\.\s{0,4}+)?\b(?P<name>system|popen|Popen|exec\w{0,20}|spawn\w{0,20}|run|call|check_call|check_output"
     r"|getoutput|getstatusoutput|create_subprocess_\w{1,20})\b"
     rf"\s{{0,8}}(?:\(\s{{0,80}}|(?=['\"]))(?:r?{_QUOTED}"
     r"(?P<more>\s*,\s*(?:\[[^\]]{0,400}\]|['\"][^'\"]*['\"]"

@@ -90,7 +90,7 @@ def model_state(profile: ModelProfile, emit: Emitter) -> None:
             pattern_counts=dict(sorted(profile.pattern_counts.items())),
             most_common_pattern=Pattern(common) if common else None,
             nudges_sent=profile.nudges_sent,
-            nudges_judged=max(0, profile.nudges_judged),
+            nudges_judged=profile.nudges_judged,
             nudges_effective=profile.nudges_effective,
             nudge_effectiveness=None if effectiveness is None else round(effectiveness, 4),
             false_alarms=dict(sorted(profile.false_alarms.items())),

@@ -28,7 +28,6 @@ class FleetStage:
     }
     state_type = FleetState
     state_version = 1
-    older_states: ClassVar[Mapping[int, Callable[[memoryview], FleetState]]] = {}
     idle_rule: IdleRule = "fleet_idle_hours"
     by_arrival = False
     late_ms = WEEK_MS

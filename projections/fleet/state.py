@@ -57,7 +57,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
     Attributes:
         pattern_counts: streaks detected, by pattern.
         false_alarms: nudges reported as false alarms, by pattern.
-        nudges_judged: nudges with a verdict; -1: an older snapshot, in which all sent ones count as judged.
+        nudges_judged: nudges with a verdict.
         published_turns: turns in the published profile.
         published_counts: sum of all other counts in the published profile.
     """
@@ -71,7 +71,7 @@ class ModelProfile(msgspec.Struct, array_like=True):
     false_alarms: dict[str, int] = {}
     published_turns: int = 0
     published_counts: int = 0
-    nudges_judged: int = -1
+    nudges_judged: int = 0
 
 
 class FleetState(KeyState):
@@ -98,8 +98,6 @@ a twentieth: a follower is never more than five per cent behind, and a million t
 
 def count_behaviour(profile: ModelProfile, behaved: ModelBehaved) -> None:
     """Add the counts of a session's record."""
-    if profile.nudges_judged < 0:
-        profile.nudges_judged = profile.nudges_sent
     profile.nudges_judged += behaved.nudges_judged
     profile.turns += behaved.turns
     profile.stalled_turns += behaved.stalled_turns
@@ -128,7 +126,7 @@ def _other_counts(profile: ModelProfile) -> int:
         profile.stalled_turns
         + sum(profile.pattern_counts.values())
         + profile.nudges_sent
-        + max(0, profile.nudges_judged)
+        + profile.nudges_judged
         + sum(profile.false_alarms.values())
     )
 
@@ -144,8 +142,7 @@ def stall_rate(profile: ModelProfile) -> float | None:
 
 def nudge_effectiveness(profile: ModelProfile) -> float | None:
     """Return nudges that helped by nudges judged; None before the first."""
-    judged = profile.nudges_judged if profile.nudges_judged >= 0 else profile.nudges_sent
-    return profile.nudges_effective / judged if judged else None
+    return profile.nudges_effective / profile.nudges_judged if profile.nudges_judged else None
 
 
 def most_common_pattern(profile: ModelProfile) -> str | None:

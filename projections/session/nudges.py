@@ -2,21 +2,31 @@
 
 minor → gentle, moderate → direct, severe → interrupt where the waste is proven, else direct; limited to the allowed
 level, never dropped. The same streak is not nudged twice within the cooldown unless it has become more severe; an
-ignored nudge raises the next one by a step, beyond direct only where the waste is proven.
+ignored nudge raises the next one by a step, beyond direct only where the waste is proven. Of a publisher that tells
+deliveries, a nudge counts from its delivery on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...schemas.decisions import NudgeIssued, NudgeJudged
-from ...schemas.events import FeedbackFalseAlarm
+from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn
+from ...schemas.events import FeedbackFalseAlarm, NudgeDelivered
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..calls.fingerprints import digest
 from .detectors.registry import KINDS, PRECEDENCE
 from .outcomes import emit_behaviour
-from .patterns import decide, filled_text
-from .records import MAX_FALSE_ALARMS, MAX_ISSUED, ActivePattern, Context, FalseAlarm, IssuedNudge, PendingNudge
+from .patterns import close_nudge, decide, filled_text, nudges_of
+from .records import (
+    MAX_FALSE_ALARMS,
+    MAX_ISSUED,
+    ActivePattern,
+    Context,
+    FalseAlarm,
+    IssuedNudge,
+    PendingNudge,
+    SessionRecord,
+)
 from .state import AgentState, SessionContext, SessionState
 
 _TYPES = (NudgeType.GENTLE, NudgeType.DIRECT, NudgeType.INTERRUPT)
@@ -43,16 +53,19 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
     if active is None or not allowed:
         return
+    pattern, fingerprint = active.pattern, active.fingerprint
     severity, strongest = active.severity, 3 if active.proven else 1 if active.hint_only else 2
-    if active.nudged_at >= 0 and severity <= active.nudged_severity:
-        if state.calls - active.nudged_at < rules.nudges.cooldown_calls:
+    waiting = next((one for one in nudges_of(active, state) if one.waiting), None)
+    last = (waiting.at_call, waiting.waiting) if waiting else (active.nudged_at, active.nudged_severity)
+    if last[0] >= 0 and severity <= last[1]:
+        if state.calls - last[0] < rules.nudges.cooldown_calls:
             return
-        severity = max(severity, min(strongest, active.nudged_severity + active.raised))
+        severity = max(severity, min(strongest, last[1] + active.raised))
     strength = min(severity, allowed, strongest)
     nudge_type = _TYPES[strength - 1]
-    active.nudged_at = state.calls
-    active.nudged_severity = severity
     active.raised = 0
+    if waiting:
+        close_nudge(NudgeWithdrawn, waiting, ctx)
     nudge_id = decide(
         NudgeIssued,
         active,
@@ -65,19 +78,37 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
         lane=_LANES[nudge_type],
         request=active.request or None,
     )
-    emit_behaviour(ctx, nudges_sent=1)
-    pattern, fingerprint = active.pattern, active.fingerprint
-    wants_action = KINDS[pattern].wants_action
-    state.pending_nudges.append(PendingNudge(nudge_id, pattern, fingerprint, state.calls, wants_action))
+    pending = PendingNudge(nudge_id, pattern, fingerprint, state.calls, KINDS[pattern].wants_action, severity)
+    state.pending_nudges.append(pending)
     del state.pending_nudges[:-MAX_PENDING]
+    if not feedback.tells_deliveries:
+        _counts(pending, active, state.calls, ctx)
     issued = IssuedNudge(digest(nudge_id.encode()), pattern, fingerprint, active.tool_name)
     feedback.issued = [*feedback.issued[1 - MAX_ISSUED :], issued]
+
+
+def delivered(event: NudgeDelivered, ctx: SessionContext) -> None:
+    """Let a nudge count from now on, as an answer has carried it; a withdrawn or unknown one is ignored."""
+    agents: tuple[SessionState | AgentState, ...] = (ctx.state, *ctx.state.agents.values())
+    for agent in agents:
+        for pending in agent.pending_nudges:
+            if pending.nudge_id == event.nudge_id and pending.waiting:
+                for active in agent.active:
+                    if (active.pattern, active.fingerprint) == (pending.pattern, pending.fingerprint):
+                        _counts(pending, active, agent.calls, ctx)
+
+
+def _counts(pending: PendingNudge, active: ActivePattern, calls: int, ctx: Context) -> None:
+    """Begin the cooldown of a delivered nudge, and the calls by which it is judged."""
+    active.nudged_at = pending.at_call = calls
+    active.nudged_severity, pending.waiting = pending.waiting, 0
+    emit_behaviour(ctx, nudges_sent=1)
 
 
 def judge(
     ended: Iterable[ActivePattern], repeated: Iterable[ActivePattern], ctx: Context, *, failed: bool = False
 ) -> None:
-    """Judge pending nudges by the streaks that the current event ended or repeated, and by the calls made since.
+    """Judge delivered nudges by the streaks that the current event ended or repeated, and by the calls made since.
 
     A nudge about a repeated pattern was ignored, and the next one is a step stronger; so was one about a request that
     has failed again, whatever the text of its error. A nudge about an ended pattern was effective, and so is one
@@ -85,7 +116,7 @@ def judge(
     """
     state = ctx.state
     if failed and ctx.call is not None:
-        for pending in state.pending_nudges[:]:
+        for pending in _delivered(state):
             if pending.fingerprint == ctx.call.fingerprint:  # of the patterns that are about one request
                 _judge(pending, ctx, effective=False)
                 for active in state.active:
@@ -93,29 +124,22 @@ def judge(
                         active.raised = 1
     for streaks, effective in ((repeated, False), (ended, True)):
         for active in streaks:
-            for pending in state.pending_nudges[:]:
-                if (pending.pattern, pending.fingerprint) == (active.pattern, active.fingerprint):
+            for pending in nudges_of(active, state):
+                if not pending.waiting:
                     _judge(pending, ctx, effective=effective)
                     active.raised = 0 if effective else 1
-    for pending in state.pending_nudges[:]:
+    for pending in _delivered(state):
         if state.calls - pending.at_call >= ctx.rules.nudges.effective_within_calls:
             _judge(pending, ctx, effective=not pending.wants_action)
 
 
 def _judge(pending: PendingNudge, ctx: Context, *, effective: bool) -> None:
-    state, emit = ctx.state, ctx.emit
-    state.pending_nudges.remove(pending)
     emit_behaviour(ctx, nudges_judged=1, nudges_effective=int(effective))
-    emit.decision(
-        "nudges",
-        ctx.session_id,
-        NudgeJudged,
-        session_id=ctx.session_id,
-        workspace_id=state.workspace_id or None,
-        caused_by=(emit.cause,),
-        nudge_id=pending.nudge_id,
-        effective=effective,
-    )
+    close_nudge(NudgeJudged, pending, ctx, effective=effective)
+
+
+def _delivered(state: SessionRecord) -> list[PendingNudge]:
+    return [one for one in state.pending_nudges if not one.waiting]
 
 
 def false_alarm(event: FeedbackFalseAlarm, ctx: SessionContext) -> None:

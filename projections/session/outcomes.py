@@ -23,6 +23,7 @@ from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, Patt
 from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import Pattern, Severity
 from ..calls.classify import classify
+from ..calls.errors import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from .records import Context, OpenCall, Sighting
 from .verdicts import Verdict, failure_of
@@ -48,6 +49,11 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
             "reached": verdict.reached,
             "models": state.models if verdict.failed else None,
         }
+    if verdict.failed:
+        rare["error_type"] = verdict.told.type[:MAX_TYPE_CHARS] if verdict.told is not None else ""
+        rare["own_class"] = call.fingerprint if verdict.own_class else 0
+        if verdict.reclassified is not None:
+            ctx.emit.count("reclassified")
     if call.service:
         rare["kind"] = call.kind
         rare["service" if call.kind == "mcp" else "domain"] = call.service

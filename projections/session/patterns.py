@@ -9,12 +9,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...rules.behaviour import filled
-from ...schemas.decisions import NudgeIssued, PatternCleared, PatternDetected
+from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, PatternCleared, PatternDetected
 from ...schemas.vocabulary import Pattern
 from ..emitter import MAX_CAUSES
 from .detectors.registry import KINDS
 from .outcomes import emit_behaviour
-from .records import MAX_ACTIVE_PATTERNS, MAX_NUDGE_MARKS, SEVERITIES, ActivePattern, Context, NudgeMark, Sighting
+from .records import (
+    MAX_ACTIVE_PATTERNS,
+    MAX_NUDGE_MARKS,
+    SEVERITIES,
+    ActivePattern,
+    Context,
+    NudgeMark,
+    PendingNudge,
+    SessionRecord,
+    Sighting,
+)
 
 
 def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bool]:
@@ -86,10 +96,13 @@ def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:
 
 
 def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
-    """Close streaks that have ended; emits `pattern.cleared` for each."""
+    """Close streaks that have ended; emits `pattern.cleared` for each, and withdraws nudges that no answer carried."""
     state = ctx.state
     for active in ended:
         state.active.remove(active)
+        for pending in nudges_of(active, state):
+            if pending.waiting:
+                close_nudge(NudgeWithdrawn, pending, ctx)
         if active.nudged_at >= 0:
             state.nudged.append(NudgeMark(active.pattern, active.fingerprint, active.nudged_at, active.nudged_severity))
             del state.nudged[:-MAX_NUDGE_MARKS]
@@ -103,6 +116,28 @@ def clear(ended: Iterable[ActivePattern], ctx: Context) -> None:
             fingerprint=f"{active.fingerprint:016x}",
             request=active.request or None,
         )
+
+
+def nudges_of(active: ActivePattern, state: SessionRecord) -> list[PendingNudge]:
+    """Nudges about a streak that have not been judged."""
+    place = active.pattern, active.fingerprint
+    return [one for one in state.pending_nudges if (one.pattern, one.fingerprint) == place]
+
+
+def close_nudge(kind: type[NudgeJudged | NudgeWithdrawn], pending: PendingNudge, ctx: Context, **fields: Any) -> None:
+    """Judge or withdraw a nudge."""
+    state, emit = ctx.state, ctx.emit
+    state.pending_nudges.remove(pending)
+    emit.decision(
+        "nudges",
+        ctx.session_id,
+        kind,
+        session_id=ctx.session_id,
+        workspace_id=state.workspace_id or None,
+        caused_by=(emit.cause,),
+        nudge_id=pending.nudge_id,
+        **fields,
+    )
 
 
 def decide(

@@ -172,13 +172,19 @@ class NudgeMark(msgspec.Struct, array_like=True):
 
 
 class PendingNudge(msgspec.Struct, array_like=True):
-    """A nudge whose effect has not been judged yet."""
+    """A nudge whose effect has not been judged yet.
+
+    Attributes:
+        at_call: number of calls when it was delivered or, while it waits, issued.
+        waiting: its severity while no answer has carried it; 0 once one has.
+    """
 
     nudge_id: str
     pattern: str
     fingerprint: int
     at_call: int
     wants_action: bool = False
+    waiting: int = 0
 
 
 class IssuedNudge(msgspec.Struct, array_like=True):
@@ -227,11 +233,13 @@ class Feedback(msgspec.Struct, array_like=True):
         issued: nudges that a judgement can still refer to, oldest first.
         false_alarms: how often each pattern was judged one, by tool.
         muted: patterns and fingerprints judged false alarms; not nudged again.
+        tells_deliveries: whether the publisher tells which nudges an answer carried.
     """
 
     issued: list[IssuedNudge] = []
     false_alarms: list[FalseAlarm] = []
     muted: list[tuple[str, int]] = []
+    tells_deliveries: bool = False
 
 
 class Turn(msgspec.Struct, array_like=True):
@@ -265,7 +273,7 @@ class SessionRecord(KeyState):
         model: the model that acted last, as far as it is known.
         models: models that may be suggested, as the platform last declared them; None: it has declared none.
         overrides: settings that the session overrides, as JSON; empty when none.
-        arrived: when the latest event of its own arrived, milliseconds; 0 in older snapshots.
+        arrived: when the latest event of its own arrived, milliseconds; 0 before the first.
         recent_ids: 8-byte digests of the latest event ids, oldest first.
         closed_calls: digests of the ids of the latest closed calls.
         lone_calls: ids and times (ms) of finishes that came without a start.

@@ -21,7 +21,7 @@ from ..rule_source import session_overrides
 from ..stage import HOUR_MS, IdleRule, Retention
 from . import dispatch, executions, nudges, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
-from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
+from .calls import close_call, denial_of, open_call, wait_begins, wait_ends
 from .executions import synthesis_completed
 from .records import MAX_RECENT_IDS
 from .state import SessionContext, SessionState
@@ -50,7 +50,6 @@ class SessionStage:
     sources: ClassVar[Mapping[str, Callable[[bytes], ev.Event]]] = {"events": decode_event}
     state_type = SessionState
     state_version = 4
-    older_states: ClassVar[Mapping[int, Callable[[memoryview], SessionState]]] = {}
     idle_rule: IdleRule = "session_idle_hours"
     by_arrival = True
     late_ms = HOUR_MS
@@ -208,10 +207,9 @@ def _wait(event: ev.Event, ctx: SessionContext) -> None:
 
 
 def _started(event: ev.ToolCallStarted, ctx: SessionContext) -> None:
-    args = args_of(event)
-    call = open_call(event, args, ctx)
+    call = open_call(event, ctx)
     if call is not None:
-        dispatch.call_started(call, args, ctx)
+        dispatch.call_started(call, ctx)
         if event.recursion_depth or ctx.state.guarantees is not None or ctx.rules.guarantees.sessions == "all":
             executions.call_started(event, ctx)
 
@@ -233,7 +231,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     if state.guarantees is not None or call.event_id == event.id:
         executions.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        dispatch.call_started(call, {}, ctx)
+        dispatch.call_started(call, ctx)
     dispatch.call_finished(event, call, verdict, ctx)
 
 
@@ -336,12 +334,14 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
 
 def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:
     """Replace all session overrides, effective from the next event; a start without settings keeps them."""
-    if isinstance(event, ev.SessionStarted) and event.reports_turn_ends:
-        ctx.state.turn.ends_published = True
     if event.settings is not None:
         ctx.state.overrides = session_overrides(event.settings, ctx.rules)
-    if isinstance(event, ev.SessionStarted) and event.models is not None:
-        _models_available(event, ctx)
+    if isinstance(event, ev.SessionStarted):
+        turn, feedback = ctx.state.turn, ctx.state.feedback
+        turn.ends_published = turn.ends_published or bool(event.reports_turn_ends)
+        feedback.tells_deliveries = feedback.tells_deliveries or bool(event.reports_deliveries)
+        if event.models is not None:
+            _models_available(event, ctx)
 
 
 def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: SessionContext) -> None:
@@ -386,6 +386,7 @@ _HANDLERS: dict[type, Callable[[Any, SessionContext], None]] = {
     ev.PermissionResolved: _permission_resolved,
     ev.GuaranteeOverridden: executions.overridden,
     ev.SynthesisCompleted: synthesis_completed,
+    ev.NudgeDelivered: nudges.delivered,
     ev.FeedbackFalseAlarm: nudges.false_alarm,
     ev.TimePassed: _time_passed,
 }

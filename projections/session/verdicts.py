@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -14,13 +15,16 @@ from ...schemas.result_sketch import ResultSketch
 from ...schemas.vocabulary import Severity, Status, ToolClass
 from ..calls import fingerprints
 from ..calls.classify import (
+    ANSWER,
     MAX_MESSAGE_CHARS,
     Failure,
     Runs,
     classify,
+    declared,
     exit_code_in,
     failure_in_result,
     is_exception,
+    is_of_own_class,
     is_of_tool,
     is_plain_answer,
     reported_by_tool,
@@ -41,6 +45,7 @@ _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 """Classes of calls of whose results no line is looked for again."""
 
+_STRUCTURED = frozenset({b"{", b"["})
 NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
@@ -70,6 +75,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         shown: lines of the result, as they stand in its JSON; none if it is unknown, or none is looked for again.
         size: length of the result in bytes.
         told: the failure as the event or its result tells it; None if it tells none.
+        own_class: an exception of a class that the tool defines itself, which may be its answer.
+        reclassified: severity that it would have without the rules for the tool's failures; None if they change none.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -93,6 +100,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     behind: str = ""
     refused: bool = False
     told: Failure | None = None
+    own_class: bool = False
+    reclassified: Severity | None = None
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -105,11 +114,14 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     error = event.error if event.error is not None and event.error != NO_ERROR else None
     raw = raw_result(event)
     sketch = sketch_of(event)
-    parsed = json_of(event.result) if raw[:1] in {b"{", b"["} else None
+    parsed = json_of(event.result) if raw[:1] in _STRUCTURED else None
+    told: Failure | None = None
     if error is not None:
-        told: Failure | None = failure_of(error)
-    else:
-        told = failure_in_result(parsed) if sketch is None else failure_in_sketch(sketch)
+        told = failure_of(error)
+    elif sketch is not None:
+        told = failure_in_sketch(sketch)
+    elif parsed is not None:
+        told = failure_in_result(parsed)
     if event.status is not Status.SUCCESS or told is not None:
         if told is None:
             failure = Failure(message=text_of(raw, parsed) if sketch is None else sketch.text)
@@ -153,23 +165,37 @@ def raw_result(event: ToolCallFinished) -> bytes:
     return b"" if raw == b"null" else raw
 
 
+MAX_REMEMBERED_BYTES = 256
+
+
 def read_result(raw: bytes, parsed: Any, *, looked_for: bool = True) -> tuple[int, Sequence[bytes]]:
     """Fingerprint of a result, and its lines if they are looked for again, without what moves where it is short.
 
     A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
     its own, each field or item is a line.
     """
-    content = text_of_result(parsed) if parsed is not None else ""
-    whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
+    if parsed is None:
+        fingerprint, lines = (_read_text_before if len(raw) <= MAX_REMEMBERED_BYTES else _read_text)(raw)
+        return fingerprint, lines if looked_for else ()
+    content = text_of_result(parsed)
+    whole = fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
     masked = mask(whole)
+    fingerprint = fingerprints.digest(masked)
     if not looked_for:
-        return fingerprints.digest(masked), ()
+        return fingerprint, ()
     if content:
-        return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
-    shown = masked if len(whole) <= MAX_RESULT_BYTES else whole
-    if parsed is not None:
-        return fingerprints.digest(masked), shown.split(b",")
-    return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
+        return fingerprint, content.encode(errors="replace").split(b"\n")
+    return fingerprint, (masked if len(whole) <= MAX_RESULT_BYTES else whole).split(b",")
+
+
+def _read_text(raw: bytes) -> tuple[int, Sequence[bytes]]:
+    """Fingerprint and lines of a result that is no object or list."""
+    masked = mask(raw)
+    return fingerprints.digest(masked), (masked if len(raw) <= MAX_RESULT_BYTES else raw).strip(b'"').split(b"\\n")
+
+
+_read_text_before = lru_cache(maxsize=4096)(_read_text)
+"""The same for short results, most of which have been given before."""
 
 
 def _judge_failure(
@@ -194,13 +220,23 @@ def _judge_failure(
         command=call.command,
     )
     code = exit_code_in(failure, runs)
+    failures = rules.tools.failures
+    table = failures.get(call.command, failures.get(call.tool_name)) if failures else None
+    said = declared(failure, code, table) if table and severity is not Severity.SECURITY else ""
+    before = severity
+    if said:
+        severity = Severity.VALIDATION if said == ANSWER else Severity(said)
     how = f"{status if status in _TELLING_STATUS else 'error'}\0{severity}\0{failure.http_status or ''}\0{code}"
     kind = fingerprints.digest(f"{how}\0{failure.type}\0{failure.code}".encode(errors="replace"))
     text = fingerprints.digest(failure_text(failure.message, call.request.shown.decode(errors="replace")))
-    reading = _read(failure, call, runs, rules.tools.answer_exit_codes)
+    reading = _read(failure, call, runs)
+    if table is not None:
+        reading = reading._replace(answer=said == ANSWER)
     expected = reading.answer or bool(event.expected_failure) or call.tool_name in rules.tools.expected_failures
     risky = override is None and severity is Severity.SECURITY and not dangerous
-    answered = severity is Severity.VALIDATION and override is None and is_plain_answer(failure)
+    judged = override is not None or bool(said)  # by somebody who knows the tool
+    answered = said == ANSWER or (severity is Severity.VALIDATION and not judged and is_plain_answer(failure))
+    own_class = severity is Severity.SERVER_ERROR and not judged and not code and is_of_own_class(failure)
     reached = call.kind == "mcp" and is_of_tool(failure.type)
     message = failure.message[:MAX_MESSAGE_CHARS]
     shown: Shown = NO_LINES
@@ -229,6 +265,8 @@ def _judge_failure(
         behind=_behind(call, service_asked(call.asked) if reading.answer else reading.service),
         refused=reading.kind == "refused",
         told=told,
+        own_class=own_class,
+        reclassified=before if before is not severity else None,
     )
 
 
@@ -243,14 +281,12 @@ def _finds_nothing(call: OpenCall, severity: Severity, runs: Runs) -> bool:
     return reads and not reads_by_sql(call.request.text())
 
 
-def _read(failure: Failure, call: OpenCall, runs: Runs, declared: dict[str, tuple[int, ...]]) -> Reading:
-    """Read a failure by its program; exit codes declared for its command or tool replace those of the table."""
-    codes = declared.get(call.command, declared.get(call.tool_name)) if declared else None
-    if codes is None and not call.asked.answers and not call.asked.program:
+def _read(failure: Failure, call: OpenCall, runs: Runs) -> Reading:
+    """Read a failure by its program."""
+    if not call.asked.answers and not call.asked.program:
         return NOTHING
     code = exit_code_in(failure, runs)
-    reading = read(call.asked, int(code) if code else None, failure.message)
-    return reading if codes is None else reading._replace(answer=bool(code) and int(code) in codes)
+    return read(call.asked, int(code) if code else None, failure.message)
 
 
 def _behind(call: OpenCall, service: str) -> str:

@@ -24,7 +24,7 @@ from ...rules.rules import BreakerPolicy
 from ...schemas.commands import BreakerClose, BreakerDisable, BreakerForceOpen, BreakerObserve
 from ...schemas.outcomes import CallOutcome, ProbeRequest
 from ...schemas.vocabulary import BreakerMode, BreakerState, BreakerTrigger, Severity
-from .state import MAX_FAILING, BreakerRecord, Lease
+from .state import MAX_FAILING, BreakerRecord, Lease, may_be_answer
 
 HEALTH_FAILURES = frozenset(
     {Severity.SERVER_ERROR, Severity.CRASH, Severity.CORRUPTION, Severity.TIMEOUT, Severity.TRANSIENT}
@@ -103,6 +103,7 @@ def _clean(record: BreakerRecord) -> None:
     """Clear all results, as after closing."""
     record.results = []
     record.consecutive = []
+    record.own_class = []
     record.failing = {}
 
 
@@ -123,7 +124,7 @@ def fold_call(
     """
     if record.mode is BreakerMode.DISABLED:
         return []
-    failed, answered, measured = _health(outcome)
+    failed, answered, measured = _health(record, outcome, policy)
     if key and answered:
         _note_key(record, key, at, failed=failed)
     if record.state is _H:
@@ -161,7 +162,7 @@ def fold_call_of_service(record: BreakerRecord, outcome: CallOutcome, policy: Br
     """
     if record.state is not _H or record.mode is BreakerMode.DISABLED:
         return []
-    _, answered, _ = _health(outcome)
+    _, answered, _ = _health(record, outcome, policy)
     return _settle_probe(record, outcome, policy, at, failed=False, answered=answered)
 
 
@@ -174,13 +175,19 @@ def _note_key(record: BreakerRecord, key: int, at: int, *, failed: bool) -> None
             del record.failing[next(iter(record.failing))]
 
 
-def _health(outcome: CallOutcome) -> tuple[bool, bool, bool]:
+def _health(record: BreakerRecord, outcome: CallOutcome, policy: BreakerPolicy) -> tuple[bool, bool, bool]:
     """Health of a finished call: (failed, counts as an answer to a probe, counts in the window)."""
     if outcome.verdict == "neutral" or outcome.expected:
         return False, False, False
     if outcome.verdict == "success":
+        if record.own_class:
+            record.own_class = []
         return False, True, True
     failed = outcome.severity in HEALTH_FAILURES and not outcome.reached
+    if failed and outcome.error_type in policy.excluded_errors:
+        failed = False
+    if failed and outcome.own_class and may_be_answer(record.own_class, outcome.own_class):
+        failed = False
     return failed, True, failed
 
 

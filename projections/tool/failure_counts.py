@@ -28,7 +28,6 @@ def note_session(record: TrustRecord, session_id: str, flag: int) -> int:
     if not session_id:
         return record.session_count
     mark, sessions, flags = _mark(session_id), record.sessions, record.session_flags
-    flags += [FAILED] * (len(sessions) - len(flags))  # sessions recorded by an older version reduce no weight
     if mark in sessions:
         place = sessions.index(mark)
         flags[place] |= flag

@@ -52,6 +52,17 @@ MAX_USERS = 8
 """Maximum number of users per tool and workspace; the first added is dropped first."""
 
 
+MANY_CALLS = 3
+"""Number of different calls that must fail by an exception of the tool's own, before it says that the tool broke."""
+
+
+def may_be_answer(seen: list[int], call: int) -> bool:
+    """Note a call that failed by an exception of the tool's own; whether it may be an answer to what was asked."""
+    if call not in seen and len(seen) < MANY_CALLS:
+        seen.append(call)
+    return len(seen) < MANY_CALLS
+
+
 class Failure(msgspec.Struct, array_like=True):
     """A counted failure.
 
@@ -98,6 +109,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
         approval_until: end of that approval, milliseconds.
         approval_session: session all of whose calls pass by it; empty: one call.
         dangers: number of its dangerous calls, made or held back.
+        own_class: fingerprints of different calls that failed by an exception of the tool's own since the last success,
+            at most `MANY_CALLS`.
     """
 
     key: str
@@ -135,6 +148,7 @@ class TrustRecord(msgspec.Struct, array_like=True):
     approval_until: int = 0
     approval_session: str = ""
     dangers: int = 0
+    own_class: list[int] = []
 
 
 class Lease(msgspec.Struct, array_like=True):
@@ -159,6 +173,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
         spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
         since: start of the current state, milliseconds.
         failing: for a tool with fine keys: time (ms) of the latest failure, by digest of the keys that are failing.
+        own_class: as in `TrustRecord`.
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -177,6 +192,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     published: bool = False
     tool_class: str = ""
     failing: dict[int, int] = {}
+    own_class: list[int] = []
 
 
 class ModelProfile(msgspec.Struct, array_like=True):
@@ -292,6 +308,7 @@ class ToolState(KeyState):
         fleet_report: counts and reports for the fleet; tools only.
         keyed: whether the tool has had calls with their own fine key.
         services: services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first.
+        ages_at: time (ms) at which the evidence of a key has aged, or earlier; 0: of none.
     """
 
     workspace_id: str = ""
@@ -309,6 +326,7 @@ class ToolState(KeyState):
     fleet_report: FleetReport | None = None
     keyed: bool = False
     services: list[str] = []
+    ages_at: int = 0
 
     @property
     def observed(self) -> bool:

@@ -1,14 +1,12 @@
 """Application of operators' trust commands to the records they concern, here and in other states of the workspace.
 
-A command for a tool or service as a whole also applies to its fine keys, in whichever state they are kept; a command
-for a fine key that is unknown at its service is passed on to the tool, where older versions kept such keys.
+A command for a tool or service as a whole also applies to its fine keys, in whichever state they are kept.
 """
 
 from __future__ import annotations
 
 from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
-from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder, TrustOrderType
 from ...schemas.vocabulary import TrustState, TrustTrigger
@@ -18,7 +16,7 @@ from . import emitters, fleet_report, trust
 from .emitters import Cause
 from .state import Fold, ToolState, TrustRecord
 from .trust import Order
-from .trust_scopes import own_record, publish, records
+from .trust_scopes import note_ages, own_record, publish, records, rule_of
 
 APPROVAL_S = 3600.0
 """Seconds after which an unused approval expires, unless its command states another time."""
@@ -54,9 +52,6 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     whole = has_scope(name) or unescape(name) == state.name
     if whole and state.trust is None and order.trigger is TrustTrigger.REMOVE:
         state.trust = own_record(state)
-    if not whole and state.kind_of_scope == "service" and name not in state.fine:
-        tool = tool_of_key(name)
-        _pass_on(fold, f"tool:{tool}", tool, order, name)
     named = order.trigger is TrustTrigger.REMOVE or (order.trigger is None and danger_of_key(name) is not None)
     if named and _is_new_fine_key(state, name):
         state.fine[name] = TrustRecord(key=name, scope="key")
@@ -65,24 +60,15 @@ def apply_command(fold: Fold, command: TrustCommand) -> None:
     if whole:
         meant = records(state)
         for service in state.services:
-            _pass_on(fold, f"service:{service}", state.name, order)
+            _pass_on(fold, f"service:{service}", order)
     _apply(fold, meant, order, whole=whole)
     fleet_report.after_order(fold, command.id)
 
 
 def apply_forwarded(fold: Fold, event: TrustOrder) -> None:
-    """Apply an order passed on by another state: for a tool as a whole, or for a key kept by an older version."""
-    state, order = fold.state, Order(event.order, event.cause, event.until_ms, event.approved_session)
-    if not event.key:
-        mine = [record for record in state.fine.values() if tool_of_key(record.key) == event.tool_name]
-        _apply(fold, mine, order, whole=True)
-        return
-    old = state.fine.pop(event.key, None)
-    if old is None or order.trigger is TrustTrigger.REMOVE:  # the service keeps and publishes the key from now on
-        return
-    _apply(fold, [old], order, whole=False)
-    if old.state is not TrustState.TRUSTED:
-        state.fine[event.key] = old
+    """Apply an order for a tool as a whole, passed on by it, to its fine keys at this service."""
+    mine = [record for record in fold.state.fine.values() if tool_of_key(record.key) == event.tool_name]
+    _apply(fold, mine, Order(event.order, event.cause, event.until_ms, event.approved_session), whole=True)
 
 
 def _order_of(command: TrustCommand, at: int) -> Order:
@@ -100,17 +86,16 @@ def _is_new_fine_key(state: ToolState, key: str) -> bool:
     return not (has_scope(key) or unescape(key) == state.name or key in state.fine)
 
 
-def _pass_on(fold: Fold, scope: str, tool_name: str, order: Order, key: str = "") -> None:
-    """Pass an order on to another scope of the workspace, for all fine keys of a tool there or for one of them."""
+def _pass_on(fold: Fold, scope: str, order: Order) -> None:
+    """Pass an order for this tool on to a service of the workspace, for all fine keys of the tool there."""
     passed = TrustOrder(
         id=f"{order.cause}/{scope}",
         time_ms=fold.at,
         workspace_id=fold.state.workspace_id,
         scope=scope,
         cause=order.cause,
-        tool_name=tool_name,
+        tool_name=fold.state.name,
         order=order.type,
-        key=key,
         until_ms=order.until,
         approved_session=order.session,
     )
@@ -127,24 +112,11 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         # An unpublished record of an MCP server's tool is kept for the fleet alone, so its changes are not emitted.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
         hidden = wide and of_mcp and not record.published and trigger not in _SEEN_ORDERS
-        rule = _rule_of(state, record, fold.rules.trust)
+        rule = rule_of(state, record, fold.rules.trust)
         changes = trust.apply_order(record, order, rule, fold.at, whole=whole, hidden=hidden)
         if hidden:
             continue
         for change in changes:
             emitters.trust_changed(fold, record, change, rule, Cause(order.cause))
         publish(fold, record, rule)
-
-
-def _rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> EscalationRule:
-    """Rule of a record, found without a call that names tool, service and plugin."""
-    kind = state.kind_of_scope
-    service = state.name if kind == "service" else ""
-    of_scopes = rules.rules_for(
-        tool=state.name if kind == "tool" else tool_of_key(record.key),
-        domain=service if state.kind == "domain" else "",
-        service=service if state.kind in {"mcp", "program"} else "",
-        plugin=state.plugin_name,
-        observed=state.observed,
-    )
-    return of_scopes.of(record.scope)
+    note_ages(state)

@@ -348,19 +348,20 @@ class EmbeddedEngine:
         self._topology = LocalTopology(self.source, load=self._store.load, next_offsets=positions)
         for stage in STAGES:
             with closing(self._store.headers(stage.name)) as headers:
-                self._topology.processors[stage.name].adopt(_readable(stage, headers))
+                self._topology.processors[stage.name].adopt(_of_this_version(stage, headers))
         self.clock.reach(self._topology.stream_time)
         self._stale = False
 
 
-def _readable(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the headers of readable states; raise at the first state of another version, before any event is folded."""
+def _of_this_version(stage: Stage[Any], headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers of states; raise at the first state of another version, before any event is folded."""
     for key, snapshot in headers:
         version = header(snapshot)[0]
-        if version != stage.state_version and version not in stage.older_states:
+        if version != stage.state_version:
             raise StateIncompatible(
                 f"the store's {stage.name} states have version {version}, this trustfold reads version "
-                f"{stage.state_version}; run the version that wrote them, or start with a new store"
+                f"{stage.state_version}; run the version that wrote them, or rebuild them "
+                "by publishing the events to a new store"
             )
         yield key, snapshot
 

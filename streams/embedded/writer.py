@@ -1,7 +1,8 @@
 """Writer of a served store: combines many requests in one transaction (group commit).
 
 Requests that arrive during a commit are folded and committed together, so a hundred small publishers cost one flush,
-not a hundred. The engine runs in its own thread; the event loop only waits.
+not a hundred. Urgent ones, for which an agent waits, come first and are committed without the others. The engine runs
+in its own thread; the event loop only waits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -33,10 +35,10 @@ STATE_KEPT_MS = 86_400_000
 """Milliseconds that records of a compacted topic are kept as history; the latest of each key is kept separately."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of requests that may wait; further ones are rejected as `Busy`."""
+"""Bytes of requests that may wait, twice as many for urgent ones; further ones are rejected as `Busy`."""
 
-MAX_BATCH_VALUES = 5_000
-"""Number of values after which a transaction takes no further request: about a tenth of a second of folding."""
+MAX_BATCH_VALUES, MAX_BATCH_BYTES = 5_000, 256 * 1024
+"""Values and bytes after which a transaction takes no further request: about a tenth of a second of folding."""
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class Writer:
 
     Attributes:
         reloader: reloads changed rules.
+        busy: whether requests are being folded that are not urgent.
         committed: number of commits; followers wait for it (`signal`).
         fault: why the last commit failed; None after a success.
         heard: callbacks with the new external requests of each commit, called before the listeners.
@@ -66,11 +69,14 @@ class Writer:
         """Serve an open engine, whose rules come from `files`; `start` begins."""
         self.engine = engine
         self.reloader = Reloader(files, engine.rebase, engine.note_fault)
+        self.busy = False
         self.committed = 0
         self.fault: str | None = None
         self.heard: list[Callable[[Sequence[Request]], None]] = []
         self.listeners: list[Callable[[Sequence[Output]], None]] = []
-        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._waiting: asyncio.Queue[None] = asyncio.Queue()  # one entry for each request in the lanes
+        self._urgent: deque[_Waiting] = deque()
+        self._others: deque[_Waiting] = deque()
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trustfold-engine")
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,19 +101,21 @@ class Writer:
         await self.call(self.engine.close)
         self._thread.shutdown()
 
-    async def submit(self, request: Request) -> Receipt:
-        """Fold and commit a request; returns after the commit.
+    async def submit(self, request: Request, *, urgent: bool = False) -> Receipt:
+        """Fold and commit a request, an urgent one before those that are not; returns after the commit.
 
         Raises:
             Busy: too many bytes are waiting.
             StoreError: it was not stored.
         """
         size = sum(map(len, request.values))
-        if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
+        room = 2 * MAX_WAITING_BYTES if urgent else MAX_WAITING_BYTES
+        if self._bytes and self._bytes + size > room:
             raise Busy(f"{self._bytes >> 20} MiB wait to be folded; try again in a second")
         self._bytes += size
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait(_Waiting(request, size, answer))
+        (self._urgent if urgent else self._others).append(_Waiting(request, size, answer))
+        self._waiting.put_nowait(None)
         return await answer
 
     async def republish(self, offsets: list[int]) -> list[Output]:
@@ -137,11 +145,15 @@ class Writer:
 
     async def _write(self) -> None:
         while True:
-            taken = [await self._waiting.get()]
-            values = len(taken[0].request.values)
-            while values < MAX_BATCH_VALUES and not self._waiting.empty():
-                taken.append(self._waiting.get_nowait())
-                values += len(taken[-1].request.values)
+            await self._waiting.get()
+            lane = self._urgent or self._others
+            self.busy = lane is self._others
+            taken = [lane.popleft()]
+            values, size = len(taken[0].request.values), taken[0].size
+            while lane and values < MAX_BATCH_VALUES and size < MAX_BATCH_BYTES:
+                self._waiting.get_nowait()
+                taken.append(lane.popleft())
+                values, size = values + len(taken[-1].request.values), size + taken[-1].size
             try:
                 receipts = await self.call(self._commit, [waiting.request for waiting in taken])
             except Exception as error:  # noqa: BLE001 - every publisher in the batch must hear of it
@@ -158,6 +170,7 @@ class Writer:
                     if not waiting.answer.done():
                         waiting.answer.set_result(receipt)
             finally:
+                self.busy = False
                 for waiting in taken:
                     self._bytes -= waiting.size
                     self._waiting.task_done()

@@ -14,12 +14,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from faust.types import TP
 
-from ...errors import ConfigError, RejectReason
+from ...errors import ConfigError, EventRejected, RejectReason
+from ...projections.dead_letters import dead_letter
+from ...projections.emitter import Output
 from ...projections.stage import Stage
 from ...schemas.topics import TOPICS, Role
 from ..stream_clock import StreamClock
@@ -28,6 +31,7 @@ from .broker_watch import INTERVAL_S, READ, WRITE, BrokerWatch
 from .changelog import Changelogs, Fenced
 from .checkpoint import Checkpointer, LostGroup, Superseded
 from .faults import WorkerFault, describe, is_expected, is_passing
+from .fold_budget import FoldBudget
 from .metrics import LaneMetrics
 from .order import Order, commit_note
 from .outputs import OutputWriter
@@ -55,6 +59,13 @@ BACK_OFF_S = 8.0
 
 EVENTS, DEAD_LETTERS = "events", "dead-letters"
 
+_ENDED = EventRejected(
+    RejectReason.INTERNAL_ERROR,
+    "$",
+    "its fold took so much processor time that two workers were ended; its content is left out here and stays in the "
+    "topic until retention; report it",
+)
+
 REASONS = frozenset(RejectReason)
 """Labels of dead letters; reason codes of foreign topologies count as `other`."""
 
@@ -75,6 +86,7 @@ class Engine:
         turned_at: monotonic time of the event loop's last turn, within a second.
         durable_at: monotonic time at which all folded records were last durable.
         clock: set whenever a stage's stream time moves; ticks go by it. A tenure begins with a new one.
+        budget: budget of processor time of each record.
         samples: samples of how publishers key their events.
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovery_step: what the recovery under way does or waits for; empty without one.
@@ -99,6 +111,7 @@ class Engine:
         places = {real_name: topology.stages.index(stage) for real_name, (_, stage) in self.sources.items()}
         internal = {real: name for real, (name, _) in self.sources.items() if name in TOPICS and TOPICS[name].internal}
         self.order = Order(settings, places, internal)
+        self.budget = FoldBudget(settings.record_timeout)
         self.samples = KeySamples(settings.partitions)
         self.reached = 0
         self.clock = StreamClock()
@@ -166,7 +179,7 @@ class Engine:
         if batch.start != task.next[batch.tp]:
             raise LostBatch(f"{batch.tp} should continue at {task.next[batch.tp]}, got a batch from {batch.start}")
         began = time.perf_counter()
-        outputs = task.processor.process(topic, batch.records)
+        outputs = self._outputs_of(topic, task, batch)
         took = time.perf_counter() - began
         self.clock.reach(task.processor.stream_time)
         task.next[batch.tp] = batch.next_offset
@@ -186,6 +199,27 @@ class Engine:
                 if output.topic == DEAD_LETTERS:
                     self.metrics.dead_letter_reasons[_reason(output.value)] += 1
             self.writer.put(outputs, task.partition, batch.reached)
+
+    def _outputs_of(self, topic: str, task: PartitionTask, batch: Batch) -> list[Output]:
+        """Fold a batch.
+
+        Raises:
+            WorkerFault: a fault outside of the folds, with the record's place.
+        """
+        outputs: list[Output] = []
+        try:
+            for refused, records in self.budget.parts(batch.tp, batch.records):
+                if refused:
+                    bare = (replace(record, key=None, value=None) for record in records)
+                    outputs += [dead_letter(record, topic, task.partition, _ENDED) for record in bare]
+                    continue
+                with self.budget.watched(batch.tp, records) as taken:
+                    outputs += task.processor.process(topic, taken)
+        except Exception as error:
+            log.exception("%s/%d, offset %d cannot be folded", *batch.tp, self.budget.offset)
+            place = f"{batch.tp.topic}/{batch.tp.partition}, offset {self.budget.offset}"
+            raise WorkerFault(f"{place}: {describe(error)}") from error
+        return outputs
 
     def offsets_jumped(self, tp: TP, expected: int, found: int) -> None:
         """Record that the log continues after the expected offset: retention or compaction removed records."""

@@ -48,10 +48,12 @@ class KafkaSettings:
             backlog slower: each step waits for the brokers.
         worker_lead: seconds of log time that a worker may be ahead of another that is behind its log end.
         order_wait: longest time, in seconds, that a silent partition or another worker holds back the rest.
+        record_timeout: seconds of processor time that one record may take before it ends the worker.
         instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
             within the session timeout gets its partitions back without a rebalance. Empty is off.
         store: `memory` (state in the process, read back from the changelog at each start) or `rocksdb` (on disk).
-        data_dir: where RocksDB keeps its files; one per worker on the same machine.
+        data_dir: where RocksDB keeps its files, and where records that ended a worker are noted; one per worker on the
+            same machine for RocksDB.
         live_states: decoded states kept between checkpoints, shared by all partitions; others are decoded again on use.
             At about five kilobytes each the default bounds them to 500 MB.
         web_port: port of `/healthz`, `/readyz` and `/metrics` on `web_bind`; None is off. It has no authentication.
@@ -79,6 +81,7 @@ class KafkaSettings:
     stage_lead: float = 1.0
     worker_lead: float = 60.0
     order_wait: float = 10.0
+    record_timeout: float = 5.0
     instance_id: str = ""
     store: str = "memory"
     data_dir: Path = Path("trustfold-data")
@@ -202,6 +205,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "stage_lead": ("TRUSTFOLD_STAGE_LEAD", float),
     "worker_lead": ("TRUSTFOLD_WORKER_LEAD", float),
     "order_wait": ("TRUSTFOLD_ORDER_WAIT", float),
+    "record_timeout": ("TRUSTFOLD_RECORD_TIMEOUT", float),
     "instance_id": ("TRUSTFOLD_INSTANCE_ID", str),
     "store": ("TRUSTFOLD_STORE", str),
     "data_dir": ("TRUSTFOLD_DATA_DIR", Path),

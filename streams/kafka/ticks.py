@@ -10,12 +10,16 @@ log remains the only truth (docs/design/contracts.md#time-and-order).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
 
 from ..stream_clock import StreamClock
 from .engine import Engine
+from .faults import WorkerFault, describe
+
+log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 
@@ -44,7 +48,12 @@ def tick(engine: Engine, past: Sequence[StreamClock]) -> int:
         due = task.processor.next_due() if now else None
         if due is None or due > now or not engine.caught_up(task):
             continue
-        outputs = task.processor.due(now)
+        try:
+            outputs = task.processor.due(now)
+        except Exception as error:
+            log.exception("what is due in partition %d of the %s stage cannot be appended", task.partition, task.stage)
+            place = f"partition {task.partition} of the {task.stage} stage, what is due until {now}"
+            raise WorkerFault(f"{place}: {describe(error)}") from error
         # It is ordered by the time of the last folded record: by its timestamp, the present, it would hold back all
         # records behind it in its partition until the backlog is folded.
         engine.writer.put(outputs, task.partition, engine.reached)

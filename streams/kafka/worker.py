@@ -99,6 +99,7 @@ async def _run(
         log.warning("%s", difference)
     app = make()
     app.in_worker = True
+    app.engine.budget.start(settings.data_dir / "folds")
     failed = asyncio.Event()
     app.engine.on_failure = failed.set
     if port is not None:

@@ -185,7 +185,8 @@ def test_a_page_can_be_read_on_a_phone() -> None:
     """Plots and tables scroll instead of shrinking, what is left out is said, a plot has a name."""
     rows = [(f"tool {number}", number + 1, number, None, None) for number in range(60)]
     names = ["tool", "loops", "wasted_calls", "wasted_seconds", "wasted_usd"]
-    text = section(Answer(BY_NAME["loops"], names, rows))
+    totals = {"all_calls": 1770, "all_seconds": None, "all_usd": None}
+    text = section(Answer(BY_NAME["loops"], names, rows, totals=totals))
     assert '<svg aria-label="What do loops cost?"' in text
     assert text.count('<div class="scroll" tabindex="0" role="region"') == 2
     assert "and 45 rows more" in text

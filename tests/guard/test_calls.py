@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from guard_kit import code_of
+from trustfold.errors import ConfigError
 from trustfold.guard import EnvelopeRejected, RetryPolicy, ToolFailed, ToolGuard
 from trustfold.guard.attempts import delay_ms
 from trustfold.guard.errors import is_control_flow
@@ -387,3 +390,110 @@ def test_exceptions_are_passed_through_by_class_or_name() -> None:
     assert is_control_flow(KeyError("x"), (LookupError,))
     assert is_control_flow(KeyError("x"), ("builtins.LookupError",))
     assert not is_control_flow(ValueError("x"), (LookupError, "builtins.LookupError"))
+
+
+class InsufficientFundsError(Exception):
+    """A tool's own answer."""
+
+
+class StoreGone(OSError):
+    """A tool's own name for something that is away."""
+
+
+def _no_funds(**_: Any) -> None:
+    raise InsufficientFundsError("balance 0")
+
+
+async def test_declared_answers_count_against_nobody() -> None:
+    """By class, status, exit code or a function; the caller gets what the tool raised, and nothing opens or asks."""
+    guard = guard_for_tests()
+    made = {"exit": {"exit_code": 3}, "http": {"status_code": 402}, "said": {"error": "sold out"}}
+    answers: tuple[Any, ...] = (InsufficientFundsError, 3, 402, lambda given: given["error"] == "sold out")
+    for name, output in made.items():
+        guard.register(name, lambda output=output: output, answers=answers)
+    guard.register("charge", _no_funds, answers=answers)
+    for number in range(6):
+        for name, output in made.items():
+            result = await guard.call(name, session_id="s1")
+            assert result.output == output
+        result = await guard.call("charge", args={"amount": number}, session_id="s1")
+        assert isinstance(result.exception, InsufficientFundsError)
+        assert result.error is not None
+        assert not result.error.retriable
+    ended = published(guard, "tool_call.finished")
+    assert {(one["expected_failure"], one["error"]["severity"]) for one in ended} == {(True, "validation")}
+    assert all(guard.check(name).code == "allowed" for name in (*made, "charge"))
+
+
+@pytest.mark.parametrize("answers", ["InsufficientFundsError", [ValueError], (True,), (int,), ("404",)])
+def test_answers_that_cannot_be_meant_are_refused(answers: Any) -> None:
+    """They are classes of exceptions, numbers or functions, in a tuple."""
+    with pytest.raises(ConfigError):
+        guard_for_tests().register("t", answers=answers)
+
+
+async def test_rules_that_reclassify_a_failure_are_obeyed_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An audit can find which calls were judged otherwise, and from what to what."""
+    guard = guard_for_tests(failures={"shop": {"InsufficientFundsError": "answer", "503": "validation"}})
+    guard.register("shop", _no_funds, read_only=True)
+
+    async def down() -> Any:
+        raise Answer(503)
+
+    with caplog.at_level(logging.INFO, "trustfold.guard"):
+        await guard.call("shop", session_id="s1")
+        assert (await guard.call("shop", down, session_id="s1")).attempts == 1
+    logged = [json.loads(one.message) for one in caplog.records if "reclassified" in one.message]
+    assert [(one["fromSeverity"], one["severity"]) for one in logged] == [("server_error", "validation")] * 2
+
+
+async def test_a_class_of_a_tools_own_is_read_by_its_bases() -> None:
+    """Here its bases are known; readers of the event are told what they say."""
+    guard = guard_for_tests()
+
+    class Missing(LookupError):
+        pass
+
+    for raised, severity in ((Missing(), "invalid_input"), (StoreGone(), "server_error"), (_Slow(), "timeout")):
+        assert of_exception(raised).severity == severity
+
+        def fail(error: Exception = raised) -> None:
+            raise error
+
+        await guard.call("t", fail, session_id="s1")
+        assert published(guard, "tool_call.finished")[-1]["error"]["severity"] == severity
+
+
+class _Slow(TimeoutError):
+    pass
+
+
+async def test_arguments_that_do_not_fit_blame_no_tool() -> None:
+    """Nothing ran: neither trust nor circuits count it. A `TypeError` inside of the tool is its own."""
+    guard = guard_for_tests()
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    for _ in range(9):
+        result = await guard.call("add", add, {"a": 1, "c": 2}, session_id="s1")
+        assert isinstance(result.exception, TypeError)
+    assert {one["status"] for one in published(guard, "tool_call.finished")} == {"rejected"}
+    assert guard.check("add").code == "allowed"
+    await guard.call("add", add, {"a": 1, "b": "x"}, session_id="s1")
+    assert published(guard, "tool_call.finished")[-1]["status"] == "error"
+
+
+async def test_a_deadline_that_has_passed_is_no_attempt_and_nobodys_failure() -> None:
+    """However often: the tool is not called, its circuit stays closed, and nobody is asked about it."""
+    guard = guard_for_tests()
+    ran: list[int] = []
+    guard.register("charge", lambda: ran.append(1), read_only=False)
+    for _ in range(9):
+        result = await guard.call("charge", session_id="s1", deadline_ms=-1)
+        assert (result.attempts, result.refused, str(result.status)) == (0, True, "timeout")
+        assert result.error is not None
+        assert result.error.code == "deadline_exceeded"
+    assert not ran
+    assert {one["status"] for one in published(guard, "tool_call.finished")} == {"cancelled"}
+    assert guard.check("charge").code == "allowed"

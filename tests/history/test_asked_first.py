@@ -142,11 +142,16 @@ def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path)
 
 
 def test_what_was_computed_over_a_recording_was_delivered_to_nobody(tmp_path: Path) -> None:
-    """A log that is folded days later could tell the agent nothing."""
+    """A log that is folded days later could tell the agent nothing, nor could a nudge that no answer carried."""
     story = Story().fails("deploy", {"to": "x"}, message="no", times=4)
-    told(tmp_path, story, arrived_ms=int((story.now + timedelta(days=3)).timestamp() * 1000))
-    with connect(tmp_path) as connection:
-        query = "SELECT sum(issued) > 0, sum(delivered), sum(judged) FROM nudge_effectiveness"
+    told(tmp_path / "late", story, arrived_ms=int((story.now + timedelta(days=3)).timestamp() * 1000))
+    query = "SELECT sum(issued) > 0, sum(delivered), sum(judged) FROM nudge_effectiveness"
+    held = Story()
+    held.event("session.started", reports_deliveries=True)
+    told(tmp_path / "held", held.fails("deploy", {"to": "x"}, message="no", times=4).works("deploy", {"to": "x"}))
+    with connect(tmp_path / "held") as connection:
+        assert connection.execute(query).fetchall() == [(True, 0, 0)]
+    with connect(tmp_path / "late") as connection:
         assert connection.execute(query).fetchall() == [(True, 0, 0)]
         assert connection.execute("SELECT bool_or(delivered) FROM patterns").fetchall() == [(False,)]
 

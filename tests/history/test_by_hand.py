@@ -11,6 +11,9 @@ import orjson
 import pytest
 from recorded import lines_of
 from trustfold.history.catalogue import connect
+from trustfold.history.charts import objects
+from trustfold.history.findings import finding
+from trustfold.history.queries import ask as answer
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import BY_NAME
 from trustfold.projections.local_topology import LocalTopology
@@ -84,6 +87,10 @@ class Hand:
         """Decisions of one type, in the order in which they were taken."""
         return [one for one in self.decisions if one["type"] == kind]
 
+    def of_events(self, kind: str) -> int:
+        """Number of events of one type."""
+        return sum(one["type"] == kind for one in self.events.values())
+
     def counted(self, *names: str) -> dict[tuple[Any, ...], tuple[int, int, float | None]]:
         """Calls, failures and failure rate by fields of a call."""
         groups: defaultdict[tuple[Any, ...], list[Body]] = defaultdict(list)
@@ -130,8 +137,13 @@ TRACES = ("cipherbox_claude_code", "pi_sessions", "openhands_maverick", "tau_air
 """Recorded runs with calls that end late, days without anything, call ids used again."""
 
 
+TOTALLED = """look-first worse loop-costs asks retries tools signatures recovery patterns loops nudges false-alarms
+    dead-letters""".split()
+"""Questions whose sentences speak of more than the listed rows."""
+
+
 @pytest.fixture(scope="module", params=["two_days", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACES)])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The same run counted by hand and recorded: a made one, and recorded ones with calls that end late."""
     folder = tmp_path_factory.mktemp(request.param)
     lines = [value for _, value in two_days()] if request.param == "two_days" else lines_of(request.param)
@@ -141,7 +153,14 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     record_files(recorder, (str(file),), Rules())
     recorder.close()
     with connect(folder / "h", threads=2) as connection:
-        yield Hand(lines), lambda query: connection.execute(query).fetchall()
+        yield Hand(lines), connection
+
+
+@pytest.fixture
+def both(run: Any) -> Any:
+    """The run counted by hand, and a function that queries its history."""
+    hand, connection = run
+    return hand, lambda query: connection.execute(query).fetchall()
 
 
 def test_calls_and_failures(both: Any) -> None:
@@ -237,8 +256,36 @@ def test_the_whole(both: Any) -> None:
     sessions = len({one["session_id"] for one in publishers})
     failures = sum(map(hand.failed, hand.calls))
     first, last = min(map(moment, publishers)), max(map(moment, publishers))
-    assert ask(overview) == [(len(publishers), sessions, len(hand.calls), failures, first, last)]
+    lost = sum(hand.events[one["cause"]]["status"] == "lost" and one["cause"] not in hand.late for one in hand.calls)
+    assert ask(overview) == [(len(publishers), sessions, len(hand.calls), failures, lost, 0, first, last)]
     assert ask("SELECT count(*) FROM events WHERE type = 'time.passed'") == [(0,)]
+
+
+def test_totals_of_sentences(run: Any) -> None:
+    """They are of all that happened, however few rows are listed, and those of one thing agree with one another."""
+    hand, connection = run
+    totals = {name: answer(connection, BY_NAME[name], 1).totals for name in TOTALLED}
+    failed = [one for one in hand.calls if hand.failed(one)]
+    judged = [one for one in hand.calls if one["verdict"] != "neutral" and one["cause"] not in hand.late]
+    (whole,) = objects(answer(connection, BY_NAME["overview"], 1))
+    assert (
+        totals["tools"].get("all_failures", len(failed))
+        == totals["signatures"].get("all_failures", len(failed))
+        == len(failed)
+    )
+    assert whole["failures"] + whole["reported"] == len(failed)
+    assert totals["tools"].get("all_judged", len(judged)) == len(judged)
+    outages = hand.outages()
+    assert totals["recovery"].get("all_outages", 0) == len(outages)
+    assert totals["recovery"].get("all_recovered", 0) == sum(one[4] is not None for one in outages)
+    assert totals["nudges"].get("all_issued", 0) == len(hand.of("nudge.issued"))
+    assert totals["loops"].get("all_calls") == totals["loop-costs"].get("all_calls")
+    asked = hand.of_events("permission.requested")
+    assert totals["asks"].get("all_asked", 0) <= asked
+    for name, found in totals.items():
+        if found:
+            every = answer(connection, BY_NAME[name], 1000)
+            assert finding(answer(connection, BY_NAME[name], 1)) == finding(every), name
 
 
 def test_patterns_and_nudges(both: Any) -> None:

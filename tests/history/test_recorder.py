@@ -15,6 +15,7 @@ from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
+from trustfold.history.signatures import telling_line
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
@@ -154,6 +155,29 @@ def test_failures_of_different_agents_share_a_signature(message: str, shared: st
     """Names, numbers, paths, addresses and quotations are taken out."""
     told(tmp_path, Story(session="a").fails("t", message=message, with_="").fails("t", message=shared, with_=""))
     assert rows(tmp_path, "SELECT failures FROM failure_signatures()") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("message", "telling"),
+    [
+        ("Exit code 1\nmake: *** [all] Error 2", "make: *** [all] Error 2"),
+        ("Exit code 1", "Exit code 1"),
+        ("", ""),
+        ("Exit code 127\n\n(eval):1: command not found: docker", "(eval):1: command not found: docker"),
+        ("Wall time: 0.2 seconds\nProcess exited with code 1\nOutput:\nmkfs not found", "mkfs not found"),
+        ("### Error\nTimeoutError: click timed out", "TimeoutError: click timed out"),
+        ("Exit code 2\nUsage: x [ARGS]\n\n╭─ Error ──╮\n│ No such command 'info'. │\n╰──╯", "No such command 'info'."),
+        ("Exit code 1\nrunner 1.2\n0 errors so far\nwarning: no cache\nx.go:3:4: y is unused", "x.go:3:4: y is unused"),
+        ("Exit code 1\n$ run tests\n[test] task failed\nFAIL TestOrders", "FAIL TestOrders"),
+        ("Traceback (most recent call last):\n  File \"error.py\", line 1\n    fail()\nKeyError: 'a'", "KeyError: 'a'"),
+        ("Exit code 1\n\x1b[31mfatal: bad object\x1b[0m", "fatal: bad object"),
+        ("Exit code 1\nhello\nworld", "hello"),
+        ("String to replace not found.\nString: error in x", "String to replace not found."),
+    ],
+)
+def test_line_that_tells_what_failed(message: str, telling: str) -> None:
+    """Lines that clients and shells put above an error are passed over."""
+    assert telling_line(message) == telling
 
 
 @pytest.mark.parametrize("order", [1, -1])

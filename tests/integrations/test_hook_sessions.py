@@ -16,6 +16,8 @@ from trustfold.schemas.codec import decode_decision
 from trustfold.schemas.decisions import NudgeIssued, PatternDetected
 from trustfold.schemas.event_base import epoch_ms
 
+PATTERN = {"pattern": "repetitive_calls", "severity": "minor"}
+
 
 def base(event: str, **fields: Any) -> dict[str, Any]:
     """A payload of Claude Code."""
@@ -33,22 +35,15 @@ def gemini(event: str, command: str = "make", **fields: Any) -> dict[str, Any]:
 
 
 def decision(**own: Any) -> Any:
-    """A decision about behaviour as the folds make it."""
-    fields = {
-        "schema_version": "1.0",
-        "time": "2026-11-22T00:00:00.000Z",
-        "session_id": "s",
-        "caused_by": ["e"],
-        "pattern": "repetitive_calls",
-        "severity": "minor",
-    }
+    """A decision as the folds make it."""
+    fields = {"schema_version": "1.0", "time": "2026-11-22T00:00:00.000Z", "session_id": "s", "caused_by": ["e"]}
     return decode_decision(json.dumps(fields | own).encode())
 
 
 def nudge(message: str, lane: str = "context_hint", **own: Any) -> NudgeIssued:
     """A nudge."""
     fields = {"type": "nudge.issued", "id": "n", "nudge_type": "gentle", "message": message, "lane": lane}
-    decoded = decision(**fields | {"pattern_id": "p"} | own)
+    decoded = decision(**fields | PATTERN | {"pattern_id": "p"} | own)
     assert isinstance(decoded, NudgeIssued)
     return decoded
 
@@ -56,7 +51,7 @@ def nudge(message: str, lane: str = "context_hint", **own: Any) -> NudgeIssued:
 def detected(message: str, **own: Any) -> PatternDetected:
     """A pattern of which a person is told."""
     fields = {"type": "pattern.detected", "id": "p", "repetitions": 3, "tool_sequence": [], "fingerprint": "f"}
-    decoded = decision(**fields | {"duration_ms": 0, "notify_user": True, "message": message} | own)
+    decoded = decision(**fields | PATTERN | {"duration_ms": 0, "notify_user": True, "message": message} | own)
     assert isinstance(decoded, PatternDetected)
     return decoded
 
@@ -81,6 +76,19 @@ def test_a_call_begins_when_it_may_be_made(claude: Conversation) -> None:
     claude.now_ms += 3_600_000
     claude.hook(bash("PostToolUse", tool_response={"stdout": "ok"}, duration_ms=40))
     assert claude.told("duration_ms")[-2:] == [("tool_call.started", None), ("tool_call.finished", 40)]
+
+
+@pytest.mark.parametrize(("asked", "calls", "wanted"), [(False, 1, 3 * STEP_MS), (True, 1, None), (False, 2, None)])
+def test_a_call_that_the_agent_does_not_time(asked: bool, calls: int, wanted: int | None) -> None:
+    """Its time is that between its hooks, unless a person was asked, or other calls of the message had to end, too."""
+    conversation = Conversation("claude")
+    conversation.hook(bash("PreToolUse"))
+    conversation.now_ms += STEP_MS
+    conversation.hook(bash("PermissionRequest" if asked else "Notification"))
+    batch = [bash("", number, tool_response="ok") for number in range(calls)]
+    conversation.hook(base("PostToolBatch", tool_calls=batch))
+    ended = [one for one in conversation.told("status", "duration_ms") if one[0] == "tool_call.finished"]
+    assert ended[0] == ("tool_call.finished", "success", wanted)
 
 
 def test_calls_side_by_side_are_no_loop(claude: Conversation) -> None:
@@ -339,9 +347,10 @@ def test_the_end_of_a_refused_call_blames_nobody(claude: Conversation) -> None:
 
 def test_in_shadow_the_call_is_made_all_the_same(claude: Conversation) -> None:
     """A refusal that nobody hears refuses nothing: the call counts."""
+    claude.sessions["s", ""].deliver(nudge("Read the error."))
     claude.hook(bash("PreToolUse"), check=lambda _call: Verdict(refusal="blocked"), shadow=True)
-    claude.hook(bash("PostToolUse", tool_response={}))
-    assert claude.told()[-1] == ("tool_call.finished",)
+    claude.hook(bash("PostToolUse", tool_response={}), shadow=True)
+    assert claude.told()[-1] == ("tool_call.finished",)  # and nothing was delivered
 
 
 def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
@@ -353,14 +362,18 @@ def test_an_agent_that_cannot_ask_may_try_what_leads_back() -> None:
 
 
 def test_a_nudge_waits_for_an_answer_that_can_carry_it(claude: Conversation) -> None:
-    """A nudge goes into the next answer that brings words to the model, once."""
+    """A nudge goes into the next answer that brings words to the model, once, and that is told; an old one is not."""
+    claude.sessions["s", ""].deliver(nudge("It failed.", id="old"))
     claude.sessions["s", ""].deliver(nudge("Read the error."))
+    claude.sessions["s", ""].deliver(decision(type="nudge.withdrawn", id="w", nudge_id="old"))
     assert claude.hook(base("MessageDisplay", message_id="m", delta="x", final=True)) == {}
+    assert "nudge.delivered" not in {event["type"] for event in claude.events}
     answer = claude.hook(bash("PreToolUse"))
     assert answer == {
         "hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "(hint) Read the error."}
     }
     assert claude.hook(bash("PostToolUse", tool_response={})) == {}
+    assert [event["nudge_id"] for event in claude.events if event["type"] == "nudge.delivered"] == ["n"]
 
 
 def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
@@ -375,6 +388,14 @@ def test_a_pause_holds_until_the_user_speaks(claude: Conversation) -> None:
     assert "permissionDecision" not in claude.hook(question).get("hookSpecificOutput", {})
     assert claude.hook(base("UserPromptSubmit", prompt="go on")) == {}
     assert claude.hook(bash("PreToolUse", 2)) == {}
+    assert claude.told().count(("nudge.delivered",)) == 1  # the first refusal carried it
+
+
+def test_a_withdrawn_pause_is_none(claude: Conversation) -> None:
+    """What it was about is over before a call could be refused."""
+    claude.sessions["s", ""].deliver(nudge("Stopped after 6 calls.", "pause"))
+    claude.sessions["s", ""].deliver(decision(type="nudge.withdrawn", id="w", nudge_id="n"))
+    assert claude.hook(bash("PreToolUse")) == {}
 
 
 def test_a_run_that_goes_on_in_a_pause_is_ended(claude: Conversation) -> None:
@@ -385,6 +406,8 @@ def test_a_run_that_goes_on_in_a_pause_is_ended(claude: Conversation) -> None:
     assert "continue" not in claude.hook(bash("PostToolUseFailure", 2, error="denied"))
     stopped = claude.hook(base("PostToolBatch", tool_calls=[]))
     assert stopped == {"continue": False, "stopReason": "trustfold: Stopped after 6 calls."}
+    alone = claude.hook(base("PostToolBatch", tool_calls=[]), attended=False)
+    assert "continue" not in alone, "without a terminal Claude Code would print an empty line"
 
 
 @pytest.mark.parametrize(
@@ -434,7 +457,7 @@ def test_a_person_is_told_once_and_the_model_is_not(claude: Conversation) -> Non
 @pytest.mark.parametrize(
     ("agent", "event", "answer"),
     [
-        ("qwen", "PostToolUse", {"systemMessage": "trustfold: told"}),
+        ("qwen", "PostToolBatch", {"systemMessage": "trustfold: told"}),
         ("codex", "PostToolUse", {"systemMessage": "trustfold: told"}),
         ("gemini", "AfterTool", {"systemMessage": "trustfold: told"}),
         ("opencode", "tool.execute.after", {"notice": "trustfold: told"}),

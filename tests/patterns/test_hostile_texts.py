@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
 import orjson
 import pytest
 from trustfold.ingest.results import by_exit_code, failed, without_hook_context
+from trustfold.projections.calls import command_line, destruction
 from trustfold.projections.calls.shell import simple_commands
-from trustfold.security.redaction import HIDDEN, MAX_BYTES, redact_bytes, redact_record, redact_text, secret_spans
+from trustfold.security.redaction import (
+    HIDDEN,
+    MAX_BYTES,
+    redact,
+    redact_bytes,
+    redact_record,
+    redact_text,
+    secret_spans,
+)
+from trustfold.security.secret_patterns import LONGEST_NAME
 
 LIMIT_SECONDS = 3
 """Processor time for 60 KB: these texts took 3 to 20 s each, and take milliseconds."""
@@ -61,6 +72,45 @@ def test_a_line_with_blanks_at_its_end_is_read_at_once() -> None:
     """The reader of shell lines takes blanks before a token once."""
     assert [command.words for command in simple_commands("ls -l" + " " * 100_000)] == [("ls", "-l")]
     assert _seconds(lambda: simple_commands("ls \\ " + " " * 200_000)) < LIMIT_SECONDS
+
+
+LINES = ("$(x", "```\n``", "run(`x", "rm_r(e", "push x", "curl: (x", "rm -r / {x" + "," * 50_000 + "}")
+"""Parts of lines with thousands of commands, of which each was judged by the whole line, and with as many choices."""
+
+
+@pytest.mark.parametrize("part", LINES, ids=lambda part: part[:8])
+def test_a_line_of_many_commands_is_read_at_once(part: str) -> None:
+    """The whole line is looked through once, not once for each of its commands; of choices few are tried."""
+    assert _seconds(lambda: command_line.read(part * (60_000 // len(part) or 1))) < LIMIT_SECONDS
+
+
+class _Searches:
+    """Expression that notes which part of a text each of its searches read."""
+
+    def __init__(self, expression: str) -> None:
+        self._pattern = re.compile(expression)
+        self.spans: list[tuple[int, int]] = []
+
+    def search(self, text: str, start: int, end: int) -> re.Match[str] | None:
+        self.spans.append((start, end))
+        return self._pattern.search(text, start, end)
+
+
+def test_no_search_that_looks_far_ahead_reads_more_than_a_piece() -> None:
+    """While `re` searches, nothing else runs: so long texts are searched in pieces, which share enough for a match."""
+    far = _Searches(r"push[^\n]{0,200}? --force")
+    line = "x" * 10_000 + "push" + "y" * 200 + " --force"
+    for begin in range(3_000):
+        assert destruction.occurs(far, line[begin:])  # type: ignore[arg-type] # searches as an expression
+    assert max(end - start for start, end in far.spans) < 3_000
+    assert not destruction.occurs(far, "x" * 60_000)  # type: ignore[arg-type] # as above
+    assert destruction.occurs(re.compile(r"\A\Z"), "")
+
+
+def test_a_name_that_is_none_is_not_read() -> None:
+    """What stands behind a name that is longer than any is hidden."""
+    assert list(redact({"x" * (LONGEST_NAME + 1): "v"}).values()) == [HIDDEN]
+    assert list(redact({"x" * LONGEST_NAME: "v"}).values()) == ["v"]
 
 
 def test_a_long_value_after_a_label_is_hidden_whole() -> None:

@@ -96,7 +96,9 @@ def declined() -> Story:
 
 def called_wrong() -> Story:
     """A nudge was a false alarm."""
-    story = Story(model="m1").works("read_file", {"path": "a"}, result="same", times=3)
+    story = Story(model="m1")
+    story.event("session.started", reports_deliveries=True)
+    story.works("read_file", {"path": "a"}, result="same", times=4)
     story.event("feedback.false_alarm", output_id=story.decided("nudge.issued")["id"], reason="polling")
     return story
 

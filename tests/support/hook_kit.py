@@ -47,13 +47,20 @@ class Conversation:
         self._tail = tail
 
     def hook(
-        self, payload: dict[str, Any], event: str = "", check: Check = free, *, shadow: bool = False
+        self,
+        payload: dict[str, Any],
+        event: str = "",
+        check: Check = free,
+        *,
+        shadow: bool = False,
+        attended: bool = True,
     ) -> dict[str, Any]:
         """Send a hook; returns the answer in the agent's own words."""
         self.now_ms += STEP_MS
         hook = self.dialect.read(payload, event, self._tail)
         if hook is None:
             return {}
+        hook = hook._replace(attended=attended)
         session = self.session(hook)
         self.events += [json.loads(one) for one in session.handle(hook, self.now_ms)]
         answer = session.answer(hook, check, shadow=shadow)

@@ -35,7 +35,7 @@ from trustfold.integrations.policy import Policy
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import FOLD_S, Hooks, read_tail
+from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, Hooks, read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
@@ -68,16 +68,13 @@ class Agent:
         return found
 
     def runs(self, command: str, error: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-        """Call the shell; returns the answers before and after."""
+        """Call the shell; returns the answers before and after, where all calls of the message have ended."""
         self.calls += 1
         call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
         before = self.hook("PreToolUse", **call)
-        if error:
-            after = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
-        else:
-            after = self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
-        self.hook("PostToolBatch", tool_calls=[call])
-        return before, after
+        failed = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call) if error else {}
+        after = self.hook("PostToolBatch", tool_calls=[call | {"tool_response": error or "nothing new"}])
+        return before, failed or after
 
 
 def context(answer: dict[str, Any]) -> str:
@@ -214,7 +211,7 @@ def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClien
     agent = Agent(server, tmp_path, "?shadow=1")
     assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
     overview = server.get("/v1/hooks").json()
-    assert overview["agents"]["claude"]["hooks"] == 22
+    assert overview["agents"]["claude"]["hooks"] == 15
     assert {one["kind"] for one in overview["said"]} >= {"context", "refusal"}
     assert all(one["shadow"] for one in overview["said"])
 
@@ -531,8 +528,11 @@ def test_the_client_imports_the_standard_library_alone() -> None:
     assert done.stdout.split() == ["__main__"] or done.stdout.split() == []
 
 
-async def test_a_disk_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While events wait to be folded, the hooks after them are answered at once."""
+@pytest.mark.parametrize(("busy", "most"), [(False, FOLD_S), (True, BUSY_FOLD_S)])
+async def test_a_disk_that_hangs_costs_its_time_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: bool, most: float
+) -> None:
+    """While events wait to be folded, the hooks after them are answered at once; less is waited beside publishers."""
     path = tmp_path / "store.sqlite"
     engine = EmbeddedEngine.open(path, Rules())
     service = make_app(engine, path).state.service
@@ -543,13 +543,17 @@ async def test_a_disk_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch
         waits.append(limits["timeout"])
         return set(), what
 
-    monkeypatch.setattr(service.writer, "submit", lambda _request: hung)
+    monkeypatch.setattr(service.writer, "submit", lambda _request, *, urgent: hung if urgent else None)
     monkeypatch.setattr("trustfold.web.hooks.asyncio.wait", wait)
+    service.writer.busy = busy
     hooks = Hooks(service, Policy())
-    payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+    hook = DIALECTS["claude"].read(
+        {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}, "", read_tail
+    )
+    assert hook is not None
     for _ in range(3):
-        assert await hooks._answer(DIALECTS["claude"], payload, "", shadow=False) == {}
-    assert waits == [FOLD_S]
+        assert await hooks._answer(DIALECTS["claude"], hook, shadow=False) == {}
+    assert waits == [most]
     hung.cancel()
     await service.close()
 

@@ -71,8 +71,8 @@ async def read_behind(source: Source, decision: Placed) -> Behind:
 
 
 async def _basis(source: Source, record: Record) -> Record | None:
-    """Pattern of a nudge or of an evaluated nudge; None for other decisions."""
-    if record["type"] == "nudge.judged":
+    """Pattern of a nudge or of what became of one; None for other decisions."""
+    if record["type"] in {"nudge.judged", "nudge.withdrawn"}:
         nudge = await source.decision(str(record["nudge_id"]))
         record = nudge.record if nudge is not None else {}
     pattern = await source.decision(str(record["pattern_id"])) if record.get("pattern_id") else None

@@ -212,7 +212,7 @@ class Subject(NamedTuple):
             f"by-{column}",
             title,
             f"SELECT coalesce({column}, 'unknown') AS {column}, {_JUDGED}, max(time) AS last_call FROM tool_calls "  # noqa: S608 - no values
-            f"WHERE {self.calls} GROUP BY 1 ORDER BY failures DESC, calls DESC, 1 LIMIT $limit",
+            f"WHERE {self.calls} GROUP BY 1 ORDER BY rate_low DESC NULLS LAST, failures DESC, calls DESC, 1 LIMIT $limit",
             Plot("bars", (column,), "rate", "share", "rate_low", "rate_high", "failures", "judged"),
         )
 
@@ -244,8 +244,8 @@ class Subject(NamedTuple):
                        NULL, NULL, NULL, max(last_call) FROM counted GROUP BY GROUPING SETS ((model), (agent_id), (session_id))
             )
             SELECT *, {_RATE}, count(*) OVER (PARTITION BY part) AS rows FROM parts
-            QUALIFY part = 'over-time' OR row_number() OVER (PARTITION BY part ORDER BY failures DESC, calls DESC, name) <= $shown
-            ORDER BY part, began, failures DESC, calls DESC, name LIMIT $limit""",  # noqa: S608 - no values
+            QUALIFY part = 'over-time' OR row_number() OVER (PARTITION BY part ORDER BY rate_low DESC NULLS LAST, failures DESC, calls DESC, name) <= $shown
+            ORDER BY part, began, rate_low DESC NULLS LAST, failures DESC, calls DESC, name LIMIT $limit""",  # noqa: S608 - no values
         )
 
     def taken_apart(self, answer: Answer) -> tuple[dict[str, Any], Answer, list[Answer]]:
@@ -513,9 +513,11 @@ async def _parts(archive: Archive, subject: Subject, narrowing: Narrowing) -> di
     points = [
         Rate(row["began"], row["failures"], row["judged"], row["rate_low"], row["rate_high"]) for row in objects(over)
     ]
-    worst = max((point for point in points if point.calls), key=lambda point: point.failures, default=None)
+    worst = max(
+        (point for point in points if point.calls), key=lambda point: (point.low or 0, point.failures), default=None
+    )
     caption = (
-        f"Most failures in the {_span(step)} from {worst.at:%Y-%m-%d %H:%M} UTC: {ratio(worst.failures, worst.calls)}."
+        f"Fails most, as far as is sure, in the {_span(step)} from {worst.at:%Y-%m-%d %H:%M} UTC: {ratio(worst.failures, worst.calls)}."
         if worst and worst.failures
         else "No call failed."
     )

@@ -163,6 +163,18 @@ def test_a_nudge_over_a_recording_was_told_to_nobody_and_one_may_be_called_wrong
     assert (nudge.effect, nudge.delivered, nudge.false_alarm) == ("unknown", False, True)
 
 
+def test_a_withdrawn_nudge_was_told_to_nobody() -> None:
+    """No answer carried it before its streak was over; its end is no item of its own."""
+    story = Story()
+    story.event("session.started", reports_deliveries=True)
+    story.works("search", SEARCH, result="nothing", times=3)
+    story.user_says()
+    found = told(story)
+    (nudge,) = found.streaks[0].nudges
+    assert (nudge.effect, nudge.delivered) == ("unknown", False)
+    assert "nudge.withdrawn" not in repr(found.items)
+
+
 def test_decisions_stand_behind_the_event_that_caused_them() -> None:
     """Escalation and circuit come after the failure that tipped them over; circuits name no session themselves."""
     story = Story()

@@ -285,7 +285,7 @@ def test_families_are_configurable() -> None:
 
 def test_a_tool_declares_which_exit_codes_are_answers() -> None:
     """A grep without a match is informational; the same code of another command is not."""
-    rules = Rules(tools=ToolRules(answer_exit_codes={"grep": (1,), "lab": (137,)}))
+    rules = Rules(tools=ToolRules(failures={"grep": {"1": "answer"}, "lab": {"137": "answer"}}))
 
     def is_expected(tool: str, args: dict[str, Any], code: int) -> bool:
         story = Story(rules=rules)
@@ -303,12 +303,12 @@ def test_a_tool_declares_which_exit_codes_are_answers() -> None:
     [
         {"expected_failure_rates": {"t": 0}},
         {"expected_failure_rates": {"t": 1.5}},
-        {"answer_exit_codes": {"t": [0]}},
+        {"failures": {"t": {"1": "no such word"}}},
         {"families": {"t": "spaceship"}},
     ],
 )
 def test_declarations_that_cannot_be_meant_are_refused(given: dict[str, Any]) -> None:
-    """A rate is a share, 0 is success, and families are those that there are."""
+    """A rate is a share, a failure has a severity, and families are those that there are."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(given, ToolRules)
 
@@ -350,3 +350,50 @@ def test_patterns_that_are_none_are_refused(field: str) -> None:
 def test_an_error_that_says_only_that_a_command_failed_names_no_fault(name: str) -> None:
     """With its package and without."""
     assert is_plain_answer(Failure(type=name, message="exit status 3"))
+
+
+@pytest.mark.parametrize(
+    ("result", "severity"),
+    [
+        ({"exit_code": "1"}, "validation"),
+        ({"exit_code": "137"}, "crash"),
+        ({"exit_code": "0"}, None),
+        ({"http_status": "503"}, "server_error"),
+        ({"status_code": "429"}, "transient"),
+        ({"statusCode": "200"}, None),
+        ({"status_code": "none"}, None),
+        ({"error": {"status": "404"}}, "not_found"),
+        ({"error": {"error": "permission denied"}}, "permission"),
+    ],
+)
+def test_numbers_may_be_given_as_text(result: dict[str, Any], severity: str | None) -> None:
+    """An exit code or a status as text means the number; an error may be wrapped in one."""
+    story = Story()
+    story.finished(story.started("lab", {}), "lab", result=result)
+    assert told(story).get("severity") == severity
+
+
+def test_rules_say_what_a_failure_of_a_tool_is() -> None:
+    """By class, with or without its package, code, status or exit code, before all else but danger."""
+    table = {"NotEnough": "answer", "503": "transient", "E_BUSY": "timeout", "7": "server_error"}
+    rules = Rules(tools=ToolRules(failures={"charge": table, "rm": {"1": "answer"}}))
+
+    def judged(tool: str = "charge", args: dict[str, Any] | None = None, **error: Any) -> dict[str, Any]:
+        story = Story(rules=rules)
+        story.finished(story.started(tool, args or {}), tool, status="error", error=error)
+        return {name: told(story).get(name) for name in ("severity", "expected")}
+
+    assert judged(type="shop.NotEnough") == {"severity": "validation", "expected": True}
+    assert judged(http_status=503) == {"severity": "transient", "expected": None}
+    assert judged(code="E_BUSY", severity="crash") == {"severity": "timeout", "expected": None}
+    assert judged(type="exit_code_7") == {"severity": "server_error", "expected": None}
+    assert judged(type="OtherError") == {"severity": "server_error", "expected": None}
+    assert judged("bash", {"command": "rm -rf ~/"}, type="exit_code_1")["severity"] == "security"
+
+
+def test_a_lookup_that_fails_is_the_callers() -> None:
+    """So says its class; it opens no circuit, and counts half for trust."""
+    for kind in ("LookupError", "IndexError", "KeyError", "ValueError"):
+        story = Story()
+        story.finished(story.started("shop", {}), "shop", status="error", error={"type": kind})
+        assert told(story)["severity"] == "invalid_input"

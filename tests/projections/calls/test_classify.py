@@ -287,7 +287,7 @@ def test_texts_in_place_of_error_types_are_not_kept() -> None:
     text = "It went wrong. " * 1000
     assert classify(Failure(type=text, code=text), status="error", dangerous=False) == "server_error"
     assert neutral_reason(text) == ""
-    before = [cached.cache_info().currsize for cached in (classification._by_type, errors._neutral_reason)]
+    before = [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)]
     classify(Failure(type=text + "1", code=text + "1"), status="error", dangerous=False)
     neutral_reason(text + "1")
-    assert [cached.cache_info().currsize for cached in (classification._by_type, errors._neutral_reason)] == before
+    assert [cached.cache_info().currsize for cached in (classification.by_type, errors._neutral_reason)] == before

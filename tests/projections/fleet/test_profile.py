@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
@@ -14,7 +13,6 @@ from trustfold.projections.fleet.state import (
     is_publication_due,
     most_common_pattern,
     note_published,
-    nudge_effectiveness,
 )
 from trustfold.schemas.standings import ModelBehaved
 
@@ -159,11 +157,3 @@ def test_nudges_that_nobody_could_heed_are_not_held_against_a_model() -> None:
     assert (profile(story)["nudges_judged"], profile(story)["nudge_effectiveness"]) == (1, 0.0)
     story.works(*READ, result="else")
     assert (profile(story)["nudges_judged"], profile(story)["nudge_effectiveness"]) == (2, 0.5)
-
-
-def test_a_profile_of_before_counts_its_nudges_as_judged() -> None:
-    """An older snapshot is shorter; its effectiveness goes on from what it was."""
-    old = msgspec.convert([MODEL, 9, 1, {}, 4, 3], ModelProfile)
-    assert nudge_effectiveness(old) == 0.75
-    count_behaviour(old, ModelBehaved(id="x", time_ms=1, model=MODEL, nudges_judged=1, nudges_effective=1))
-    assert nudge_effectiveness(old) == 0.8

@@ -151,3 +151,44 @@ def test_no_secret_of_a_request_is_stored_or_told(tool: str, args: dict[str, obj
     assert b"error_retry_loop" in kept
     assert SECRET.encode() not in kept
     assert b"tulip-and-rose-7" not in kept
+
+
+def test_only_a_carried_nudge_counts() -> None:
+    """Of a publisher that tells what it delivered: no effect, no next level, no cooldown of a nudge before it has."""
+    ladder = Ladder(minor=3, moderate=30, severe=30)
+    story = Story(rules=Rules(behaviour=BehaviourRules(repetitive_calls=ladder)))
+    story.event("session.started", reports_deliveries=True)
+    story.works(*READ, result="same", times=12)  # it waits, and is not written again
+    assert [one["nudge_type"] for one in story.all("nudge.issued")] == ["gentle"]
+    story.works(*READ, result="same")  # the cooldown: what waits is old, and replaced by one of its own level
+    first, second = story.all("nudge.issued")
+    assert second["nudge_type"] == "gentle"
+    assert [one["nudge_id"] for one in story.all("nudge.withdrawn")] == [first["id"]]
+    for _ in range(2):  # told twice, it counts once
+        story.event("nudge.delivered", nudge_id=second["id"])
+    story.event("nudge.delivered", nudge_id=first["id"])
+    story.works(*READ, result="same", times=10)
+    assert [(one["nudge_id"], one["effective"]) for one in story.all("nudge.judged")] == [(second["id"], False)]
+    assert story.decided("nudge.issued")["nudge_type"] == "direct"
+
+
+@pytest.mark.parametrize("ends", ["works", "user", "session", "other agent"])
+def test_a_nudge_that_no_answer_carried_is_withdrawn(ends: str) -> None:
+    """When its streak is over it is judged by nobody, and the next streak is nudged again."""
+    story = Story()
+    story.event("session.started", reports_deliveries=True)
+    story.fails("query_db", {"q": 1}, message="cannot reach alpha", times=3)
+    match ends:
+        case "works":
+            story.works("query_db", {"q": 1}, result="a row")
+        case "user":
+            story.user_says(9)
+        case "session":
+            story.event("session.ended")
+        case _:
+            story.event("model.text", text="The other one is at work.", agent_id="b")
+            story.user_says(9)
+    assert [one["nudge_id"] for one in story.all("nudge.withdrawn")] == [story.decided("nudge.issued")["id"]]
+    story.fails("query_db", {"q": 1}, message="cannot reach alpha", times=3)
+    assert len(story.all("nudge.issued")) == 2
+    assert story.all("nudge.judged") == []

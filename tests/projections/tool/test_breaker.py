@@ -253,6 +253,13 @@ def test_the_end_of_a_forced_opening_is_told_without_traffic() -> None:
     assert story.after(90).tick().circuit(KEY)[-1] == ("forced_open", "closed")
 
 
+def test_a_tools_circuit_is_closed_by_calls_whose_service_fails() -> None:
+    """The tool ran; it was the service that failed, and such failures never open the tool's circuit again."""
+    story = Story().fails("http_request", times=TO_OPEN).after(60)
+    story.fails("http_request", {"url": "https://api.example.com/v1/x"}, times=2, with_="server_error")
+    assert story.circuit("tool:http_request")[-1] == ("half_open", "closed")
+
+
 def test_an_observed_circuit_lets_probes_pass() -> None:
     """Observe-only never blocks."""
     story = Story()
@@ -311,3 +318,34 @@ def test_a_policy_says_how_many_failures_in_a_row_open(failures: int) -> None:
     story = Story(rules=rules).fails(TOOL, times=failures - 1)
     assert story.circuit(KEY) == []
     assert story.fails(TOOL).circuit(KEY) == [("closed", "open")]
+
+
+def raises(story: Story, kind: str, amount: int, *, times: int) -> Story:
+    """Calls that a tool ends by an exception of a class."""
+    for _ in range(times):
+        call = story.started("charge", {"amount": amount})
+        story.finished(call, "charge", status="error", result=None, error={"type": kind, "message": "no"})
+    return story
+
+
+def test_an_exception_of_the_tools_own_opens_nothing_until_three_calls_raise_it() -> None:
+    """It may be an answer: the same request again proves nothing, and neither do two; a success begins anew."""
+    story = Story()
+    for amount in (1, 2):
+        raises(story, "InsufficientFundsError", amount, times=9)
+    assert not story.all("breaker.changed") + story.all("trust.changed")
+    story.works("charge", {"amount": 0})
+    for amount in (1, 2):
+        raises(story, "InsufficientFundsError", amount, times=5)
+    assert not story.all("breaker.changed") + story.all("trust.changed")
+    raises(story, "InsufficientFundsError", 3, times=5)
+    assert [one["to"] for one in story.all("breaker.changed")] == ["open"]
+    assert story.decided("trust.changed")["count"] == 14.5  # twenty-nine in the window, each of which counts half
+
+
+def test_errors_that_a_policy_excludes_never_open_a_circuit() -> None:
+    """They are answers, by the name that was reported; others open it as ever."""
+    rules = Rules(breakers=BreakerRules(tool=BreakerPolicy(excluded_errors=frozenset({"RuntimeError"}))))
+    story = raises(Story(rules=rules), "RuntimeError", 1, times=9)
+    assert not story.all("breaker.changed")
+    assert [one["to"] for one in raises(story, "MemoryError", 1, times=5).all("breaker.changed")] == ["open"]

@@ -46,8 +46,8 @@ def test_an_answer_of_a_program_is_informational(command, code, expected):
 
 
 def test_rules_replace_the_answers_of_a_program():
-    """`answer_exit_codes` has the last word, also to say that a program has no answers."""
-    rules = Rules(tools=ToolRules(answer_exit_codes={"grep": (), "lint": (1,)}))
+    """`tools.failures` has the last word, also to say that a program has no answers."""
+    rules = Rules(tools=ToolRules(failures={"grep": {}, "lint": {"1": "answer"}}))
     assert not outcomes(ends(Story(rules=rules), "grep foo x", 1), "tool:Bash")[-1].get("expected")
     assert outcomes(ends(Story(rules=rules), "lint .", 1), "tool:Bash")[-1]["expected"]
     assert outcomes(ends(Story(rules=rules), "rg foo", 1), "tool:Bash")[-1]["expected"]

@@ -48,6 +48,27 @@ def test_waiting_requests_share_a_commit(tmp_path: Path) -> None:
     assert commits < len(LINES)
 
 
+def test_urgent_requests_are_folded_before_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an agent waits for shares no commit with a publisher's backlog, and waits for one batch of it at most."""
+    monkeypatch.setattr(writer_module, "MAX_BATCH_BYTES", 1)
+
+    async def work(writer: Writer) -> list[str]:
+        order: list[str] = []
+
+        async def submit(name: str, line: bytes, *, urgent: bool) -> None:
+            await writer.submit(Request("events", [line]), urgent=urgent)
+            order.append(name)
+
+        backlog = [asyncio.create_task(submit(f"{n}", line, urgent=False)) for n, line in enumerate(LINES[:4])]
+        await asyncio.sleep(0)
+        assert not writer.busy
+        await submit("urgent", LINES[4], urgent=True)
+        await asyncio.gather(*backlog)
+        return order
+
+    assert run(tmp_path, work)[:2] in (["urgent", "0"], ["0", "urgent"])
+
+
 def test_a_fault_reaches_every_publisher_of_the_batch_and_passes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

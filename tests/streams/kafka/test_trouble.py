@@ -1,13 +1,14 @@
 """Trouble that is not a crash of ours: poison records, a broker that goes away, strangers in the changelog."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from broker_kit import Broker
-from counting import ENCODE, State
+from counting import ENCODE, SPIN, State
 from lane_harness import LaneHarness, event, events, run, session_timeout
 from local_kafka import LocalKafka
 from trustfold.streams.kafka.changelog import CLAIM_KEY, epoch_headers
@@ -37,6 +38,22 @@ def test_poison_becomes_dead_letters_and_the_partition_advances(lane: LaneHarnes
     assert worker.stop() == 0, worker.text()
     assert lane.states("session")["s"].count == 1
     assert_as_undisturbed(lane)
+
+
+@pytest.mark.slow
+def test_a_record_that_ended_two_workers_is_a_dead_letter(lane: LaneHarness, tmp_path: Path) -> None:
+    """A fold in C holds the interpreter: the worker ends within the record's budget, the third goes on behind it."""
+    lane.publish([(b"s", event(1, "s", "t")), (b"s", event(2, "s", SPIN)), (b"s", event(3, "s", "t"))])
+    own = {"TRUSTFOLD_RECORD_TIMEOUT": "0.5", "TRUSTFOLD_DATA_DIR": str(tmp_path / "data")}
+    for _ in range(2):
+        assert lane.start(**own).process.wait(120) == -signal.SIGVTALRM
+    worker = lane.start(**own)
+    lane.settled()
+    assert worker.stop() == 0, worker.text()
+    assert "offset 1, took too much processor time (2 of 2 times" in worker.text()
+    assert "counting.py" in worker.text()
+    assert lane.states("session")["s"].count == 2
+    assert sum(lane.ids("dead-letters").values()) == 1
 
 
 def test_stop_commits_everything_processed(lane: LaneHarness) -> None:
