@@ -121,6 +121,17 @@ _W = r"(?<![A-Za-z0-9])"
 """No letter or digit before; an underscore is allowed: `MY_ghp_...`."""
 
 
+def _has_digit_after(begin: re.Pattern[bytes]) -> Callable[[re.Match[bytes], bytes], bool]:
+    """Return a check of whether a token has a digit behind its beginning."""
+
+    def check(match: re.Match[bytes], _: bytes) -> bool:
+        token = match.group()
+        found = begin.match(token)
+        return found is not None and _DIGIT.search(token, found.end()) is not None
+
+    return check
+
+
 def _formats() -> Iterator[Shape]:
     """Yield a shape for each alphabet of `FORMATS`, with the formats in it."""
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -136,8 +147,7 @@ def _formats() -> Iterator[Shape]:
         runs = "|".join(re.escape(one) + (letter + f"{{{least}}}" if least else letter) for one, least in starts)
         end = {"only": f"(?!{letter})", "upper": f"{letter}*(?![a-z])", "uuid": ""}
         tail = end.get(flag) or end.get(alphabet, letter + "*")
-        digit = re.compile(f"(?:{begin})[^0-9]*+[0-9]".encode())
-        check = (lambda match, _, digit=digit: digit.match(match.group()) is not None) if flag == "digit" else None
+        check = _has_digit_after(re.compile(f"(?:{begin})".encode())) if flag == "digit" else None
         yield _shape(
             alphabet,
             "^" + "|".join(one for one, _ in starts),
