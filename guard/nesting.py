@@ -13,6 +13,9 @@ from typing import Any
 _FRAMES = 8
 """Frames of the guard between a plain function and one that it calls."""
 
+MOST_NESTED = 1000
+"""Nested plain functions that are given room; beyond it recursion ends by the interpreter's limit."""
+
 _TASK_EVERY = 8
 """Nested coroutines that share a stack."""
 
@@ -58,7 +61,7 @@ def room_for_nested() -> Iterator[None]:
     """Raise the interpreter's recursion limit by the guard's own frames, while a plain function runs in another one."""
     depth = _DEPTH.get()
     token = _DEPTH.set(depth + 1)
-    grows = 0 < depth < 1000
+    grows = 0 < depth < MOST_NESTED
     if grows:
         _grow(_FRAMES)
     try:

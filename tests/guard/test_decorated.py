@@ -7,12 +7,13 @@ import contextvars
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mypy import api
-from trustfold.guard import SyncToolGuard, ToolGuard
+from trustfold.guard import SyncToolGuard, ToolGuard, nesting
 
 HERE = Path(__file__).parent
 
@@ -51,13 +52,14 @@ def test_types_are_kept() -> None:
     assert sorted(found) == wrong, said + errors
 
 
-DEPTH = 900
+DEPTH = 200
 
 
-def test_recursion_is_as_deep_as_without_the_guard() -> None:
+def test_recursion_is_as_deep_as_without_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """And ends as it ends there, in place of the interpreter or the machine's memory."""
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("deepest", default=0)
     guard = ToolGuard.in_memory()
+    monkeypatch.setattr(nesting, "MOST_NESTED", DEPTH + 10)
 
     @guard.tool
     async def sinks(left: int) -> int:
@@ -69,16 +71,23 @@ def test_recursion_is_as_deep_as_without_the_guard() -> None:
         return 1 + falls(left - 1) if left else 0
 
     async def sink() -> tuple[int, int]:
-        return await sinks(200), variable.get()
+        return await sinks(DEPTH), variable.get()
 
-    assert asyncio.run(sink()) == (200, 200)
-    assert asyncio.run(sinks(DEPTH)) == DEPTH
-    assert falls(DEPTH) == DEPTH
+    def recurse() -> None:
+        assert asyncio.run(sink()) == (DEPTH, DEPTH)
+        assert falls(DEPTH) == DEPTH
+        for endless in (lambda: asyncio.run(sinks(-1)), lambda: falls(-1)):
+            with pytest.raises(RecursionError):
+                endless()
+        assert sys.getrecursionlimit() == DEPTH + 60
+
     limit = sys.getrecursionlimit()
-    for endless in (lambda: asyncio.run(sinks(-1)), lambda: falls(-1)):
-        with pytest.raises(RecursionError):
-            endless()
-    assert sys.getrecursionlimit() == limit
+    with ThreadPoolExecutor(1) as shallow:  # whose stack holds nothing of the test's runner
+        try:
+            sys.setrecursionlimit(DEPTH + 60)
+            shallow.submit(recurse).result()
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 FORKS = """
