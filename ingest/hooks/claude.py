@@ -70,6 +70,8 @@ class ClaudeDialect(Dialect):
                 return (Compacted(),)
             case "SessionStart" if name_of(payload.get("source")) == "compact":
                 return (Compacted(),)
+            case "SubagentStop" if payload.get("agent_type") == "":  # of the client itself, that shortens the context
+                return ()
             case "Stop" | "SubagentStop":
                 over = TurnOver(text_of(payload.get("last_assistant_message")))
                 return (over, SessionOver("subagent finished")) if event == "SubagentStop" else (over,)

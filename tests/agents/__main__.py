@@ -167,7 +167,7 @@ def _seen(said: Sequence[dict[str, Any]], ended: tuple[int, float, str]) -> str:
     """What a person saw of it: the words at the end, notices, the reason of a pause, an exit code."""
     notices = counted("notice" for one in said if one["kind"] == "notice")
     shown = "".join(ended[2].split())  # a terminal is drawn without blanks, and in parts
-    seen = [LAST_WORDS] if "".join(DONE[:_DRAWN].split()) in shown else []
+    seen = [LAST_WORDS] if "".join(DONE[: _DRAWN // 2].split()) in shown else []
     seen += [notices] if notices != NOTHING else []
     reasons = ["".join(one["text"].split())[:_DRAWN] for one in said if one["kind"] in {"pause", "refusal"}]
     seen += ["the reason"] if any(reason in shown for reason in reasons) else []
