@@ -179,6 +179,8 @@ class CallFlow:
             if must_ask(trust):
                 self._publish_permission(PermissionRequested, call)
             return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
+        if (refused := self._refused_by_circuit(call, trust)) is not None:
+            return refused
         if trust is not None and await self._approved(call, trust):
             return None
         if self.permission is None or not self.permission.decides(trust):
@@ -196,6 +198,16 @@ class CallFlow:
             log_call(logging.ERROR, "permission_failed", call, errorCode=type(error).__name__)
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         return self._answered(call, trust, answer)
+
+    def _refused_by_circuit(self, call: Call, trust: Trust | None) -> ResultError | None:
+        """Return the refusal of an open circuit, where somebody would be asked about the call first."""
+        asks = must_ask(trust) or (self.permission is not None and self.permission.decides(trust))
+        if not asks or self._settings.shadow or not self._settings.enforce_breakers:
+            return None
+        refusing = self._gate.refusing_circuit(call)
+        if refusing is None:
+            return None
+        return msgspec.structs.replace(refusal("circuit_open", refusing.message), breaker_state=refusing.state)
 
     def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
         """Publish a person's or plugin's answer to a permission request; return a refusal if it denies the call."""

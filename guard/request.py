@@ -10,7 +10,16 @@ import msgspec
 
 from ..projections.calls import attempt
 from ..projections.calls.danger import NO_DANGER, Danger
-from ..projections.calls.keys import NO_FAMILIES, CallKey, call_key, given_key, read_command, runs, tool_key
+from ..projections.calls.keys import (
+    NO_FAMILIES,
+    CallKey,
+    call_key,
+    command_keys,
+    given_key,
+    read_command,
+    runs,
+    tool_key,
+)
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..rules.calls import CallRules
 from ..schemas.events import ToolCallStarted
@@ -148,6 +157,7 @@ class Call(msgspec.Struct, eq=False):
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: Program | None = None
     _sent: dict[str, Any] | None = None
+    _trust_keys: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         return f"<call of {self.tool.name!r}>"  # no arguments: they may be secret
@@ -211,8 +221,17 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def trust_keys(self) -> tuple[str, ...]:
-        """Trust keys, of which the strictest decides: the target's, the tool's, the service's."""
-        return trust_keys(self.tool.name, self.key)
+        """Trust keys, of which the strictest decides: the target's, the tool's, the service's.
+
+        Those of a shell's line are the keys of all the commands that it runs.
+        """
+        if self._trust_keys is None:
+            name, key = self.tool.name, self.key
+            keys = trust_keys(name, key)
+            if not key.service and runs(name, self.args, self.families) == "shell":
+                keys = (*dict.fromkeys((keys[0], *command_keys(name, self.sent_args), *keys[1:])),)
+            self._trust_keys = keys
+        return self._trust_keys
 
     @property
     def scopes(self) -> list[str]:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from ...security.redaction import HIDDEN, redact, redact_text
 from . import command_line
 from .classify import Runs
+from .line_commands import commands_of
 
 MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
@@ -417,6 +418,13 @@ def call_key(
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
     return _one(tool_name, "", "")
+
+
+def command_keys(tool_name: str, args: Mapping[str, Any]) -> list[str]:
+    """Return the keys of all commands that a shell's line runs, without secrets."""
+    line = redact_text(shell_command(args))
+    windows = _plain_name(tool_name) in WINDOWS_SHELLS
+    return [_one(tool_name, "command", name).fine for name in commands_of(line, windows=windows)]
 
 
 def given_key(tool_name: str, failure_key: str, derived: CallKey) -> CallKey:

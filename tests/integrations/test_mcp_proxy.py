@@ -305,18 +305,20 @@ async def test_a_cancelled_call_is_neither_good_nor_bad() -> None:
         assert published(client.guard, "tool_call.finished")[0]["status"] == "cancelled"
 
 
-async def test_failed_results_never_open_the_servers_circuit() -> None:
-    """What a tool says of something behind it is an answer of the server; errors of the protocol are not."""
+async def test_failed_results_never_hold_the_server() -> None:
+    """What a tool says of something behind it is an answer of the server; errors of the protocol hold it."""
     async with Client() as client:
         failed = {"isError": True, "content": [{"type": "text", "text": "connect ECONNREFUSED 10.0.0.1:5432"}]}
         client.server.answer = lambda _: {"result": failed}
         for number in range(8):
             await client.call(number, n=number)
-        assert not client.guard.view.records("breaker")
+        assert not [one for one in client.guard.view.records() if one.scope == "service"]
         client.server.answer = lambda _: {"error": {"code": -32000, "message": "Connection reset by peer"}}
         for number in range(8, 8 + SHIPPED_TO_OPEN):
             await client.call(number, n=number)
-        assert [one.state for one in client.guard.view.records("breaker")] == ["open"]
+        assert [(one.kind, one.state) for one in client.guard.view.records() if one.scope == "service"] == [
+            ("trust", "escalated")
+        ]
 
 
 async def test_errors_of_the_protocol_pass_and_count() -> None:

@@ -65,10 +65,10 @@ def test_a_state_tells_why_trust_was_lost() -> None:
 def test_a_hint_counts_the_successes_that_are_missing() -> None:
     """While trust recovers; when enough calls worked and a person must agree, it says how."""
     record = TrustRecord(key="deploy", scope="key", state=TrustState.RECOVERING, successes=1, successes_needed=3)
-    said = emitters.recovery_hint(record, EscalationRule(), "deploy")
+    said = emitters.recovery_hint(record, EscalationRule(), "deploy", 0)
     assert said == "2 more successful calls restore trust"
     record.pending = True
-    assert emitters.recovery_hint(record, EscalationRule(), "deploy").startswith("ready: `trustfold recover")
+    assert emitters.recovery_hint(record, EscalationRule(), "deploy", 0).startswith("ready: `trustfold recover")
 
 
 def test_only_an_escalation_that_ends_by_itself_tells_when() -> None:
