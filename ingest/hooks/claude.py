@@ -47,8 +47,12 @@ class ClaudeDialect(Dialect):
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own."""
-        return None if "cursor_version" in payload else super().read(payload, event, tail)
+        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own.
+
+        Also those of an agent without a kind: the client's own, that shortens the context.
+        """
+        skipped = "cursor_version" in payload or ("agent_id" in payload and payload.get("agent_type") == "")
+        return None if skipped else super().read(payload, event, tail)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""
@@ -70,8 +74,6 @@ class ClaudeDialect(Dialect):
                 return (Compacted(),)
             case "SessionStart" if name_of(payload.get("source")) == "compact":
                 return (Compacted(),)
-            case "SubagentStop" if payload.get("agent_type") == "":  # of the client itself, that shortens the context
-                return ()
             case "Stop" | "SubagentStop":
                 over = TurnOver(text_of(payload.get("last_assistant_message")))
                 return (over, SessionOver("subagent finished")) if event == "SubagentStop" else (over,)
