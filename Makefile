@@ -167,6 +167,10 @@ explore: $(VENV)/dev ## Run the tests of properties with inputs drawn anew; `mak
 chaos: $(VENV)/dev ## Kill, pause and restart workers, brokers and the recorder under load: 10 minutes (ARGS="--seed 7 --kills 20 --minutes 5")
 	@$(BIN)/python tests/chaos $(ARGS)
 
+.PHONY: charges
+charges: $(VENV)/dev ## Kill processes between a charge and its remembering, over every store: 1,000 keys (ARGS="--runs 60 --kind far --seed 7")
+	@$(BIN)/python tests/support/charge_kills.py --runs 1000 $(ARGS)
+
 .PHONY: peers
 peers: $(VENV)/dev ## Run behavioural cases: ARGS=FILE [--json]
 	@$(BIN)/python -m tests.peers $(or $(ARGS),tests/peers/own_cases.json)

@@ -61,6 +61,34 @@ class ConfigError(TrustfoldError):
     """An invalid setting or rule; the message names it and the accepted values."""
 
 
+class NotInstalled(ConfigError):
+    """A part whose libraries are not installed; the message names the extra that brings the missing one."""
+
+    def __init__(self, part: str, missing: ImportError) -> None:
+        extra = EXTRAS.get((missing.name or "").partition(".")[0], "all")
+        super().__init__(
+            f"{part} is not installed here ({missing}); "
+            f"pip install 'trustfold[{extra}]', or in a checkout `make install`"
+        )
+
+
+EXTRAS = {
+    "aiokafka": "kafka",
+    "faust": "kafka",
+    "rocksdict": "rocksdb",
+    "duckdb": "history",
+    "prompt_toolkit": "history",
+    "jinja2": "web",
+    "starlette": "web",
+    "uvicorn": "web",
+    "prometheus_client": "metrics",
+    "opentelemetry": "otel",
+    "redis": "redis",
+    "mcp": "mcp",
+}
+"""Modules of the extras and the extra that brings each (pyproject.toml)."""
+
+
 class Unreachable(TrustfoldError):
     """Kafka or a running `up` does not answer at its address; the message names it."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, NotInstalled, TrustfoldError
 from ..projections.rule_source import RULES_TOPIC, fingerprint, rules_in_force
 from ..schemas.topics import TOPICS, Role
 from .clients.kafka_log import KafkaSettings, Stored, read
@@ -33,9 +33,7 @@ try:
     from ..streams.kafka.publisher_faults import MISTAKES, OTHER_PARTITIONER, mistake_of
     from ..streams.kafka.topics import HIDDEN, find_differences, plan
 except ImportError as missing:
-    raise ConfigError(
-        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
-    ) from missing
+    raise NotInstalled("Kafka", missing) from missing
 
 KAFKA_PORT = 9092
 MAX_SKEW_S = 5.0

@@ -28,7 +28,7 @@ from .clients.http import HttpTarget
 from .connect import Connections, double_count_warning
 from .service import UserService
 
-EXTRAS = {
+LIBRARIES = {
     "aiokafka": "kafka",
     "faust-streaming": "kafka",
     "rocksdict": "rocksdb",
@@ -37,7 +37,7 @@ EXTRAS = {
     "uvicorn": "web",
     "prometheus-client": "metrics",
 }
-"""Libraries of the extras: what is missing here."""
+"""Libraries whose version is told, and the extra that brings each."""
 
 
 LOW_BYTES = 1 << 30
@@ -93,7 +93,7 @@ def examine_machine(settings: Settings) -> Iterator[Finding]:
 
 def _versions() -> Iterator[Finding]:
     found, missing = [], set()
-    for library, extra in EXTRAS.items():
+    for library, extra in LIBRARIES.items():
         try:
             found.append(f"{library} {version(library)}")
         except PackageNotFoundError:
@@ -180,15 +180,21 @@ def _history(path: Path) -> Finding:
 
 
 def _server(settings: Settings) -> Finding:
-    if not settings.url:
-        return Finding("server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL)")
+    url, token, own = settings.url, settings.token, ""
+    if not url:
+        service = UserService()
+        if (running := service.running()) is None:
+            return Finding(
+                "server", Status.SKIPPED, "no running `up` is named (TRUSTFOLD_URL), and this user's does not run"
+            )
+        url, token, own = running[1], service.token, "this user's, "
     try:
-        overview = HttpTarget(settings.url, Rights(settings.token)).overview()
+        overview = HttpTarget(url, Rights(token)).overview()
     except TrustfoldError as error:
         return Finding("server", Status.FIX, str(error), "start `trustfold up` there, or correct TRUSTFOLD_URL, _TOKEN")
     if overview.fault:
-        return Finding("server", Status.FIX, f"{settings.url} uses older rules: {overview.fault}", "correct the file")
-    return Finding("server", Status.OK, f"{settings.url} answers; {counted(len(overview.states), 'key')}")
+        return Finding("server", Status.FIX, f"{url} uses older rules: {overview.fault}", "correct the file")
+    return Finding("server", Status.OK, f"{own}{url} answers; {counted(len(overview.states), 'key')}")
 
 
 def _hooks() -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
 from .options import json_option
 from .render import console, note, write_json
@@ -107,12 +107,13 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
     """Open the catalogue of one or several histories; without any, of the configured one.
 
     Raises:
-        ConfigError: DuckDB is not installed, or nothing is recorded there.
+        NotInstalled: DuckDB is missing.
+        ConfigError: nothing is recorded there.
     """
     try:
         from ..history.catalogue import connect
     except ImportError as missing:
-        raise ConfigError(f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'") from missing
+        raise NotInstalled("the history", missing) from missing
     return connect(roots or (Settings.from_env().history,), filters=filters)
 
 

@@ -23,7 +23,20 @@ from .replay import check_files
 if TYPE_CHECKING:
     from ..ingest import Defaults, Skipped
 
-FORMATS = ("openai", "otel", "claude-code", "codex", "gemini", "copilot", "cursor", "droid", "kiro", "opencode", "pi")
+FORMATS = (
+    "openai",
+    "otel",
+    "claude-code",
+    "codex",
+    "gemini",
+    "qwen",
+    "copilot",
+    "cursor",
+    "droid",
+    "kiro",
+    "opencode",
+    "pi",
+)
 DETECTION_LINES = 400
 """Number of lines read to detect a format."""
 

@@ -18,49 +18,68 @@ from ..errors import TrustfoldError
 from .interrupts import interrupts_postponed, obey_interrupts
 from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, ignore_closed_stdout
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
-    "replay": ("replay:replay", "Fold recorded events and print the decisions."),
-    "up": ("up:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
-    "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
-    "open": ("open:open_", "Open the dashboard in a browser, signed in."),
-    "uninstall": ("uninstall:uninstall", "Remove the hooks of all agents, the server in the background and its data."),
-    "worker": ("worker:worker", "Run a Kafka worker."),
-    "web": ("web:web", "Show the dashboard of workers on Kafka."),
-    "topics": ("worker:topics", "Create or check the Kafka topics."),
-    "lag": ("lag:lag", "Show how far workers and recorders are behind."),
-    "doctor": ("doctor:doctor", "Check everything trustfold needs here, and list what to fix."),
-    "mcp-proxy": ("mcp_proxy:mcp_proxy", "Run an MCP server behind a guard."),
-    "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
-    "status": ("status:status", "Show keys that are not trusted, and open circuits."),
-    "reset": ("operator:reset", "Restore clean trust of a tool and close its circuit."),
-    "approve": ("operator:approve", "Let one call of an escalated tool pass."),
-    "recover": ("operator:recover", "Restore the trust of an escalated tool."),
-    "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
-    "story": ("story:story", "Show a session as a timeline: calls, loops, nudges."),
-    "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
-    "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
-    "stalls": ("behavior:stalls", "Show the share of each model's turns that were stuck."),
-    "remove": ("operator:remove", "Refuse all calls of a tool until it is restored."),
-    "restore": ("operator:restore", "Allow the calls of a removed tool again."),
-    "breaker": ("operator:breaker", "Open, close, disable or only observe a circuit."),
-    "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
-    "recovery": ("settings:recovery", "Choose whether trust is restored automatically or by `recover`."),
-    "nudge": ("settings:nudge", "Set the strongest nudge that models get."),
-    "model": ("settings:model", "Show models per tool; set the strategy for switching."),
-    "config": ("config:config", "Show the rules in effect; check a rules file."),
-    "policies": ("config:policies", "List, reload or validate prerequisites."),
-    "record": ("record:record", "Record everything as Parquet for analysts."),
-    "history": ("history:history", "Answer questions about the recorded past, as tables."),
-    "sql": ("sql:sql", "Query the history with DuckDB: views and macros."),
-    "report": ("report:report", "Report what happened, as tables or as one HTML page."),
-    "whatif": ("whatif:whatif", "Replay the history under other rules and show the difference."),
-    "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
-    "tail": ("tail:tail", "Follow session logs of coding agents and publish their events."),
-    "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
-    "schemas": ("config:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "First steps": {
+        "demo": ("demo:demo", "Replay a scripted agent whose tools fail, and show each decision."),
+        "connect": ("connect:connect", "Connect a coding agent: Claude Code, Codex, Gemini, Qwen and others."),
+        "open": ("open:open_", "Open the dashboard in a browser, signed in."),
+        "status": ("status:status", "Show keys that are not trusted, and open circuits."),
+        "doctor": ("doctor:doctor", "Check everything trustfold needs here, and list what to fix."),
+        "uninstall": (
+            "uninstall:uninstall",
+            "Remove the hooks of all agents, the server in the background and its data.",
+        ),
+    },
+    "Agents and servers": {
+        "up": ("up:up", "Run on this machine: HTTP in, decisions out, no Kafka."),
+        "tail": ("tail:tail", "Follow session logs of coding agents and publish their events."),
+        "mcp-proxy": ("mcp_proxy:mcp_proxy", "Run an MCP server behind a guard."),
+        "publish": ("publish:publish", "Publish events from a file to Kafka or a running `up`."),
+        "replay": ("replay:replay", "Fold recorded events and print the decisions."),
+        "import": ("import_logs:import_logs", "Turn logs of other tools into events."),
+    },
+    "Orders": {
+        "approve": ("operator:approve", "Let one call of an escalated tool pass."),
+        "reset": ("operator:reset", "Restore clean trust of a tool and close its circuit."),
+        "recover": ("operator:recover", "Restore the trust of an escalated tool."),
+        "remove": ("operator:remove", "Refuse all calls of a tool until it is restored."),
+        "restore": ("operator:restore", "Allow the calls of a removed tool again."),
+        "breaker": ("operator:breaker", "Open, close, disable or only observe a circuit."),
+    },
+    "Keys, models and settings": {
+        "quality": ("quality:quality", "Show how well tools do their work; rank, mark and restore them."),
+        "behavior": ("behavior:behavior", "Show how models behave: stalls, patterns, nudges."),
+        "patterns": ("behavior:patterns", "Show which patterns were detected, and in which models."),
+        "stalls": ("behavior:stalls", "Show the share of each model's turns that were stuck."),
+        "settings": ("settings:settings", "Show every setting and its source; save or clear a level."),
+        "recovery": ("settings:recovery", "Choose whether trust is restored automatically or by `recover`."),
+        "nudge": ("settings:nudge", "Set the strongest nudge that models get."),
+        "model": ("settings:model", "Show models per tool; set the strategy for switching."),
+        "config": ("config:config", "Show the rules in effect; check a rules file."),
+        "policies": ("config:policies", "List, reload or validate prerequisites."),
+    },
+    "The past": {
+        "record": ("record:record", "Record everything as Parquet for analysts."),
+        "history": ("history:history", "Answer questions about the recorded past, as tables."),
+        "story": ("story:story", "Show a session as a timeline: calls, loops, nudges."),
+        "report": ("report:report", "Report what happened, as tables or as one HTML page."),
+        "whatif": ("whatif:whatif", "Replay the history under other rules and show the difference."),
+        "sql": ("sql:sql", "Query the history with DuckDB: views and macros."),
+    },
+    "Kafka": {
+        "topics": ("worker:topics", "Create or check the Kafka topics."),
+        "worker": ("worker:worker", "Run a Kafka worker."),
+        "web": ("web:web", "Show the dashboard of workers on Kafka."),
+        "lag": ("lag:lag", "Show how far workers and recorders are behind."),
+        "dead-letters": ("dead_letters:dead_letters", "List records that could not be processed; publish them again."),
+    },
+    "Contract": {
+        "schemas": ("config:schemas", "Export the JSON Schemas and the AsyncAPI document."),
+    },
 }
-"""By command name: its module and function in this package, and its line in the list."""
+"""By heading and command name: its module and function in this package, and its line in the list."""
+
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 RELIABILITY_COMMANDS = (
     *("status", "reset", "recover", "approve", "remove", "restore", "behavior", "patterns", "stalls"),
@@ -72,9 +91,10 @@ RELIABILITY_COMMANDS = (
 class LazyGroup(click.Group):
     """Click group that imports a command's module only when the command is used."""
 
-    def __init__(self, *args: Any, commands_at: dict[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: dict[str, dict[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._at = commands_at
+        self._sections = sections
+        self._at = {name: place for section in sections.values() for name, place in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All command names, in the order of a first use."""
@@ -93,10 +113,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         own = ((name, super(LazyGroup, self).get_command(ctx, name)) for name in super().list_commands(ctx))
-        rows = [(name, line) for name, (_, line) in self._at.items()]
-        rows += [(name, command.get_short_help_str()) for name, command in own if command is not None]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        rest = [(name, command.get_short_help_str()) for name, command in own if command is not None]
+        for title, section in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in section.items()])
+        if rest:
+            with formatter.section("Others"):
+                formatter.write_dl(rest)
 
 
 _CANCELLED_QUERY = "Query interrupted"
@@ -155,7 +178,7 @@ def _name_commands(error: click.UsageError) -> None:
 
 @click.group(
     cls=Cli,
-    commands_at=COMMANDS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES_HELP,
 )
@@ -174,7 +197,7 @@ def main(*, verbose: int) -> None:
 main.add_command(
     LazyGroup(
         "reliability",
-        commands_at={name: COMMANDS[name] for name in RELIABILITY_COMMANDS},
+        sections={"Commands": {name: COMMANDS[name] for name in RELIABILITY_COMMANDS}},
         short_help="Older names of the same commands.",
         help="Older names of the same commands, such as `trustfold reliability status`.",
     )

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..config import Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from .render import note
 from .service import UserService
 
@@ -52,7 +52,7 @@ def mcp_proxy(
         try:
             from ..integrations.mcp_http import remote
         except ImportError as missing:
-            raise ConfigError("a server at an address needs the extra `mcp`: pip install 'trustfold[mcp]'") from missing
+            raise NotInstalled("the client of servers at an address", missing) from missing
         try:
             opened = remote(server, environment_headers(headers))
         except ValueError as error:

@@ -15,6 +15,7 @@ from .clients.http import HttpTarget
 from .options import bootstrap_option, json_option
 from .render import ExitCode, note, write_json
 from .replay import check_files, damaged
+from .service import UserService
 
 LINES_PER_REQUEST = 1000
 BYTES_PER_REQUEST = 8 * 1024 * 1024
@@ -39,19 +40,24 @@ def publish(
 ) -> None:
     """Publish events (NDJSON, plain or .gz, `-` for standard input), until all are acknowledged.
 
+    Without a place, they go to this user's server, which `connect` or `up --detach` started.
+
     On Kafka each record bears its event's time, so that workers fold a backlog in order. Events older than the topic
     keeps records are refused before they are lost.
     """
     check_files(files)
     settings = Settings.from_env()
     url, bootstrap = destination(url, bootstrap, settings)
+    rights = Rights(settings.token, settings.operator_token)
+    if not url and not bootstrap and (running := (service := UserService()).running()) is not None:
+        url, rights = running[1], service.rights(settings.operator_token)
     if not url and not bootstrap:
         raise ConfigError(
             "publish to where? give --url http://127.0.0.1:8321 for a running `up`, or --bootstrap HOST:PORT for Kafka"
         )
     with damaged():
         sent, refused = (
-            _to_server(HttpTarget(url, Rights(settings.token, settings.operator_token)), files, topic)
+            _to_server(HttpTarget(url, rights), files, topic)
             if url
             else _to_kafka(bootstrap, files, topic, event_times=topic == "events" and not now)
         )

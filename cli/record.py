@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
-from ..errors import ConfigError, TrustfoldError
+from ..errors import ConfigError, NotInstalled, TrustfoldError
 from .options import bootstrap_option, store_option
 from .render import ExitCode, error_line, note
 from .replay import check_files, damaged, reading
@@ -98,12 +98,12 @@ def open_recorder(root: Path, flush_s: float = 30.0) -> Recorder:
     """Open a recorder that writes into a directory.
 
     Raises:
-        ConfigError: DuckDB is not installed.
+        NotInstalled: DuckDB is missing.
     """
     try:
         from ..history.recorder import Recorder
     except ImportError as missing:
-        raise ConfigError(f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'") from missing
+        raise NotInstalled("the history", missing) from missing
     return Recorder(root, flush_s=flush_s)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from .history import Chosen, history_options, open_history
 from .options import json_option
 from .render import data, note, note_any
@@ -95,7 +95,7 @@ def _shell(connection: DuckDBPyConnection) -> None:
     try:
         from .sql_shell import shell
     except ImportError as missing:
-        raise ConfigError(f"{missing}; pip install 'trustfold[history]', or give a QUERY") from missing
+        raise NotInstalled("the shell (without a QUERY)", missing) from missing
     shell(connection, UserService().home / LINES)
 
 

@@ -59,8 +59,8 @@ def tail(
     """Follow session logs of coding agents, and publish their events until Ctrl-C.
 
     PATH is a log or a directory of logs (*.jsonl), watched for new ones: ~/.claude/projects, ~/.codex/sessions,
-    ~/.gemini/tmp, ~/.copilot/session-state, ~/.factory/sessions, ~/.pi/agent/sessions. Each event is published once,
-    even after a restart or when a log is renamed, cut or rewritten.
+    ~/.gemini/tmp, ~/.qwen/projects, ~/.copilot/session-state, ~/.factory/sessions, ~/.pi/agent/sessions. Each event is
+    published once, even after a restart or when a log is renamed, cut or rewritten.
     """
     from ..guard.privacy import secrets_in
     from ..ingest import Run

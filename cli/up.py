@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from ..guard.backends.engine import running_at
 from ..streams.embedded.engine import EmbeddedEngine
 from ..streams.embedded.store import StoreLocked
@@ -81,10 +81,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         from ..streams.embedded.sign_in import Roles
         from ..web.routes import more_routes
     except ImportError as missing:
-        raise ConfigError(
-            f"the server is not installed here ({missing}); "
-            "pip install 'trustfold[web]', or in a checkout `make install`"
-        ) from missing
+        raise NotInstalled("the server", missing) from missing
     settings = Settings.from_env()
     recorded = Path(history) if history else settings.history
     temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
@@ -104,13 +101,17 @@ def up(  # noqa: PLR0913 - each is an option of its own
     except BaseException:
         engine.close()
         raise
+    started = f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"
+    if not settings.operator_token and not allow_local_orders:
+        started += "\nIt takes no orders (reset, approve, settings): start it with TRUSTFOLD_OPERATOR_TOKEN, and give "
+        started += "your commands the same, or with --allow-local-orders"
     with ExitStack() as beside:
         if history is not None:
             _count(app.state.service, beside.enter_context(recording_beside(path, recorded)))
         stopped = serve(
             app,
             listener,
-            lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+            lambda: note(started),
             beside.enter_context(private_socket(path)),
         )
     if temporary:

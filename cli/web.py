@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..config import DEFAULT_HISTORY, Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from .options import bootstrap_option, listen_options
 from .render import ExitCode, note
 
@@ -56,10 +56,7 @@ def web(
         from ..web.dashboard.kafka_source import KafkaSource
         from ..web.routes import kafka_app
     except ImportError as missing:
-        raise ConfigError(
-            f"the dashboard over Kafka is not installed here ({missing}); "
-            "pip install 'trustfold[web,kafka,history]', or in a checkout `make install`"
-        ) from missing
+        raise NotInstalled("the dashboard over Kafka", missing) from missing
     ours = Settings.from_env()
     kafka = KafkaSettings.from_env(bootstrap=bootstrap)
     recorded = Path(history) if history else ours.history

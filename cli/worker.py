@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from ..config import Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NotInstalled
 from ..projections.rule_source import RuleSource
 from .clients.kafka_log import reaching_kafka, run
 from .options import bootstrap_option, json_option, rules_options
@@ -20,9 +20,7 @@ try:
     from ..streams.kafka.topics import Difference, create_topics, find_differences, keep_events, refuse_hidden
     from ..streams.kafka.worker import run_worker
 except ImportError as missing:
-    raise ConfigError(
-        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
-    ) from missing
+    raise NotInstalled("Kafka", missing) from missing
 
 _bootstrap = bootstrap_option("default: localhost:9092")
 

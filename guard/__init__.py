@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .guard import ToolGuard
     from .idempotency.memory import InMemoryDedupeStore
     from .idempotency.redis import RedisDedupeStore
+    from .idempotency.sqlite import SqliteDedupeStore
+    from .idempotency.unknown import Settlement
     from .permission import PermissionWrapper
     from .result import ToolResult
     from .session import GuardSession
@@ -39,6 +41,8 @@ _HOMES = {
     "RecursiveResult": ".synthesis",
     "RedisDedupeStore": ".idempotency.redis",
     "RetryPolicy": ".settings",
+    "Settlement": ".idempotency.unknown",
+    "SqliteDedupeStore": ".idempotency.sqlite",
     "SyncToolGuard": ".sync",
     "Tool": ".tools",
     "ToolFailed": ".errors",
@@ -62,6 +66,8 @@ __all__ = [
     "RecursiveResult",
     "RedisDedupeStore",
     "RetryPolicy",
+    "Settlement",
+    "SqliteDedupeStore",
     "SyncToolGuard",
     "Tool",
     "ToolFailed",

@@ -128,9 +128,10 @@ class Executor:
         """Run one attempt; return its output and its failure."""
         limit = attempt_limit_ms(call, self._clock)
         call.running = None
+        call.notes.began = call.notes.began or limit is None or limit > 0
         if limit is None:
             try:
-                outcome = await _invoke(function, call.args, runner, call)
+                outcome = await invoke(function, call.args, runner, call)
             except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
                 outcome = Outcome(None, error)
         elif limit <= 0:
@@ -140,7 +141,7 @@ class Executor:
             try:
                 async with scope:
                     # A function in the caller's own thread cannot be cut off.
-                    outcome = await _invoke(function, call.args, None, call)
+                    outcome = await invoke(function, call.args, None, call)
             except Exception as error:  # noqa: BLE001 - as above
                 if isinstance(error, TimeoutError) and scope.expired():
                     return None, timeout_failure(limit)
@@ -192,7 +193,7 @@ def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
     return failure if failure is None else of_result(output, call.program, now_ms=now_ms)
 
 
-async def _invoke(function: Function, args: dict[str, Any], runner: Runner | None, call: Call | None = None) -> Outcome:
+async def invoke(function: Function, args: dict[str, Any], runner: Runner | None, call: Call | None = None) -> Outcome:
     """Call a function of any kind; a plain function may block, so it runs in a thread, which is stored on `call`."""
     if inspect.iscoroutinefunction(function):
         return Outcome(await function(**args))
@@ -223,7 +224,7 @@ async def call_unguarded(
     """
     made = ToolResult(request_id="", tool_name=tool_name, status=ResultStatus.SUCCESS, attempts=1)
     try:
-        made.output, error = await _invoke(function, dict(args), runner)
+        made.output, error = await invoke(function, dict(args), runner)
     except Exception as raised:  # noqa: BLE001 - it is raised again where the caller asks for a plain value
         error = raised
     if error is not None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..schemas.codec import dated
 from ..schemas.events import BreakerProbeRequested
 from ..schemas.vocabulary import BreakerState
 from .clock import Clock
@@ -196,7 +197,7 @@ def _refusal(scope: str, circuit: Circuit, why: str = "") -> CircuitRefusal:
     kind, _, name = scope.partition(":")
     record = circuit.record
     rate = f", {record.failure_rate:.0%} of {record.measured} calls failed" if record.measured else ""
-    until = f" until {record.open_until[11:19]} UTC" if record.open_until else ""
+    until = f" until {dated(circuit.open_until, circuit.now_ms)}" if circuit.open_until else ""
     if circuit.state is BreakerState.HALF_OPEN:
         message = f"the circuit of {kind} '{name}' is being tested: {why or 'one call at a time'}; try again shortly"
     elif circuit.state is BreakerState.FORCED_OPEN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,9 @@ class Clock(Protocol):
     async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
         """Wait for a future without cancelling it, at most `ms` milliseconds."""
 
+    def later(self, ms: float, callback: Callable[[], object]) -> None:
+        """Call a function on this event loop after `ms` milliseconds, if the loop still runs then."""
+
 
 class SystemClock:
     """System clock."""
@@ -44,6 +48,10 @@ class SystemClock:
     async def wait(self, future: asyncio.Future[Any], ms: float) -> None:
         """Wait for a future, at most `ms` milliseconds."""
         await asyncio.wait({future}, timeout=ms / 1000)
+
+    def later(self, ms: float, callback: Callable[[], object]) -> None:
+        """Set a timer of the loop, which nothing waits for at its end."""
+        asyncio.get_running_loop().call_later(ms / 1000, callback)
 
 
 def resolve(future: asyncio.Future[T], result: T) -> None:

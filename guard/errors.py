@@ -7,6 +7,7 @@ installed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from ..errors import TrustfoldError
@@ -108,6 +109,15 @@ def is_control_flow(error: BaseException, passthrough: Iterable[type[BaseExcepti
         if named and any(_is_named(kind, name) for name in named):
             return True
     return False
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether an exception interrupts a tool from outside, wherever it is, in place of being raised by it."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_cut_off(inner) for inner in error.exceptions)
+    kind = type(error)
+    trio = kind.__name__ == "Cancelled" and kind.__module__.startswith("trio.")
+    return trio or isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 def _is_named(kind: type, name: str) -> bool:

@@ -23,6 +23,7 @@ from .errors import is_control_flow
 from .failure import of_exception
 from .guarantees import Spending
 from .idempotency.coalescer import Coalescer
+from .idempotency.unknown import may_have_happened
 from .interface import Services
 from .json_view import is_big
 from .log import LOGGER, log_call
@@ -79,11 +80,16 @@ class CallFlow:
             finally:  # control-flow exceptions pass here, too
                 await self._release_approvals(call)
                 if spending is not None:
-                    spending.reserved_usd -= call.notes.get("reserved", 0.0)
+                    spending.reserved_usd -= call.notes.reserved_usd or 0.0
             result.duration_ms = self._clock.monotonic_ms() - call.began_ms
-            if call.notes:
-                result.metadata |= {name: call.notes[name] for name in ("shadow", "approval") if name in call.notes}
-            if spending is not None and "reserved" in call.notes:
+            notes = call.notes
+            if notes.shadow:
+                result.metadata["shadow"] = notes.shadow
+            if notes.approval is not None:
+                result.metadata["approval"] = notes.approval
+            if notes.cut_off and notes.key_fingerprint is not None and not call.may_repeat:
+                result.metadata["outcome"] = "unknown"
+            if spending is not None and notes.reserved_usd is not None:
                 spending.recursive_calls -= bool(call.recursion_depth and result.attempts == 0)
             self._count_and_log(call, result)
             self._tracing.ended(span, call, result)
@@ -117,7 +123,7 @@ class CallFlow:
             return await make_call()
         result = await self._coalescer.coalesce(call, key, make_call)
         await self._release_approvals(call)  # another run has answered
-        if result.from_cache or (result.attempts == 0 and not call.notes.get("refused")):
+        if result.from_cache or (result.attempts == 0 and not call.notes.refused):
             await self._hooks.around(call, "cached" if result.from_cache else result.error.code if result.error else "")
             if result.from_cache:
                 status = Status.SUCCESS if result.ok else Status(str(result.status))
@@ -145,7 +151,7 @@ class CallFlow:
         if checked.allowed or self._shadowed(call, "guarantee_exceeded"):
             spending.reserved_usd += cost  # released when the call ends: other calls may be checked meanwhile
             spending.recursive_calls += bool(call.recursion_depth)
-            call.notes["reserved"] = cost
+            call.notes.reserved_usd = cost
             if checked.overridden:
                 self._publisher.event(
                     GuaranteeOverridden,
@@ -159,7 +165,7 @@ class CallFlow:
             if until is not None and not overtime and not self._settings.shadow:
                 call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
             return None
-        call.notes["plan"] = checked.plan
+        call.notes.plan = checked.plan
         return msgspec.structs.replace(refusal("guarantee_exceeded", checked.message), terminal=True)
 
     async def _permitted(self, call: Call, trust: Trust | None) -> ResultError | None:
@@ -173,6 +179,8 @@ class CallFlow:
             if must_ask(trust):
                 self._publish_permission(PermissionRequested, call)
             return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
+        if (refused := self._refused_by_circuit(call, trust)) is not None:
+            return refused
         if trust is not None and await self._approved(call, trust):
             return None
         if self.permission is None or not self.permission.decides(trust):
@@ -191,10 +199,20 @@ class CallFlow:
             return refusal("denied", f"'{call.name}' was not permitted: the permission plugin failed")
         return self._answered(call, trust, answer)
 
+    def _refused_by_circuit(self, call: Call, trust: Trust | None) -> ResultError | None:
+        """Return the refusal of an open circuit, where somebody would be asked about the call first."""
+        asks = must_ask(trust) or (self.permission is not None and self.permission.decides(trust))
+        if not asks or self._settings.shadow or not self._settings.enforce_breakers:
+            return None
+        refusing = self._gate.refusing_circuit(call)
+        if refusing is None:
+            return None
+        return msgspec.structs.replace(refusal("circuit_open", refusing.message), breaker_state=refusing.state)
+
     def _answered(self, call: Call, trust: Trust | None, answer: Answer) -> ResultError | None:
         """Publish a person's or plugin's answer to a permission request; return a refusal if it denies the call."""
         if must_ask(trust):
-            call.notes["approval"] = {"needed": True, "granted": answer.allowed}
+            call.notes.approval = {"needed": True, "granted": answer.allowed}
         if not answer.allowed:
             self._publisher.started(call, None)  # its start event gives the denial its key
         method = str(answer.info.get("method") or "plugin")[:256]
@@ -218,29 +236,28 @@ class CallFlow:
         given = view.approvals(call.workspace_id, call.trust_keys, call.user_id, now, call.session_id, held)
         if not given or self._gate.refusing_circuit(call) is not None:
             return False
-        claimed = call.notes["claimed"] = []
+        claimed = call.notes.claimed = []
         for approval in (one for one in given if one.once):
             record = await self._coalescer.claim_once(f"approval:{approval.id}", call, approval.until_ms - now)
             if record is None:
                 await self._release_approvals(call)
                 return False
             claimed.append(record)
-        call.notes["approval"] = {"needed": True, "granted": True, "by": "operator"}
-        call.notes["approvals"] = tuple(approval.id for approval in given if approval.once)
+        call.notes.approval = {"needed": True, "granted": True, "by": "operator"}
+        call.notes.approvals = tuple(approval.id for approval in given if approval.once)
         return True
 
     async def _release_approvals(self, call: Call) -> None:
         """Release the approvals that a call claimed but did not use."""
-        if claimed := call.notes.pop("claimed", None):
-            call.notes.pop("approvals", None)
-            call.notes.pop("approval", None)
+        if claimed := call.notes.claimed:
+            call.notes.claimed, call.notes.approvals, call.notes.approval = [], (), None
             await self._coalescer.release(call, claimed)
 
     def _unattended(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Decide about a call that needs approval where nobody can be asked."""
         if trust is None or not must_ask(trust):
             return None
-        call.notes["approval"] = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
+        call.notes.approval = {"needed": True, "key": trust.record.key, "reason": trust.record.reason}
         waived = self._settings.unattended == "allow" and trust.record.scope != DANGER_SCOPE
         if waived or self._shadowed(call, "approval_required"):
             return None
@@ -258,7 +275,7 @@ class CallFlow:
         """Whether a refusal is only noted (shadow mode)."""
         if not self._settings.shadow:
             return False
-        call.notes.setdefault("shadow", []).append(code)
+        call.notes.shadow.append(code)
         self._metrics.add(SHADOW, self._metrics.tool(call.name), code)
         log_call(logging.INFO, "tool_call_blocked", call, errorCode=code, shadow=True)
         return True
@@ -266,14 +283,14 @@ class CallFlow:
     async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Answer a call without making it."""
         await self._release_approvals(call)
-        call.notes["refused"] = True
+        call.notes.refused = True
         await self._hooks.around(call, error.code)
         self._publisher.refused(call, error.code, by_user=by_user)
         status = _STATUS_OF_REFUSAL.get(error.code, ResultStatus.ERROR)
         log_call(logging.WARNING, "tool_call_blocked", call, errorCode=error.code, breakerState=error.breaker_state)
         made = call.result(status, error=error)
-        if "plan" in call.notes:
-            made.metadata["plan"] = call.notes["plan"]
+        if call.notes.plan is not None:
+            made.metadata["plan"] = call.notes.plan
         return made
 
     # --- the call itself ----------------------------------------------------------------------------------------------
@@ -297,7 +314,7 @@ class CallFlow:
                     error = refusal("circuit_open", refusing.message)
                     return await self._refuse(call, msgspec.structs.replace(error, breaker_state=refusing.state))
         policy = self._policy(call)
-        call.notes.pop("claimed", None)  # its approvals are consumed
+        call.notes.claimed = []  # its approvals are consumed
         self._publisher.started(call, self._time_allowed(call, policy))
         log_call(logging.DEBUG, "tool_call_start", call)
         made = Attempts()
@@ -374,6 +391,7 @@ class CallFlow:
 
     def _unfinished(self, call: Call, made: Attempts) -> ToolResult:
         """Settle a stream that was not read to its end: calls with the same key may run it again."""
+        call.notes.cut_off = True
         message = "the stream was not read to its end"
         error = ResultError(code="cancelled", message=message, retriable=True, terminal=False)
         return call.result(ResultStatus.ERROR, error=error, attempts=made.count)
@@ -408,6 +426,7 @@ class CallFlow:
     ) -> ToolResult:
         """Classify the end of a call and publish it."""
         failure = made.failure
+        call.notes.cut_off = failure is not None and call.notes.began and may_have_happened(failure)
         status = _status_of(made)
         cost = _cost_of(call, made)
         if spending is not None:

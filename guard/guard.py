@@ -7,7 +7,7 @@ import functools
 import os
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ConfigError
@@ -26,6 +26,7 @@ from .hooks import Hooks
 from .idempotency.coalescer import Coalescer
 from .idempotency.fallback import FallbackDedupeStore
 from .idempotency.memory import InMemoryDedupeStore
+from .idempotency.unknown import Settlement
 from .interface import Services
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
@@ -420,6 +421,44 @@ class ToolGuard(Checking, Reporting):
         return await self.call(
             given.tool_name, function, given.payload.params, session_id=given.target.session_key, **options
         )
+
+    async def settle(
+        self,
+        tool_name: str,
+        outcome: Literal["done", "failed"],
+        output: Any = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> bool:
+        """Settle the unknown outcome of a call: what became of a change whose call was cut off.
+
+        Args:
+            tool_name: the tool.
+            outcome: `done`: repetitions get `output`; `failed`: nothing was changed, and the call may be made again.
+            output: result of the call, if it is done.
+            args: its arguments, if its key was computed from them.
+            session_id: as of the call.
+            options: as of the call: its `idempotency_key`, and what else tells calls apart (actor, tenant, scope).
+
+        Returns:
+            False if there is no such call whose outcome is unknown.
+
+        Raises:
+            EnvelopeRejected: the call is invalid.
+            ValueError: there is no such outcome.
+            Exception: the store cannot be reached.
+        """
+        if outcome not in {"done", "failed"}:
+            raise ValueError(f"outcome is {outcome!r}; use 'done' or 'failed'")
+        session = self.sessions.get(session_id) if isinstance(session_id, str) else CURRENT.get()
+        if session_id is None:
+            session_id = session.session_id if session is not None else NO_SESSION
+        function = self.tools.get(tool_name).function or Settlement
+        call, function = self._call_of(tool_name, function, args or {}, session_id, session, options)
+        key = self._coalescer.key_for(call, function)
+        return key is not None and await self._coalescer.settle(call, key, Settlement(outcome, output))
 
     async def call_resilient(
         self,

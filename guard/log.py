@@ -44,7 +44,7 @@ def log_call(level: int, event: str, call: Call, **fields: Any) -> None:
             requestId=call.request_id,
             toolName=call.name,
             sessionKey=call.session_id,
-            idempotencyKeyHash=call.notes.get("key_fingerprint"),
+            idempotencyKeyHash=call.notes.key_fingerprint,
             correlationId=call.correlation_id,
             **fields,
         )

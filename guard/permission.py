@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.attempt import danger_of_key
-from ..projections.calls.keys import in_quotes
+from ..projections.calls.keys import order
+from ..schemas.codec import dated
+from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
 from .state_cache import ASKING, DANGER_SCOPE, Trust
 
@@ -82,6 +85,8 @@ def escalation_context(trust: Trust) -> dict[str, Any]:
         "failure_count": _count(record.failures),
         "threshold": _count(record.threshold),
         "window": in_words(record.window_s) if record.window_s else "",
+        "since": when(record.since, trust.now_ms) if record.since else "",
+        "last_failure": when(record.last_failure_at, trust.now_ms) if record.last_failure_at else "",
         "expires_at": record.expires_at,
         "recovery_hint": recovery_hint(trust),
     }
@@ -100,10 +105,9 @@ def _units(count: int, unit: str) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}" if count else ""
 
 
-def order(words: str, key: str, workspace: str | None, *options: str) -> str:
-    """Return a command for a shell; it names a workspace that is a folder, so that it works in every folder."""
-    where = f" --workspace {in_quotes(workspace)}" if workspace and workspace.startswith("/") else ""
-    return f"`trustfold {words} {in_quotes(key)}{''.join(f' {option}' for option in options)}{where}`"
+def when(time: str, now_ms: int) -> str:
+    """Date of a published time, with its distance from now."""
+    return dated(epoch_ms(datetime.fromisoformat(time)), now_ms)
 
 
 def recovery_hint(trust: Trust) -> str:
@@ -124,7 +128,7 @@ def recovery_hint(trust: Trust) -> str:
         case TrustState.ESCALATED if record.scope == "user":
             return "it ends by itself, or with `trustfold reset` of the tool in the workspaces where it fails"
         case TrustState.ESCALATED:
-            after = f" after {record.recovery_at[11:19]} UTC" if record.recovery_at else " after the cooldown"
+            after = f" after {when(record.recovery_at, trust.now_ms)}" if record.recovery_at else " after the cooldown"
             return f"{needed} successful calls{after} restore trust; {reset} at once"
         case TrustState.RECOVERING if record.recovery_pending:
             orders = " and ".join(order("recover", key, place) for key in keys)
@@ -144,7 +148,8 @@ def display_info(tool_name: str, context: Mapping[str, Any] | None) -> DisplayIn
     if not escalation:
         return None
     window = f" in {escalation['window']}" if escalation["window"] else ""
-    recent = f"Recent failures: {escalation['failure_count']}{window}"
+    last = f", the last at {escalation['last_failure']}" if escalation["last_failure"] else ""
+    recent = f"Recent failures: {escalation['failure_count']}{window}{last}"
     return DisplayInfo(
         summary=f"{tool_name} ({escalation['state']} - requires approval)",
         details=f"{escalation['key']}: {escalation['reason']}\n{recent}",
@@ -162,6 +167,7 @@ def refusal_message(tool_name: str, trust: Trust) -> str:
     if record.scope == DANGER_SCOPE:
         return f"{record.reason}; {recovery_hint(trust)}"
     why = f" - {record.reason}" if record.reason else ""
+    why += f", since {when(record.since, trust.now_ms)}" if record.since else ""
     subject = f"tool '{record.key if record.scope == 'key' else tool_name}'"
     if record.scope == "service":
         subject = f"service '{record.key.removeprefix('service:')}' behind {subject}"

@@ -73,7 +73,7 @@ def check_recorded(view: StateView, call: Call, now_ms: int) -> tuple[Decision, 
     held = held_by_danger(call, view, now_ms)
     if view.only_defaults and held is None:
         return ALLOWED, call.key.fine
-    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
+    trust = view.trust(call.workspace_id, call.trust_keys, call.user_id, held, now_ms)
     refusing = refusing_circuit_in(call.scopes, lambda scope: view.circuit(call.workspace_id, scope, now_ms))
     decision = decide(call.name, trust, refusing)
     if refusing is not None and decision.code == "circuit_open":
@@ -168,7 +168,7 @@ class Checking:
             return held if own is TrustState.TRUSTED else session_trust(call, own, now_ms)
         if view.only_defaults:
             return held
-        return view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
+        return view.trust(call.workspace_id, call.trust_keys, call.user_id, held, now_ms)
 
 
 def held_by_danger(call: Call, view: StateView, now_ms: int) -> Trust | None:

@@ -159,10 +159,10 @@ class Publisher:
             plugin_name=tool.plugin_name,
             service=tool.service,
             deadline_ms=None if deadline_ms is None else max(1, int(deadline_ms)),
-            idempotency_key=call.notes.get("key_fingerprint"),
+            idempotency_key=call.notes.key_fingerprint,
             scenario=redact_text(call.scenario) if call.scenario else None,
             recursion_depth=call.recursion_depth or None,
-            approvals=call.notes.get("approvals", ()),
+            approvals=call.notes.approvals,
             annotations=tool.hints,
             message_id=call.message_id,
             **private,
@@ -208,7 +208,7 @@ class Publisher:
             tool_name=call.tool.name,
             plugin_name=call.tool.plugin_name,
             service=call.tool.service,
-            approvals=call.notes.get("approvals", ()),
+            approvals=call.notes.approvals,
             **fields,
         )
 

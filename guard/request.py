@@ -10,7 +10,16 @@ import msgspec
 
 from ..projections.calls import attempt
 from ..projections.calls.danger import NO_DANGER, Danger
-from ..projections.calls.keys import NO_FAMILIES, CallKey, call_key, given_key, read_command, runs, tool_key
+from ..projections.calls.keys import (
+    NO_FAMILIES,
+    CallKey,
+    call_key,
+    command_keys,
+    given_key,
+    read_command,
+    runs,
+    tool_key,
+)
 from ..projections.calls.tool_class import class_by_args, class_by_name
 from ..rules.calls import CallRules
 from ..schemas.events import ToolCallStarted
@@ -37,6 +46,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
+    from .guarantees import GracefulDegradationPlan
+    from .idempotency.record import DedupeRecord
     from .tool_threads import Outcome
 
 CONTRACT_VERSION: Literal["1.1"] = "1.1"
@@ -46,6 +57,34 @@ NO_SESSION = "no-session"
 
 
 SHIPPED = CallRules()
+
+
+class CallNotes(msgspec.Struct, eq=False):
+    """What the steps of a call note on it for later ones.
+
+    Attributes:
+        key_fingerprint: start of its idempotency key's digest; None: it runs alone.
+        began: its tool was called.
+        cut_off: its last failure does not say whether a change was made.
+        refused: the guard refused it, and has published that.
+        plan: how to end well, if a limit of the session refused it.
+        reserved_usd: money of the session that is reserved for it; None: nothing was checked.
+        approval: whether it needed an approval, and what became of that.
+        approvals: ids of an operator's approvals that it uses.
+        claimed: records of approvals that are claimed for it and not used yet.
+        shadow: codes of refusals that were not enforced.
+    """
+
+    key_fingerprint: str | None = None
+    began: bool = False
+    cut_off: bool = False
+    refused: bool = False
+    plan: GracefulDegradationPlan | None = None
+    reserved_usd: float | None = None
+    approval: dict[str, Any] | None = None
+    approvals: tuple[str, ...] = ()
+    claimed: list[DedupeRecord] = []
+    shadow: list[str] = []
 
 
 class Call(msgspec.Struct, eq=False):
@@ -104,7 +143,7 @@ class Call(msgspec.Struct, eq=False):
     recursion_depth: int = 0
     turn_index: int | None = None
     scenario: str | None = None
-    notes: dict[str, Any] = {}
+    notes: CallNotes = msgspec.field(default_factory=CallNotes)
     settled_scopes: list[str] = []
     scope: str | None = None
     receives_key: bool = False
@@ -118,6 +157,7 @@ class Call(msgspec.Struct, eq=False):
     _form: tuple[dict[str, Any], bytes] | None = None
     _program: Program | None = None
     _sent: dict[str, Any] | None = None
+    _trust_keys: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         return f"<call of {self.tool.name!r}>"  # no arguments: they may be secret
@@ -181,8 +221,17 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def trust_keys(self) -> tuple[str, ...]:
-        """Trust keys, of which the strictest decides: the target's, the tool's, the service's."""
-        return trust_keys(self.tool.name, self.key)
+        """Trust keys, of which the strictest decides: the target's, the tool's, the service's.
+
+        Those of a shell's line are the keys of all the commands that it runs.
+        """
+        if self._trust_keys is None:
+            name, key = self.tool.name, self.key
+            keys = trust_keys(name, key)
+            if not key.service and runs(name, self.args, self.families) == "shell":
+                keys = (*dict.fromkeys((keys[0], *command_keys(name, self.sent_args), *keys[1:])),)
+            self._trust_keys = keys
+        return self._trust_keys
 
     @property
     def scopes(self) -> list[str]:

@@ -20,13 +20,15 @@ REFUSALS = frozenset(
         "guarantee_exceeded",
         "key_conflict",
         "in_flight",
+        "outcome_unknown",
         "result_unavailable",
+        "store_unavailable",
         "deadline_exceeded",
     }
 )
 """Error codes of calls that the guard did not make."""
 
-RETRIABLE = frozenset({"circuit_open", "in_flight"})
+RETRIABLE = frozenset({"circuit_open", "in_flight", "store_unavailable"})
 """Those of calls that may be made a little later, with nobody's help."""
 
 

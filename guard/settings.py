@@ -16,6 +16,7 @@ from .errors import Passthrough
 
 CONFLICTS = ("reject", "independent")
 RULES = "TRUSTFOLD_RULES"
+STORE_DOWN = ("wait", "refuse", "local")
 UNATTENDED = ("allow", "deny")
 SCOPES = ("session", "global")
 
@@ -73,6 +74,9 @@ class DedupePolicy:
         derive_keys: compute a key if neither the caller nor a hook gives one and the tool allows coalescing.
         scope: calls that may share a key: those of one `session`, or `global`.
         conflict: same key, other parameters: `reject` the call, or treat it as an `independent` one.
+        on_store_down: what becomes of a change while a shared store cannot be reached: it must `wait` (up to its
+            deadline or 30 s) and is refused then; it is refused after a second (`refuse`); or it is made with the keys
+            of this process alone (`local`), although another process may make it as well. All other calls are made.
         done_ms: milliseconds that a result is kept.
         failed_ms: milliseconds that a terminal error is kept; retriable errors are never kept.
         lease_ms: milliseconds that a running call holds its key without an extension; it extends it three times as
@@ -83,6 +87,7 @@ class DedupePolicy:
     derive_keys: bool = True
     scope: str = "session"
     conflict: str = "reject"
+    on_store_down: str = "wait"
     done_ms: int = 86_400_000
     failed_ms: int = 300_000
     lease_ms: int = 120_000
@@ -98,6 +103,8 @@ class DedupePolicy:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
         if self.conflict not in CONFLICTS:
             raise ConfigError(f"conflict is {self.conflict!r}; use {' or '.join(CONFLICTS)}")
+        if self.on_store_down not in STORE_DOWN:
+            raise ConfigError(f"on_store_down is {self.on_store_down!r}; use {', '.join(STORE_DOWN)}")
         for name in ("done_ms", "failed_ms", "lease_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; use milliseconds, at least 1")

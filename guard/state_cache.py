@@ -48,12 +48,14 @@ class Trust(NamedTuple):
         resets: keys whose reset lets the call run again, as other keys of the call may be untrusted, too; empty if it
             is the record's own key.
         others: records of the other untrusted keys of the call.
+        now_ms: time at which it was looked up, milliseconds since the epoch; 0: unknown.
     """
 
     state: TrustState
     record: TrustUpdated
     resets: tuple[str, ...] = ()
     others: tuple[TrustUpdated, ...] = ()
+    now_ms: int = 0
 
     @property
     def asking(self) -> tuple[str, ...]:
@@ -87,6 +89,7 @@ class Circuit(NamedTuple):
     call_id: str
     lease_until: int
     record: BreakerUpdated
+    now_ms: int = 0
 
 
 class StateView:
@@ -134,11 +137,11 @@ class StateView:
         self.only_defaults = not self._trust and not self._circuits
 
     def trust(
-        self, workspace: str, keys: Iterable[str], user: str | None = None, held: Trust | None = None
+        self, workspace: str, keys: Iterable[str], user: str | None = None, held: Trust | None = None, now_ms: int = 0
     ) -> Trust | None:
         """Return the strictest state of a call's keys, narrowest first; None if all are trusted.
 
-        `held` is the state of a dangerous call, whatever its keys' states.
+        `held` is the state of a dangerous call, whatever its keys' states; `now_ms` dates it.
 
         A user's state in all workspaces applies where the workspace itself has none. A record of scope `key` applies to
         calls with exactly that key, also if it is the key of their tool.
@@ -147,12 +150,13 @@ class StateView:
         if held is not None:
             found.insert(0, held)
         if len(found) < 2:
-            return found[0] if found else None
+            return found[0]._replace(now_ms=now_ms) if found else None
         strictest = max(found, key=lambda one: STRICTNESS[one.state])
         # Resetting a tool or a service also resets its fine keys.
         return strictest._replace(
             resets=tuple(one.record.key for one in found if one.record.scope != "key"),
             others=tuple(one.record for one in found if one is not strictest),
+            now_ms=now_ms,
         )
 
     def approvals(
@@ -185,7 +189,7 @@ class StateView:
         place = workspace + US
         for wider, key in enumerate(keys):
             here = self._trust.get(place + key)
-            if here is not None and wider and here.record.scope == "key":
+            if here is not None and wider and here.record.scope == "key" and "|" not in key:
                 here = None
             if here is None and user is not None:
                 here = self._trust.get(f"user:{user}{US}{key}")
@@ -210,7 +214,7 @@ class StateView:
             return None
         if circuit.holder and circuit.lease_until <= now_ms:
             circuit = circuit._replace(holder="", call_id="", lease_until=0)
-        return circuit
+        return circuit._replace(now_ms=now_ms)
 
     def records(self, kind: str = "", workspace: str | None = None) -> list[StateUpdated]:
         """Return all records of a kind (default: all kinds), of one workspace or of all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from .blocking import LoopThread, call_on, serve
 from .clock import new_id
@@ -123,6 +123,10 @@ class SyncToolGuard:
     def execute(self, envelope: Any, function: Function | None = None) -> ToolResult:
         """As `ToolGuard.execute`; the tool runs in a thread of the guard."""
         return serve(self._loop_thread().loop, lambda _: self.guard.execute(envelope, function))
+
+    def settle(self, tool_name: str, outcome: Literal["done", "failed"], output: Any = None, **options: Any) -> bool:
+        """As `ToolGuard.settle`."""
+        return serve(self._loop_thread().loop, lambda _: self.guard.settle(tool_name, outcome, output, **options))
 
     def call_resilient(self, scenario: str, args: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """As `ToolGuard.call_resilient`; the tools run in threads of the guard."""

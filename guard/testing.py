@@ -9,6 +9,7 @@ assert guard.check("http_request").code == "circuit_open"
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
@@ -64,6 +65,18 @@ class MovableClock:
         finally:
             self._alarms.remove(entry)
             alarm.cancel()
+
+    def later(self, ms: float, callback: Callable[[], object]) -> None:
+        """Call a function once the clock was moved by `ms`."""
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (self._now_ms + ms, alarm)
+        self._alarms.append(entry)
+
+        def due(_: object) -> None:
+            self._alarms.remove(entry)
+            callback()
+
+        alarm.add_done_callback(due)
 
     def move(self, seconds: float = 0, *, ms: float = 0) -> None:
         """Move the clock forward; waits that are due end at the loop's next turn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..schemas.tool_envelopes import DedupeMode
 from .errors import Passthrough
 from .failure import Answers
 from .guarantees import amount
-from .settings import SCOPES, RetryPolicy, check_switches
+from .settings import SCOPES, STORE_DOWN, RetryPolicy, check_switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,10 @@ class Tool:
         dedupe: calls with the same parameters are one call, and later ones get its result; for changes, never for
             commands whose answer depends on external state.
         scope: calls that may share a key: those of one `session`, or `global`; None: the guard's setting.
+        exact_types: computed keys tell 1 from 1.0, 0 from -0.0, and dictionaries by the order of their names.
+        on_store_down: `wait`, `refuse` or `local`, as of `DedupePolicy`; None: the guard's.
+        reconcile: called with the key and the arguments of a call whose earlier run was cut off; asks the service, and
+            returns `Settlement("done", result)`, `Settlement("failed")`, or None while nobody can know.
         volatile_params: parameters that are ignored when calls are compared; all others count.
         passthrough: further control-flow exceptions of the tool that are not failures.
         answers: failures by which the tool answers, so that neither trust nor circuits count them: exception classes,
@@ -57,6 +61,9 @@ class Tool:
     idempotent: bool | None = None
     dedupe: bool | None = None
     scope: str | None = None
+    exact_types: bool = False
+    on_store_down: str | None = None
+    reconcile: Callable[[str | None, Mapping[str, Any]], Any] | None = None
     volatile_params: frozenset[str] = frozenset()
     passthrough: Passthrough = ()
     answers: Answers = ()
@@ -81,6 +88,10 @@ class Tool:
         check_switches(self)
         if self.scope is not None and self.scope not in SCOPES:
             raise ConfigError(f"scope is {self.scope!r}; use {' or '.join(SCOPES)}")
+        if self.on_store_down is not None and self.on_store_down not in STORE_DOWN:
+            raise ConfigError(f"on_store_down is {self.on_store_down!r}; use {', '.join(STORE_DOWN)}")
+        if self.reconcile is not None and not callable(self.reconcile):
+            raise ConfigError(f"reconcile is {self.reconcile!r}; use a function of a key and arguments")
         limit = self.timeout_ms
         number = isinstance(limit, int | float) and not isinstance(limit, bool)
         if limit is not None and not (number and 0 < limit <= MAX_SPAN_MS):

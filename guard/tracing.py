@@ -64,7 +64,7 @@ class Tracing:
             return
         span.set_attribute("trustfold.status", str(result.status))
         span.set_attribute("trustfold.attempts", result.attempts)
-        if (key := call.notes.get("key_fingerprint")) is not None:
+        if (key := call.notes.key_fingerprint) is not None:
             span.set_attribute("idempotency.key", key)
         if result.error is None:
             return

@@ -14,7 +14,7 @@ import msgspec
 from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
 from ..projections.session.appended import is_appended
-from ..projections.session.calls import args_of, describe, start_of
+from ..projections.session.calls import describe, start_of
 from ..projections.session.records import OpenCall
 from ..projections.session.verdicts import judge
 from ..rules.rules import Rules
@@ -174,7 +174,7 @@ class EventReader:
         return row
 
     def _started(self, row: EventRow, event: ev.ToolCallStarted, session: Session) -> None:
-        call = describe(event, args_of(event), row["time"] or 0, _RULES)
+        call = describe(event, row["time"] or 0, _RULES)
         _about_call(row, call)
         row["call_digest"] = call.fingerprint.to_bytes(8).hex()
         others = session.calls.get(event.call_id)
@@ -225,7 +225,7 @@ class EventReader:
     def _finished(self, row: EventRow, event: ev.ToolCallFinished, session: Session) -> ev.ToolCallFinished:
         at = row["time"] or 0
         known = self._closes(row, event, session)
-        call = known or describe(start_of(event), {}, at, _RULES)
+        call = known or describe(start_of(event), at, _RULES)
         _about_call(row, call)
         if known is not None:
             row["started"] = known.started_ms

@@ -17,6 +17,7 @@ from .agents.gemini import GeminiLog
 from .agents.kiro import KiroLog
 from .agents.opencode import OpenCodeLog
 from .agents.pi import PiLog
+from .agents.qwen import QwenLog
 from .base import Defaults, Run, importer
 from .openai import OpenAiLog
 from .otel import read_otel
@@ -30,6 +31,7 @@ IMPORTERS: dict[str, Importer] = {
     "claude-code": importer(ClaudeCodeLog),
     "codex": importer(CodexLog),
     "gemini": importer(GeminiLog),
+    "qwen": importer(QwenLog),
     "copilot": importer(CopilotLog),
     "cursor": importer(CursorLog),
     "droid": importer(DroidLog),

@@ -17,6 +17,7 @@ from .agents.copilot import CopilotLog
 from .agents.droid import DroidLog
 from .agents.gemini import GeminiLog
 from .agents.pi import PiLog
+from .agents.qwen import QwenLog
 from .base import Defaults, Log, Run, attempted
 from .reading import Numbered, parse, recognised
 
@@ -32,6 +33,7 @@ LOGS: dict[str, Callable[[Defaults], Log]] = {
     "claude-code": ClaudeCodeLog,
     "codex": CodexLog,
     "gemini": GeminiLog,
+    "qwen": QwenLog,
     "copilot": CopilotLog,
     "droid": DroidLog,
     "pi": PiLog,

@@ -39,6 +39,9 @@ _RESULT = (
     "tool_response", "gcp.vertex.agent.tool_response", "langfuse.observation.output", "mlflow.spanOutputs",
     "gen_ai.tool.message",
 )  # fmt: skip
+_DEFERRED = "pydantic_ai.tool.deferral.name"
+"""Attribute of a call that waits for a person or runs elsewhere: it was not made, and is none yet."""
+
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "llm.response.model", "ai.model.id")
 _SESSION = (
     "gen_ai.conversation.id", "session.id", "langfuse.session.id", "gcp.vertex.agent.session_id",
@@ -188,8 +191,8 @@ class SpanLog:
         """True if an ancestor span is the same call."""
         for outer in self._around(span):
             if is_tool(outer):
-                ids = span.get(*_CALL_ID), outer.get(*_CALL_ID)
-                return _tool_name(outer) == _tool_name(span) and (None in ids or ids[0] == ids[1])
+                ids = {_stated_id(span), _stated_id(outer)} - {""}
+                return _tool_name(outer) == _tool_name(span) and len(ids) < 2
         return False
 
     def _session(self, named: tuple[str, list[Span]]) -> Iterator[bytes]:
@@ -201,6 +204,8 @@ class SpanLog:
             return
         moments: list[tuple[int, int, Span]] = []
         for span in spans:
+            if span.get(_DEFERRED):
+                continue
             start, end = span.start if span.start is not None else span.end, span.end
             if start is None:
                 self._defaults.skip(f"span {span.id or span.name!r} has no time")
@@ -271,7 +276,7 @@ class _Reader:
             talk = Talk([], []) if tool else talk_of(span)
             yield from self._turn(span, talk, at)
             if tool:
-                call_id = name_of(span.get(*_CALL_ID)) or span.id
+                call_id = _call_id(span)
                 message_id = self._messages.get(call_id)
                 yield session.started(
                     call_id, _tool_name(span), _arguments(span), at, **_service(span), message_id=message_id
@@ -280,8 +285,8 @@ class _Reader:
                 yield from self._results(talk, at)
         elif tool:
             session.model = self._models.get((span.trace, span.id), "")
-            call_id, result = name_of(span.get(*_CALL_ID)) or span.id, _result(span)
-            yield from session.finished(call_id, result, at, ending=_ending(span, result))
+            result = _result(span)
+            yield from session.finished(_call_id(span), result, at, ending=_ending(span, result))
         else:
             session.model = self._models.get((span.trace, span.id), "") or session.model
             yield from self._answer(span.id, talk_of(span), at)
@@ -329,8 +334,25 @@ def _arguments(span: Span) -> dict[str, Any]:
     return given
 
 
+def _call_id(span: Span) -> str:
+    return _stated_id(span) or span.id
+
+
+def _stated_id(span: Span) -> str:
+    return name_of(span.get(*_CALL_ID)) or name_of(_message(span).get("tool_call_id"))
+
+
+def _message(span: Span) -> dict[str, Any]:
+    """LangChain's message about a call's result, which holds the call's id; empty if the result is none."""
+    found = structured(span.get(*_RESULT))
+    for one in (found, *(found.get(name) for name in ("data", "kwargs"))) if isinstance(found, dict) else ():
+        if isinstance(one, dict) and {"tool_call_id", "content"} <= one.keys():
+            return one
+    return {}
+
+
 def _result(span: Span) -> Any:
-    found = span.get(*_RESULT)
+    found = _message(span).get("content", span.get(*_RESULT))
     if found is None:
         events = (event.attributes for event in span.events if event.name in {"gen_ai.choice", "gen_ai.tool.message"})
         found = next((one.get("message", one.get("content")) for one in events if one), None)
@@ -345,7 +367,7 @@ def _service(span: Span) -> dict[str, str]:
 def _ending(span: Span, result: Any) -> Ending:
     """Ending of a call by its status, its recorded exception, else its result."""
     told = name_of(span.get("error.type", "exception.type"))
-    status = str(span.get("gen_ai.tool.status", "tool.status")).lower()
+    status = str(span.get("gen_ai.tool.status", "tool.status") or _message(span).get("status")).lower()
     if span.failed is False and not told:
         return GOOD
     raised: dict[str, Any] = next((event.attributes for event in span.events if event.name == "exception"), {})

@@ -212,6 +212,8 @@ def _one(record: dict[str, Any]) -> str:
         return "codex"
     if {"sessionId", "projectHash"} <= record.keys():
         return "gemini"
+    if {"provenance", "sessionId", "uuid"} <= record.keys():
+        return "qwen"
     if found := _by_heading(record, kind):
         return found
     trace = record.get("trace")

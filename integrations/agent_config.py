@@ -29,12 +29,15 @@ TIMEOUT_S = 2
 """Seconds after which an agent ends a hook; the client itself waits for half a second."""
 
 _CLAUDE_EVENTS = (
-    *("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionDenied"),
+    *("UserPromptSubmit", "PreToolUse", "PermissionRequest", "PermissionDenied", "PostToolUseFailure", "PostToolBatch"),
     *("MessageDisplay", "PostCompact", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
 )
 _EVENTS: dict[str, tuple[str, ...]] = {
     "claude": _CLAUDE_EVENTS,
-    "qwen": ("SessionStart", *(event for event in _CLAUDE_EVENTS if event not in {"PermissionDenied", "PostCompact"})),
+    "qwen": (
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolBatch"),
+        *("Stop", "SubagentStop", "StopFailure", "SessionEnd"),
+    ),
     "codex": (
         *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd"),
     ),
@@ -48,8 +51,10 @@ _EVENTS: dict[str, tuple[str, ...]] = {
         *("preCompact", "stop", "sessionEnd"),
     ),
 }
-_WITH_MATCHER = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "BeforeTool", "AfterTool"})
-"""Events about tools."""
+_MATCHERS = {"PreToolUse": "*", "PostToolUse": "*", "PostToolUseFailure": "*", "BeforeTool": "*", "AfterTool": "*"} | {
+    "PreCompress": "manual"  # `auto` comes before every request
+}
+"""What events are about: any tool; of Gemini's, what the user orders."""
 
 _OWN_FILES = frozenset({"copilot", "opencode"})
 """Agents with a file of their own for these hooks."""
@@ -222,7 +227,7 @@ def _entry(agent: str, event: str, link: Link) -> dict[str, Any]:
     if agent == "gemini":
         handler["name"] = "trustfold"
     handler["timeout"] = TIMEOUT_S * 1000 if agent == "gemini" else TIMEOUT_S
-    matcher = {"matcher": "*"} if event in _WITH_MATCHER else {}
+    matcher = {"matcher": _MATCHERS[event]} if event in _MATCHERS else {}
     return matcher | {"hooks": [handler]}
 
 

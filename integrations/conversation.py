@@ -176,6 +176,13 @@ class Conversation:
         """Record that a person declined a call: it stays declined if the framework repeats it."""
         self._declined[call_id] = told_to_model("denied", DECLINED.format(tool_name, reason or "the user said no"))
 
+    def denied(self, call_id: str, tool_name: str) -> None:
+        """Report, once, a call that the framework did not make because a person said no."""
+        if self._is_new(f"denied {call_id}"):
+            self._guard.on_permission_resolved(
+                tool_name, call_id, granted=False, method="user", session_id=self.session.session_id
+            )
+
     def declined(self, call_id: str) -> str:
         """Return the answer to a call that a person declined; empty for other calls."""
         return self._declined.get(call_id, "")

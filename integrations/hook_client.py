@@ -6,7 +6,7 @@ library alone, writes nothing but a whole JSON answer, and ends with 0 whatever 
 """
 
 import _socket  # a tenth of the time that `socket` takes, and here at every call of a tool
-import os
+import posix
 import sys
 import time
 
@@ -59,14 +59,14 @@ def ask(path: str, body: bytes) -> bytes:
 
 def is_private() -> bool:
     """Whether the current folder is this user's alone."""
-    found = os.stat(".")
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    found = posix.stat(".")
+    return found.st_uid == posix.geteuid() and not found.st_mode & 0o077
 
 
 def is_pausing() -> bool:
     """Whether the server did not answer a moment ago."""
     try:
-        return 0 <= time.time() - os.stat(LATE).st_mtime < PAUSE_S
+        return 0 <= time.time() - posix.stat(LATE).st_mtime < PAUSE_S
     except FileNotFoundError:
         return False
 
@@ -74,10 +74,10 @@ def is_pausing() -> bool:
 def pause() -> None:
     """Do not ask the server for a while."""
     try:
-        os.unlink(LATE)
+        posix.unlink(LATE)
     except FileNotFoundError:
         pass
-    os.close(os.open(LATE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    posix.close(posix.open(LATE, posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY, 0o600))
 
 
 def main() -> None:
@@ -85,12 +85,13 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if word != "--shadow"]
     asked = [f"event={word}" for word in words[1:2] if word.isalnum()]
     asked += ["shadow=1"] if "--shadow" in sys.argv else []
-    asked += ["unattended=1"] if os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk") else []  # `claude -p`
+    is_headless = posix.environ.get(b"CLAUDE_CODE_ENTRYPOINT", b"").startswith(b"sdk")  # `claude -p`
+    asked += ["unattended=1"] if is_headless else []
     body = bytearray()
-    while part := os.read(0, 1 << 20):
+    while part := posix.read(0, 1 << 20):
         if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
             body += part
-    os.chdir(os.path.dirname(os.path.abspath(sys.argv[0])))  # a socket's path has a hundred characters at most
+    posix.chdir(sys.argv[0].rpartition("/")[0] or ".")  # a socket's path has a hundred characters at most
     if not words or not words[0].isalnum() or len(body) > MAX_BYTES or not is_private() or is_pausing():
         return
     try:
@@ -99,7 +100,7 @@ def main() -> None:
         pause()
         return
     while answer:
-        answer = answer[os.write(1, answer) :]
+        answer = answer[posix.write(1, answer) :]
 
 
 if __name__ == "__main__":
@@ -107,4 +108,4 @@ if __name__ == "__main__":
         main()
     except BaseException:
         pass
-    os._exit(0)
+    posix._exit(0)  # noqa: SLF001 - what ends a process at once has this name

@@ -84,13 +84,14 @@ Check = Callable[[CallBegan], Verdict]
 
 @dataclass(slots=True)
 class _Open:
-    """Open call; `published`: its start is."""
+    """Open call; `published`: its start is; `asked`: a person was, so that its time is not the tool's alone."""
 
     call: CallBegan
     call_id: str
     began_ms: int
     message_id: str | None
     published: bool = False
+    asked: bool = False
 
 
 class HookSession:
@@ -137,6 +138,8 @@ class HookSession:
         self._model = hook.model or self._model
         for happening in hook.happened:
             self._handle(happening)
+        for open_call in [one for twins in self._open.values() for one in twins if hook.asks]:
+            open_call.asked = True
         return self.taken()
 
     def taken(self) -> list[bytes]:
@@ -319,6 +322,9 @@ class HookSession:
 
     def _publish_end(self, open_call: _Open, ended: CallEnded) -> None:
         call = open_call.call if ended.looked_up or not ended.call.args else ended.call
+        duration = ended.duration_ms
+        if duration is None and ended.timed and open_call.published and not open_call.asked:
+            duration = self._at - open_call.began_ms
         if ended.ending.status == "success":
             self._evidence.succeeded(call.tool, call.args)
         if not open_call.published:
@@ -332,7 +338,7 @@ class HookSession:
             status=ended.ending.status,
             error=ended.ending.error,
             result=bounded(ended.result),
-            duration_ms=ended.duration_ms,
+            duration_ms=duration,
             workspace_digest=self._evidence.state(ended.workspace),
         )
 

@@ -89,9 +89,10 @@ class McpProxy:
             guard: guard of the tool calls; its `permission` is replaced.
             session: session of all calls.
             to_client: sends a line to the client.
-            name: name of the server; empty: as it names itself.
+            name: name of the server, as the client has it; empty: as it names itself.
         """
         self.name = name
+        self._named = bool(name)
         self.upstream: Upstream
         self._guard = guard
         self._session = session
@@ -262,7 +263,7 @@ class McpProxy:
 
         self._notice_quiet()
         if not self._guard.settings.shadow and (reason := self._session.inbox.before_call()):
-            await self._pause(number, reason)
+            await self._pause(number, self._told(reason))
             return
         name = f"mcp__{self.name or 'server'}__{params['name']}"[:256]
         if name not in self._known:
@@ -298,12 +299,16 @@ class McpProxy:
         if not (nudges := self._session.messages()):
             return line
         exact = json.loads(line)  # numbers beyond 64 bits stay what they are
-        exact["result"]["content"] += [{"type": "text", "text": one["content"]} for one in nudges]
+        exact["result"]["content"] += [{"type": "text", "text": self._told(one["content"])} for one in nudges]
         return json.dumps(exact, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+    def _told(self, text: str) -> str:
+        """Text of a nudge with tools named as the client knows them: by the server's name only where it was given."""
+        return text if self._named else text.replace(f"mcp__{self.name or 'server'}__", "")
 
     async def _reply(self, number: str | int, *texts: str) -> None:
         """Answer a call in place of the server with a failed result, which models read."""
-        nudges = (one["content"] for one in self._session.messages())
+        nudges = (self._told(one["content"]) for one in self._session.messages())
         blocks = [{"type": "text", "text": one} for one in (*texts, *nudges)]
         await self._send({"id": number, "result": {"content": blocks, "isError": True}})
 

@@ -62,7 +62,7 @@ class Policy:
         if self.view.only_defaults and held is None:
             return FREE
         decision, _ = check_recorded(self.view, call, now_ms)
-        trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id, held)
+        trust = self.view.trust(call.workspace_id, call.trust_keys, call.user_id, held, now_ms)
         if decision.code == "approved" and trust is not None:
             given = self.view.approvals(call.workspace_id, call.trust_keys, call.user_id, now_ms, call.session_id, held)
             if all(approval.id not in self._used for approval in given):

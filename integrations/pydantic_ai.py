@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 
@@ -62,9 +63,15 @@ class TrustfoldCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Add pending nudges to this request only."""
+        """Report calls that a person denied, and add pending nudges to this request only."""
         *before, last = request_context.messages
-        if isinstance(last, ModelRequest) and (nudges := self._conversation(ctx).nudges()):
+        if not isinstance(last, ModelRequest):
+            return request_context
+        conversation = self._conversation(ctx)
+        for part in last.parts:
+            if isinstance(part, ToolReturnPart) and part.outcome == "denied":
+                conversation.denied(part.tool_call_id, part.tool_name)
+        if nudges := conversation.nudges():
             last = replace(last, parts=[*last.parts, UserPromptPart(nudges)])
         return replace(request_context, messages=[*before, last])
 

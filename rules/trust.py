@@ -43,6 +43,17 @@ class EscalationPatch(RulesBase, kw_only=True, frozen=True):
     success_count_to_recover: Count | UnsetType = UNSET
     block_after: Count | UnsetType | None = UNSET
     notify_user: bool | UnsetType = UNSET
+    transient_weight: Ratio | UnsetType = UNSET
+    unbroken: bool | UnsetType = UNSET
+
+
+_THRESHOLDS: dict[str, int | float | bool | None] = {
+    "count_threshold": None,
+    "consecutive_threshold": None,
+    "rate_threshold": None,
+    "unbroken": False,
+}
+"""Thresholds, which a layer that sets one sets together, with their values where it does not name them."""
 
 
 class EscalationRule(RulesBase, kw_only=True, frozen=True):
@@ -50,6 +61,7 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
 
     Attributes:
         count_threshold: effective failures in the window that escalate; None disables the test.
+        unbroken: `count_threshold` holds only without a success between the failures.
         consecutive_threshold: consecutive counted failures that escalate; off by default.
         rate_threshold: share of failed calls in the window that escalates (reached, not exceeded); off by default.
         rate_min_calls: minimum of calls in the window for the rate.
@@ -78,19 +90,26 @@ class EscalationRule(RulesBase, kw_only=True, frozen=True):
     notify_user: bool = True
     model_error_weight: Ratio = 0.5
     transient_weight: Ratio = 0.5
+    unbroken: bool = False
 
     def overlaid(self, patch: EscalationPatch) -> EscalationRule:
-        """Return this rule with all fields that the patch sets."""
+        """Return this rule with all fields that the patch sets; one that sets a threshold replaces all of them."""
         changes = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
+        if any(name in changes for name in _THRESHOLDS if name != "unbroken"):
+            changes = _THRESHOLDS | changes
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
+TRANSPORT = frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH, Severity.TRANSIENT})
+"""Severities that are evidence about a server, and not about what it answered."""
+
 SERVICE_RULE = EscalationPatch(
-    count_threshold=3,
-    window_seconds=300,
-    severity_filter=frozenset({Severity.TIMEOUT, Severity.SERVER_ERROR, Severity.CRASH}),
+    count_threshold=3, unbroken=True, window_seconds=300, severity_filter=TRANSPORT, transient_weight=1.0
 )
-"""Shipped rule of MCP servers: three hard failures in five minutes (docs/trust.md#rules)."""
+"""Shipped rule of MCP servers: three failures of transport in five minutes, none of them answered between."""
+
+DOMAIN_RULE = EscalationPatch(unbroken=True, severity_filter=TRANSPORT, transient_weight=1.0)
+"""Shipped rule of domains: the same, within the window of all."""
 
 PROGRAM_RULE = EscalationPatch(
     count_threshold=3,
@@ -126,13 +145,14 @@ _DEFAULT, _EMPTY = EscalationRule(), EscalationPatch()
 class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
     """Escalation rules by layer, most specific first: tool, domain, service, plugin, default.
 
-    `service_default` applies to every MCP server, `program_default` to every service behind a shell
-    (`curl@localhost:8080`); `service_rules` may name both.
+    `service_default` applies to every MCP server, `domain_default` to every domain, `program_default` to every service
+    behind a shell (`curl@localhost:8080`); `service_rules` may name servers and such services.
     """
 
     default_rule: EscalationPatch = EscalationPatch()
     plugin_rules: dict[str, EscalationPatch] = {}
     service_default: EscalationPatch = SERVICE_RULE
+    domain_default: EscalationPatch = DOMAIN_RULE
     program_default: EscalationPatch = PROGRAM_RULE
     service_rules: dict[str, EscalationPatch] = {}
     domain_rules: dict[str, EscalationPatch] = {}
@@ -169,7 +189,7 @@ class TrustRules(RulesBase, kw_only=True, frozen=True, dict=True):
         of_plugin, of_tool = self.plugin_rules.get(plugin, _EMPTY), self.tool_rules.get(tool, _EMPTY)
         of_service = self.service_rules.get(service, _EMPTY)
         of_domain = self.domain_rules.get(domain or service, _EMPTY)
-        shipped = self.program_default if observed else self.service_default if service else _EMPTY
+        shipped = self.program_default if observed else self.service_default if service else self.domain_default
         return RulesOfScopes(
             key=default.overlaid(of_plugin).overlaid(of_service).overlaid(of_domain).overlaid(of_tool),
             tool=default.overlaid(of_plugin).overlaid(of_tool),

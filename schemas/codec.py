@@ -246,6 +246,27 @@ def rfc3339(ms: int) -> str:
     return f"{_second(seconds)}.{rest:03d}Z"
 
 
+def span(seconds: float) -> str:
+    """Duration as text: `90s`, `5m`, `1h`, `2h 30m`, `3d`."""
+    whole = round(seconds)
+    if whole < 120 and whole % 60:
+        return f"{whole}s"
+    hours, minutes = divmod(whole // 60, 60)
+    if hours >= 48:
+        return f"{hours // 24}d"
+    if not hours:
+        return f"{minutes}m"
+    return f"{hours}h {minutes}m" if minutes else f"{hours}h"
+
+
+def dated(ms: int, now_ms: int = 0) -> str:
+    """A time as people are told it, with its distance from now if that is known: `2026-01-31 12:00:00 UTC (in 5m)`."""
+    text = f"{rfc3339(ms)[:19].replace('T', ' ')} UTC"
+    if not now_ms:
+        return text
+    return f"{text} (in {span((ms - now_ms) / 1000)})" if ms > now_ms else f"{text} ({span((now_ms - ms) / 1000)} ago)"
+
+
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
     try:

@@ -183,6 +183,7 @@ class TrustTrigger(StrEnum):
     RECOVERY_STARTED = "recovery_started"
     RECOVERY = "recovery"
     RELAPSE = "relapse"
+    AGED = "aged"
     RESET = "reset"
     RECOVER = "recover"
     REMOVE = "remove"

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...errors import ConfigError, TookTooLong, TrustfoldError, Unreachable
+from ...errors import ConfigError, NotInstalled, TookTooLong, TrustfoldError, Unreachable
 
 try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
@@ -16,9 +16,7 @@ try:
     from ...streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
     from ...streams.kafka.settings import KafkaSettings
 except ImportError as missing:
-    raise ConfigError(
-        f"Kafka is not installed here ({missing}); pip install 'trustfold[kafka]', or in a checkout `make install`"
-    ) from missing
+    raise NotInstalled("Kafka", missing) from missing
 
 __all__ = [
     "TIMEOUT_S",

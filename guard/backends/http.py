@@ -58,6 +58,10 @@ class _Counts(msgspec.Struct):
     dead_letters: int
 
 
+LINGER_S = 0.005
+"""Seconds before a post: start and finish of a short call go together, and not while the call is being made."""
+
+
 class _Fault(Enum):
     """Cause of a failed post.
 
@@ -264,6 +268,8 @@ class HttpBackend:
             with self._work:
                 while not len(self.buffer) and not self._closing.is_set():
                     self._work.wait(1.0)
+            self._closing.wait(LINGER_S)
+            with self._work:
                 batch = self.buffer.take(BATCH)
                 self._under_way = len(batch)
             if not batch:

@@ -1,20 +1,22 @@
-"""Coalesces calls with the same key: one runs, the others wait for it or get its stored result (docs/guard.md)."""
+"""Coalesces calls with the same key: one runs, the others wait for it or get its stored result (docs/guard.md).
+
+Theory of operation. A call claims its key. Who gets it runs the call and stores how it ended; who does not waits for
+that, or is answered from it. A change, whose repetition might do harm, is not made without a claim, and if its run is
+cut off the key stays taken until somebody knows the outcome (`unknown`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ...schemas.tool_envelopes import CacheHit, DedupeMode, ResultError, ResultStatus
-from ...schemas.vocabulary import BreakerState
-from ...security.redaction import redact, redact_text
+from ...schemas.tool_envelopes import DedupeMode, ResultError, ResultStatus
+from ...security.redaction import redact_text
 from ..attempts import attempt_limit_ms, failure_of_thread
 from ..clock import Clock, new_id
 from ..errors import Passthrough, is_control_flow
@@ -25,30 +27,33 @@ from ..privacy import Privacy
 from ..request import NO_SESSION, Call
 from ..result import ToolResult, refusal
 from ..settings import DedupePolicy
-from ..tool_threads import BLOCKED, HELD
-from . import keys
-from .fallback import FallbackDedupeStore
+from . import keys, outcomes
+from .deadlocks import WaitGraph
+from .fallback import CLAIM_MS, FIRST_PATIENCE_MS, FallbackDedupeStore
+from .leases import Leases
+from .loop_stores import LoopStores
 from .memory import InMemoryDedupeStore
-from .record import (
-    MAX_RESULT_BYTES,
-    Claim,
-    DedupeRecord,
-    DedupeState,
-    DedupeStore,
-    Kept,
-    copied_exception,
-    kept_copy,
-)
+from .record import KEEP_UNKNOWN_MS, Claim, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
+from .unknown import Settlement, is_change, leaves_free, may_have_happened, reconciled
 
 if TYPE_CHECKING:
     from ..tool_threads import Function, Outcome
 
-TRANSIENT_MS = 5_000
-"""Milliseconds that the result of a run is kept for calls that were waiting, if it is not kept for later ones."""
+STORE_WAIT_MS = 30_000.0
+"""Milliseconds that a change without a deadline waits for a store that is away."""
 
 _DEADLOCK = (
     "the same call is running already and cannot end before this one: it is made within it, or without await on its "
     "event loop; give this call a key of its own, or call it in a thread (asyncio.to_thread)"
+)
+_RUNNING = "the same call is running already; wait for it (409)"
+_UNAVAILABLE = (
+    "the shared store of idempotency keys cannot be reached, so nobody knows whether this call was made before; "
+    "try again later, or register the tool with on_store_down='local'"
+)
+_EMPTIED = (
+    "the shared store of idempotency keys was emptied, so nobody knows whether this call was made before; an operator "
+    "may accept that (accept_loss() of the store)"
 )
 
 Run = Callable[[], Awaitable[ToolResult]]
@@ -68,52 +73,28 @@ class Coalescer:
     ) -> None:
         """Keep keys in `store`; control-flow exceptions, `passthrough` included, release them."""
         self._passthrough = passthrough
-        self._own_store = store
-        self._elsewhere: WeakKeyDictionary[asyncio.AbstractEventLoop, DedupeStore] = WeakKeyDictionary()
-        self._held: dict[asyncio.AbstractEventLoop, dict[str, tuple[Call, DedupeRecord]]] = {}
-        self._loops: dict[str, asyncio.AbstractEventLoop] = {}
-        self._waits: dict[object, tuple[frozenset[str], str]] = {}
+        self._stores = LoopStores(store)
+        self._leases = Leases(self._stores, policy.lease_ms, clock, metrics)
         self._policy = policy
         self._privacy = privacy
         self._clock = clock
         self._metrics = metrics
+        self.inflight = self._leases.inflight
+        self.close_connections = self._stores.close_here
+        self._reset()
+
+    def _reset(self) -> None:
+        self._graph = WaitGraph()
         self._threads: dict[str, Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def after_fork(self) -> None:
         """Forget threads and tasks, which stay in the parent process."""
-        self._loop = None
-        self._elsewhere.clear()
-        self._held, self._loops, self._waits = {}, {}, {}
-        self._threads = {}
-        self._tasks = set()
+        self._stores.after_fork()
+        self._leases.after_fork()
+        self._reset()
 
-    @property
-    def _store(self) -> DedupeStore:
-        """The store over connections of this loop; takes over the store's own connections if their loop is gone."""
-        if self._own_store.in_process:
-            return self._own_store
-        loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return self._own_store
-        if self._loop is not None and self._loop.is_running():
-            if loop not in self._elsewhere:
-                self._elsewhere[loop] = self._own_store.on_another_loop()
-            return self._elsewhere[loop]
-        if self._loop is not None:
-            self._own_store.after_fork()
-        self._loop = loop
-        return self._own_store
-
-    async def close_connections(self) -> None:
-        """Close the connections of this loop, which is about to end."""
-        loop = asyncio.get_running_loop()
-        store = self._elsewhere.pop(loop, None)
-        if self._loop is loop:
-            store, self._loop = self._own_store, None
-        if store is not None:
-            await store.close()
+    # --- keys ---------------------------------------------------------------------------------------------------------
 
     def key_for(self, call: Call, function: Function) -> str | None:
         """Return the key under which a call is coalesced; None if it runs alone.
@@ -122,148 +103,128 @@ class Coalescer:
         """
         if call.given_key is not None:
             call.receives_key = keys.receives_key(call, function)
-        if self.mode_of(call) is DedupeMode.DISABLED:
+        if self._mode_of(call) is DedupeMode.DISABLED:
             return None
         scope = call.scope or call.tool.scope or self._policy.scope
         key = call.given_key
         if key is None:
             if not call.tool.joins or not self._policy.derive_keys:
                 return None
-            # Without a session, calls of different conversations could not be distinguished.
-            if call.session_id == NO_SESSION and scope == "session":
+            # Without a session, reads of different conversations could not be distinguished.
+            if call.session_id == NO_SESSION and scope == "session" and not call.tool.dedupe:
                 return None
             key = keys.computed_key(call, self._privacy, scope)
             if key is None:
                 return None
         made = keys.store_key(call, key, self._privacy, scope)
-        call.notes["key_fingerprint"] = made[:16]
+        call.notes.key_fingerprint = made[:16]
         return made
 
-    def mode_of(self, call: Call) -> DedupeMode:
-        """Dedupe mode of a call: its own, else its tool's, else the guard's."""
+    def _mode_of(self, call: Call) -> DedupeMode:
         return call.dedupe_mode or call.tool.dedupe_mode or self._policy.mode
 
-    def remembers(self, call: Call) -> bool:
-        """Whether the result of a call answers later ones: it has a given key, or its tool is declared `dedupe`."""
-        return call.given_key is not None or bool(call.tool.dedupe)
-
-    async def coalesce(self, call: Call, key: str, run: Run) -> ToolResult:
-        """Run a call, or answer it from a call with the same key.
-
-        If the store cannot be reached, the call runs alone: a lost store must not stop the tools.
-        """
-        record = DedupeRecord(
+    def _record_of(self, call: Call, key: str) -> DedupeRecord:
+        change = is_change(call, remembers=outcomes.remembers(call))
+        return DedupeRecord(
             key=key,
             tool=call.name,
             state=DedupeState.INFLIGHT,
             holder=new_id(self._clock.now_ms()),
             # A computed key already includes the parameters.
             params_digest="" if call.given_key is None else keys.params_digest(call, self._privacy),
-            request_id=call.request_id if self._store.in_process else redact_text(call.request_id),
+            request_id=call.request_id if self._stores.here.in_process else redact_text(call.request_id),
+            change=change,
+            sure=change and self._on_store_down(call) != "local",
         )
+
+    def _on_store_down(self, call: Call) -> str:
+        return call.tool.on_store_down or self._policy.on_store_down
+
+    # --- a call -------------------------------------------------------------------------------------------------------
+
+    async def coalesce(self, call: Call, key: str, run: Run) -> ToolResult:
+        """Run a call, or answer it from a call with the same key."""
+        record = self._record_of(call, key)
         waited = False
         while True:
             late = await self._wait_for_thread(call, key)
             if late is not None:
                 return late
             try:
-                claim = await self._store.claim(record, self._policy.lease_ms)
+                claim = await self._claim(call, record)
             except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-                self._log_store_failure(call, "claim", error)
-                return await run()
+                return await self._without_store(call, record, error, run)
+            known = claim.record
             if claim.mine:
-                return await self._run_and_store(call, claim.record, run)
-            if claim.record.params_digest != record.params_digest:
-                return await self._conflict(call, claim.record, record, run)
-            if claim.record.state is not DedupeState.INFLIGHT:
-                return await self._answer(call, claim.record, claim.age_ms, run, inflight=waited)
+                return await self._run_and_store(call, known, run)
+            if known.params_digest != record.params_digest:
+                return await self._conflict(call, known, record, run)
+            if known.state is DedupeState.UNKNOWN and await self._reconcile(call, known):
+                continue
+            if known.state is not DedupeState.INFLIGHT:
+                if not waited:
+                    self._count_hit(call, known.state)
+                return outcomes.answer(call, known, claim.age_ms, waited=waited) or await run()
             self._count_hit(call, "inflight")
-            if self.mode_of(call) is DedupeMode.BEST_EFFORT:
-                message = "the same call is running already; wait for it (409)"
-                return call.result(ResultStatus.ERROR, error=refusal("in_flight", message))
-            if self._would_deadlock(claim.record.holder):
+            if self._mode_of(call) is DedupeMode.BEST_EFFORT:
+                return call.result(ResultStatus.ERROR, error=refusal("in_flight", _RUNNING))
+            if self._graph.would_deadlock(known.holder):
                 return call.result(ResultStatus.ERROR, error=refusal("in_flight", _DEADLOCK))
             waited = True
-            this = object()
-            if held := HELD.get():
-                self._waits[this] = held, claim.record.holder
-            try:
-                ended = await self._wait(call, claim, run)
-            finally:
-                self._waits.pop(this, None)
-            if ended is not None:
-                return ended
+            with self._graph.waiting_for(known.holder):
+                answered = await self._wait(call, claim, run, sure=record.sure)
+            if answered is not None:
+                return answered
 
-    async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
-        """Claim a key for `lease_ms`; None if another call holds it, or a shared store cannot answer."""
-        holder = new_id(self._clock.now_ms())
-        record = DedupeRecord(
-            key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=holder, params_digest="", request_id=""
-        )
-        store = self._store
-        claims = store.claim_shared if isinstance(store, FallbackDedupeStore) else store.claim
-        try:
-            claim = await claims(record, lease_ms)
-        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-            self._log_store_failure(call, "claim", error)
-            return None
-        return claim.record if claim.mine else None
+    async def _without_store(self, call: Call, record: DedupeRecord, error: Exception, run: Run) -> ToolResult:
+        """Refuse a change that could not be claimed; a lost store must not stop the other tools."""
+        self._log_store_failure(call, "claim", error.__cause__ or error)
+        if not record.sure:
+            return await run()
+        message = _EMPTIED if isinstance(error, StoreEmptied) else _UNAVAILABLE
+        return call.result(ResultStatus.ERROR, error=refusal("store_unavailable", message))
 
-    async def release(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
-        """Release keys of `claim_once` that were not used."""
-        for record in claimed:
-            last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
-            if type(self._store) is InMemoryDedupeStore:
-                await last  # does not suspend, so it cannot be cancelled
-            else:
-                self._in_background(last)
+    async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
+        self._count_hit(call, "conflict")
+        log_call(logging.WARNING, "tool_call_key_conflict", call)
+        return await run() if self._policy.conflict == "independent" else outcomes.conflict(call, known, own)
 
-    def inflight(self) -> dict[tuple[str, ...], float]:
-        """Number of calls that hold a key now, by tool and age: `stale` if they have run for longer than a lease."""
-        counts: dict[tuple[str, ...], float] = {}
-        oldest = self._clock.monotonic_ms() - self._policy.lease_ms
-        for held in list(self._held.values()):
-            for call, _ in list(held.values()):
-                place = self._metrics.tool(call.name), "stale" if call.began_ms < oldest else "fresh"
-                counts[place] = counts.get(place, 0) + 1
-        return counts
+    async def _claim(self, call: Call, record: DedupeRecord) -> Claim:
+        store = self._stores.here
+        if not record.sure or not isinstance(store, FallbackDedupeStore):
+            return await store.claim(record, self._policy.lease_ms)
+        if self._on_store_down(call) == "refuse":
+            within = FIRST_PATIENCE_MS
+        elif call.deadline_ms is None:
+            within = STORE_WAIT_MS
+        else:
+            within = max(0.0, call.deadline_ms - self._clock.monotonic_ms())
+        return await store.claim(record, self._policy.lease_ms, within)
 
-    def _would_deadlock(self, holder: str) -> bool:
-        """Whether the holder cannot end before this call does (deadlock).
-
-        True if this call is made within the holder, or within a call that waits for it, or blocks the holder's event
-        loop.
-        """
-        held, blocked = HELD.get(), BLOCKED.get()
-        if blocked is not None and self._loops.get(holder) is blocked:
-            return True
-        seen: set[str] = set()
-        reached = {holder}
-        while reached:
-            if not held.isdisjoint(reached):
-                return True
-            seen |= reached
-            waits = list(self._waits.values())
-            reached = {target for waiting, target in waits if not waiting.isdisjoint(reached)} - seen
-        return False
-
-    async def _wait(self, call: Call, claim: Claim, run: Run) -> ToolResult | None:
-        """Wait for the call that holds the key; return its result, or None if the key became free."""
-        began = self._clock.monotonic_ms()
+    async def _wait(self, call: Call, claim: Claim, run: Run, *, sure: bool) -> ToolResult | None:
+        """Wait for the call that holds the key; return its result, or None if the key is to be claimed again."""
+        began, record, store = self._clock.monotonic_ms(), claim.record, self._stores.here
         while True:
             left = self._policy.lease_ms if call.deadline_ms is None else call.deadline_ms - self._clock.monotonic_ms()
             if left <= 0:
-                return self._too_late(call, "the deadline passed while the same call was running")
+                return _too_late(call, "the deadline passed while the same call was running")
+            most = min(left, self._policy.lease_ms)
             try:
-                now = await self._store.wait(claim.record.key, claim.record.version, min(left, self._policy.lease_ms))
+                if sure and isinstance(store, FallbackDedupeStore):
+                    now = await store.wait(record.key, record.version, most, sure=True)
+                else:
+                    now = await store.wait(record.key, record.version, most)
             except Exception as error:  # noqa: BLE001 - as above; the next claim finds out
                 self._log_store_failure(call, "wait", error)
                 return None
-            if now is None or now.holder != claim.record.holder or now.state is DedupeState.CANCELLED:
+            if now is None or now.holder != record.holder or now.state is DedupeState.CANCELLED:
                 return None
             if now.state is not DedupeState.INFLIGHT:
+                unknown = now.state is DedupeState.UNKNOWN and now.error is None
+                if unknown and (call.tool.reconcile is not None or record.key in self._threads):
+                    return None
                 age = claim.age_ms + self._clock.monotonic_ms() - began
-                return await self._answer(call, now, age, run, inflight=True)
+                return outcomes.answer(call, now, age, waited=True) or await run()
 
     async def _wait_for_thread(self, call: Call, key: str) -> ToolResult | None:
         """Wait while the key's function still runs in an abandoned thread, at most as long as an attempt may take."""
@@ -277,53 +238,78 @@ class Coalescer:
         if waiting.done():
             return None
         waiting.cancel()
-        return self._too_late(call, "an earlier run of the same call took too long and cannot be stopped")
+        return _too_late(call, "an earlier run of the same call took too long and cannot be stopped")
 
-    def _too_late(self, call: Call, message: str) -> ToolResult:
-        error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
-        return call.result(ResultStatus.TIMEOUT, error=error)
+    # --- its end ------------------------------------------------------------------------------------------------------
 
     async def _run_and_store(self, call: Call, record: DedupeRecord, run: Run) -> ToolResult:
         """Run a call while extending its lease, and store its result for the others."""
-        self._keep_alive(call, record)
-        self._loops[record.holder] = loop = asyncio.get_running_loop()
-        within = HELD.set(HELD.get() | {record.holder})
+        self._leases.hold(call, record)
+        loop = asyncio.get_running_loop()
         try:
-            result = await run()
+            with self._graph.running(record.holder):
+                result = await run()
         except GeneratorExit:  # the loop is gone; the lease will expire
             raise
-        except BaseException:
-            # If the tool has run, its result is kept even if its caller was cut off; else the next caller may run it.
-            await self._store_end(call, record, call.ended)
+        except BaseException as error:
+            # If the tool has run, its result is kept even if its caller was cut off.
+            free = call.ended is None and leaves_free(call, error, self._passthrough)
+            await self._store_end(call, record, call.ended, free=free)
             raise
         finally:
-            self._stop_extending(loop, record)
-            self._loops.pop(record.holder, None)
-            with contextlib.suppress(ValueError):  # closed from a foreign context
-                HELD.reset(within)
+            self._leases.release(record, loop)
         await self._store_end(call, record, result)
         return result
 
-    async def _store_end(self, call: Call, record: DedupeRecord, result: ToolResult | None) -> None:
-        """Store the result of a run for the others, even if its caller is cancelled meanwhile."""
+    async def _store_end(
+        self, call: Call, record: DedupeRecord, result: ToolResult | None, *, free: bool = False
+    ) -> None:
+        """Store the result of a run for the others, even if its caller is cancelled meanwhile.
+
+        Args:
+            call: the call.
+            record: record of its claim.
+            result: its result; None if it was cut off.
+            free: a call that was cut off, but certainly did nothing.
+        """
         thread = call.running
         if thread is not None and not thread.done():
             self._await_thread_in_background(call, record, thread)
         if call.stream is not None:
+            self._leases.hold(call, record)
             self._in_background(self._follow_stream(call, record, call.stream))
             return
         if result is not None:
             last = self._store_result(call, record, result)
+        elif free or not record.change:
+            last = self._finish(
+                call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), self._policy.failed_ms
+            )
         else:
-            cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
-            last = self._finish(call, cancelled, self._policy.failed_ms)
-        if type(self._store) is InMemoryDedupeStore and (result is None or not is_big(result.output)):
+            last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.UNKNOWN), KEEP_UNKNOWN_MS)
+        if type(self._stores.here) is InMemoryDedupeStore and (result is None or not is_big(result.output)):
             await last  # does not suspend, so it cannot be cancelled
         else:
             await asyncio.shield(self._in_background(last))
 
+    async def _store_result(self, call: Call, record: DedupeRecord, result: ToolResult) -> None:
+        in_process = self._stores.here.in_process
+        await self._finish(
+            call, *await outcomes.ended(call, record, result, self._policy, self._privacy, in_process=in_process)
+        )
+
+    async def _finish(self, call: Call, record: DedupeRecord, ttl_ms: int) -> None:
+        store = self._stores.here
+        try:
+            await store.finish(record, ttl_ms)
+            size = await store.size() if store.in_process else 0  # elsewhere it takes a request
+            self._metrics.put(CACHE_SIZE, "", "store", value=size)
+        except Exception as error:  # noqa: BLE001 - the lease will end
+            self._log_store_failure(call, "finish", error)
+        self._metrics.put(CACHE_TTL, self._metrics.tool(call.name), record.state, value=ttl_ms / 1000)
+
     def _await_thread_in_background(self, call: Call, record: DedupeRecord, thread: Future[Outcome]) -> None:
-        """Keep the key of a function that continues in its thread, and use its late result."""
+        """Keep other calls of this process waiting for a function that goes on in its thread."""
         over: Future[None] = Future()
         over.set_running_or_notify_cancel()  # waiters may be cancelled, this future may not
         self._threads[record.key] = over
@@ -332,34 +318,16 @@ class Coalescer:
     async def _await_thread(
         self, call: Call, record: DedupeRecord, thread: Future[Outcome], over: Future[None]
     ) -> None:
-        """Hold the key until the thread ends; then its return value is the result of the call."""
-        again = msgspec.structs.replace(record, holder=new_id(self._clock.now_ms()))
-        claimed: Claim | None = None
+        """Settle the outcome of a call that was given up by what its function achieves after all."""
         try:
-            # The result of the abandoned attempt is stored first; calls that waited for it share it.
-            await asyncio.sleep(0)
-            while claimed is None or not claimed.mine:
-                claimed = await self._store.claim(again, self._policy.lease_ms)
-                if not claimed.mine:
-                    if claimed.record.state is not DedupeState.INFLIGHT or thread.done():
-                        break
-                    await self._store.wait(record.key, claimed.record.version, 50.0)
-            if claimed.mine:
-                self._keep_alive(call, claimed.record)
             outcome = await asyncio.wrap_future(thread)
-            if not claimed.mine:
-                return
-            if outcome.error is not None and is_control_flow(
-                outcome.error, (*self._passthrough, *call.tool.passthrough)
-            ):
-                cancelled = msgspec.structs.replace(claimed.record, state=DedupeState.CANCELLED)
+            passthrough = (*self._passthrough, *call.tool.passthrough)
+            if outcome.error is not None and is_control_flow(outcome.error, passthrough):
+                cancelled = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
                 await self._finish(call, cancelled, self._policy.failed_ms)
             else:
-                await self._store_result(call, claimed.record, self._late_result(call, outcome))
-        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
-            self._log_store_failure(call, "follow", error)
+                await self._store_result(call, record, self._late_result(call, outcome))
         finally:
-            self._stop_extending(asyncio.get_running_loop(), again)
             if self._threads.get(record.key) is over:
                 del self._threads[record.key]
             if not over.done():
@@ -368,19 +336,18 @@ class Coalescer:
     def _late_result(self, call: Call, outcome: Outcome) -> ToolResult:
         """Return the result of a function whose call was given up."""
         failure = failure_of_thread(call, outcome, self._clock.now_ms())
+        call.notes.cut_off = failure is not None and may_have_happened(failure)
         if failure is None:
             return call.result(ResultStatus.SUCCESS, output=outcome.output)
         status = ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
         return call.result(status, error=failure.error(), exception=failure.exception)
 
     async def _follow_stream(self, call: Call, record: DedupeRecord, stream: asyncio.Future[ToolResult]) -> None:
-        """Hold the key until a generator that was handed over has ended."""
-        self._keep_alive(call, record)
+        """Hold the key until a generator that was handed over has ended; items that were read cannot be read again."""
         try:
-            # Items that were read cannot be read again.
-            await self._store_result(call, record, await stream, keep_output=False)
+            await self._store_result(call, record, await stream)
         finally:
-            self._stop_extending(asyncio.get_running_loop(), record)
+            self._leases.release(record)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -388,139 +355,70 @@ class Coalescer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _keep_alive(self, call: Call, record: DedupeRecord) -> None:
-        """Extend the lease of a key until `_stop_extending`; one task serves all keys of an event loop."""
-        loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is None:
-            held = self._held[loop] = {}
-            self._in_background(self._extend_leases(loop, held))
-        held[record.holder] = call, record
+    # --- unknown outcomes ---------------------------------------------------------------------------------------------
 
-    def _stop_extending(self, loop: asyncio.AbstractEventLoop, record: DedupeRecord) -> None:
-        if (held := self._held.get(loop)) is not None:
-            held.pop(record.holder, None)
+    async def settle(self, call: Call, key: str, settlement: Settlement) -> bool:
+        """Settle the unknown outcome of a key; return False if it has none."""
+        known = await self._stores.here.get(key)
+        if known is None or known.state is not DedupeState.UNKNOWN:
+            return False
+        return await self._settle(call, known, settlement)
 
-    async def _extend_leases(self, loop: asyncio.AbstractEventLoop, held: dict[str, tuple[Call, DedupeRecord]]) -> None:
-        never: asyncio.Future[None] = loop.create_future()
-        try:
-            while True:
-                await self._clock.wait(never, self._policy.lease_ms / 3)
-                if not held:
-                    return
-                for call, record in list(held.values()):
-                    await self._extend_lease(call, record)
-        finally:
-            self._held.pop(loop, None)
+    async def _reconcile(self, call: Call, unknown: DedupeRecord) -> bool:
+        """Settle an unknown outcome by the tool's own function; return False if that cannot tell."""
+        settlement = await reconciled(call, self._clock)
+        if settlement is None:
+            return False
+        log_call(logging.WARNING, "outcome_reconciled", call, outcome=settlement.outcome)
+        await self._settle(call, unknown, settlement)
+        return True
 
-    async def _extend_lease(self, call: Call, record: DedupeRecord) -> None:
-        try:
-            still_held = await self._store.extend(record, self._policy.lease_ms)
-        except Exception as error:  # noqa: BLE001 - the next sign may get through
-            self._log_store_failure(call, "extend", error)
-            return
-        held = self._held.get(asyncio.get_running_loop(), {})
-        if not still_held and held.pop(record.holder, None) is not None:
-            log_call(logging.WARNING, "tool_call_lease_lost", call)
+    async def _settle(self, call: Call, unknown: DedupeRecord, settlement: Settlement) -> bool:
+        """End an unknown record; one of several who try succeeds."""
+        if settlement.outcome == "failed":
+            # Kept as long as another process may remember the outcome as unknown.
+            free = msgspec.structs.replace(unknown, state=DedupeState.CANCELLED, error=None)
+            return await self._stores.here.finish(free, KEEP_UNKNOWN_MS)
+        call.notes.cut_off = False
+        result = call.result(ResultStatus.SUCCESS, output=settlement.output, attempts=unknown.attempts)
+        in_process = self._stores.here.in_process
+        made, ttl_ms = await outcomes.ended(call, unknown, result, self._policy, self._privacy, in_process=in_process)
+        return await self._stores.here.finish(made, ttl_ms)
 
-    async def _store_result(
-        self, call: Call, record: DedupeRecord, result: ToolResult, *, keep_output: bool = True
-    ) -> None:
-        error = result.error
-        keep = self.remembers(call) and (error is None or error.terminal)
-        ttl = (self._policy.done_ms if error is None else self._policy.failed_ms) if keep else TRANSIENT_MS
-        kept = await self._kept(result) if error is None and keep_output else Kept()
-        changed = msgspec.structs.replace(
-            record,
-            state=DedupeState.DONE if error is None else DedupeState.FAILED,
-            payload=kept.payload,
-            kept=kept.whole,
-            size=kept.size,
-            attempts=result.attempts,
-            transient=not keep,
-            error=None if error is None else self._error(call, result.status, error),
-            exception=copied_exception(result.exception) if self._store.in_process else None,
+    # --- approvals ----------------------------------------------------------------------------------------------------
+
+    async def claim_once(self, key: str, call: Call, lease_ms: int) -> DedupeRecord | None:
+        """Claim a key for `lease_ms`; None if another call holds it, or a shared store cannot answer."""
+        record = DedupeRecord(
+            key=key, tool=call.name, state=DedupeState.INFLIGHT, holder=new_id(self._clock.now_ms()), params_digest=""
         )
-        await self._finish(call, changed, ttl)
-
-    async def _kept(self, result: ToolResult) -> Kept:
-        """Return the result as it is stored: a copy in this process; elsewhere only JSON without secrets."""
-        output = result.output
-        if self._store.in_process:
-            return await asyncio.to_thread(kept_copy, output) if is_big(output) else kept_copy(output)
+        store = self._stores.here
         try:
-            encoded = msgspec.json.encode(output)
-            plain = msgspec.json.decode(encoded)
-            if plain != output or type(plain) is not type(output) or redact(plain) != plain:
-                return Kept()
-        except Exception:  # noqa: BLE001 - no JSON, or objects that cannot even be compared
-            return Kept()
-        return Kept(plain, len(encoded), whole=True) if len(encoded) <= MAX_RESULT_BYTES else Kept()
+            if isinstance(store, FallbackDedupeStore):
+                claim = await store.claim(record, lease_ms, CLAIM_MS)
+            else:
+                claim = await store.claim(record, lease_ms)
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+            self._log_store_failure(call, "claim", error)
+            return None
+        return claim.record if claim.mine else None
 
-    def _error(self, call: Call, status: ResultStatus, error: ResultError) -> dict[str, Any]:
-        code, message = error.code, error.message
-        if not self._store.in_process:  # only what an event may carry
-            code, message = self._privacy.word(code, call.args), self._privacy.message(message, call.args)
-        return {
-            "status": str(status),
-            "code": code,
-            "message": message,
-            "retriable": error.retriable,
-            "terminal": error.terminal,
-            "breaker_state": error.breaker_state,
-        }
-
-    async def _finish(self, call: Call, record: DedupeRecord, ttl_ms: int) -> None:
-        try:
-            await self._store.finish(record, ttl_ms)
-            size = await self._store.size() if self._store.in_process else 0  # elsewhere it takes a request
-            self._metrics.put(CACHE_SIZE, "", "store", value=size)
-        except Exception as error:  # noqa: BLE001 - the lease will end
-            self._log_store_failure(call, "finish", error)
-        tool = self._metrics.tool(call.name)
-        self._metrics.put(CACHE_TTL, tool, record.state, value=ttl_ms / 1000)
-
-    async def _conflict(self, call: Call, known: DedupeRecord, own: DedupeRecord, run: Run) -> ToolResult:
-        self._count_hit(call, "conflict")
-        log_call(logging.WARNING, "tool_call_key_conflict", call)
-        if self._policy.conflict == "independent":
-            return await run()
-        if keys.is_comparable(own.params_digest) and keys.is_comparable(known.params_digest):
-            message = "the idempotency key was used before with other parameters; give this call a key of its own"
-        else:
-            message = (
-                "the idempotency key was used before, and parameters that are no JSON cannot be compared; "
-                "name those that do not count in volatile_params, or give this call a key of its own"
-            )
-        error = refusal("key_conflict", message)
-        return call.result(ResultStatus.ERROR, error=msgspec.structs.replace(error, terminal=True))
-
-    async def _answer(self, call: Call, record: DedupeRecord, age_ms: float, run: Run, *, inflight: bool) -> ToolResult:
-        """Return the result of the other run as the result of this call."""
-        if not inflight:
-            self._count_hit(call, record.state)
-        hit = CacheHit(
-            matched_on="inflight" if inflight else "completed", age_ms=age_ms, key_fingerprint=record.key[:16]
-        )
-        if record.error is not None:
-            fields = dict(record.error)
-            status = ResultStatus(fields.pop("status"))
-            state = fields.pop("breaker_state", None)
-            error = ResultError(**fields, breaker_state=BreakerState(state) if state else None)
-            return call.result(status, error=error, cache=hit, from_cache=True, exception=record.exception)
-        if not record.kept:
-            if not self.remembers(call):  # a read may be repeated
-                return await run()
-            message = (
-                "the same call is done, but its result was not kept: it cannot be copied, is big, or holds a secret"
-            )
-            return call.result(
-                ResultStatus.ERROR, error=refusal("result_unavailable", message), cache=hit, from_cache=True
-            )
-        return call.result(ResultStatus.SUCCESS, output=record.payload, cache=hit, from_cache=True)
+    async def release(self, call: Call, claimed: Iterable[DedupeRecord]) -> None:
+        """Release keys of `claim_once` that were not used."""
+        for record in claimed:
+            last = self._finish(call, msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1)
+            if type(self._stores.here) is InMemoryDedupeStore:
+                await last  # does not suspend, so it cannot be cancelled
+            else:
+                self._in_background(last)
 
     def _count_hit(self, call: Call, state: str) -> None:
         self._metrics.add(HITS, self._metrics.tool(call.name), str(state))
 
-    def _log_store_failure(self, call: Call, what: str, error: Exception) -> None:
+    def _log_store_failure(self, call: Call, what: str, error: BaseException) -> None:
         log_call(logging.ERROR, "dedupe_store_failed", call, operation=what, errorCode=type(error).__name__)
+
+
+def _too_late(call: Call, message: str) -> ToolResult:
+    error = ResultError(code="timeout", message=message, retriable=True, terminal=False)
+    return call.result(ResultStatus.TIMEOUT, error=error)

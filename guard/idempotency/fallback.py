@@ -1,11 +1,15 @@
-"""Dedupe store that falls back to memory while the shared store is slow or down.
+"""Dedupe store over a shared store that may be slow or down, and the memory of this process.
 
 Theory of operation. Calls of this process are claimed in memory as well as in the shared store, so an outage never runs
-a call of this process twice. A call waits for the store for `BUDGET_MS` in all, before and after it runs, and then
-continues with memory; the pending request completes in the background. If the store fails, or answers no request for
-`PATIENCE_MS`, a circuit opens: only memory is used, and a background task probes the store until it answers. Results of
-the meantime are then written to it. Time is counted in turns of the event loop, so that a busy loop is not mistaken for
-a slow store. See docs/guard.md, What leaves the process.
+a call of this process twice.
+
+A change must be claimed in the shared store: it waits for that as long as it is told, and is not made without it.
+
+Any other call waits for the store for `BUDGET_MS` in all, before and after it runs, and then continues with memory; the
+pending request completes in the background. If the store fails, or answers no request for `PATIENCE_MS`, a circuit
+opens: only memory is used, and a background task probes the store until it answers. Results of the meantime are then
+written to it. Time is counted in turns of the event loop, so that a busy loop is not mistaken for a slow store. See
+docs/guard.md, What leaves the process.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import msgspec
 from ..clock import Clock
 from ..log import log_event
 from .memory import InMemoryDedupeStore
-from .record import Claim, DedupeRecord, DedupeState, DedupeStore
+from .record import Claim, DedupeRecord, DedupeState, DedupeStore, StoreEmptied
 
 BUDGET_MS = 45.0
 """Milliseconds that one call waits for the store in all; the target is 50."""
@@ -48,14 +52,23 @@ LAST_PROBE_S = 5.0
 MAX_PENDING = 10_000
 """Number of results that wait to be written to the store; beyond it the oldest leases expire."""
 
+FIRST_TRY_S = 0.05
+LAST_TRY_S = 1.0
+"""Seconds between two tries to claim a change; doubles from the first to this value."""
+
 CLAIM_AGAIN_MS = 10_000
 """Lease in milliseconds of a key that is claimed only to store its result."""
 
 T = TypeVar("T")
+Tried = tuple[Claim | None, Exception | None]
 
 
 class _Down(Exception):
     """The shared store did not answer in time, or failed."""
+
+
+class StoreUnavailable(Exception):
+    """A claim could not be made in the shared store in time."""
 
 
 class FallbackDedupeStore:
@@ -97,24 +110,43 @@ class FallbackDedupeStore:
         if not self._connecting.cancelled():
             self._connecting.exception()
 
-    async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Claim a key if it is free here and, while the store answers, in the store."""
+    async def claim(self, record: DedupeRecord, lease_ms: int, within_ms: float | None = None) -> Claim:
+        """Claim a key if it is free here and in the store.
+
+        Args:
+            record: the record.
+            lease_ms: lease.
+            within_ms: the key must be claimed in the store, within so many milliseconds; None: only while it answers.
+
+        Raises:
+            StoreUnavailable: it could not be claimed in the store in time; a key that is granted later is released.
+            StoreEmptied: the store has lost its records.
+        """
         key = record.key
+        until = None if within_ms is None else _time_ms() + within_ms
         while True:
             known = await self._memory.get(key)
-            if known is not None and not known.is_free:  # what ran here counts
+            if known is not None and known.state is DedupeState.UNKNOWN and await self._is_settled(known):
+                self._memory.forget(key)
+            elif known is not None and not known.is_free:  # what ran here counts
                 return await self._memory.claim(record, lease_ms)
             under_way = self._claiming.get(key)
             if under_way is None:
                 break
-            other = await asyncio.shield(under_way)
+            await asyncio.wait({under_way}, timeout=None if until is None else max(0.0, until - _time_ms()) / 1000)
+            if not under_way.done():
+                raise StoreUnavailable
+            other = under_way.result()
             if other is not None:
                 return other
         claimed: asyncio.Future[Claim | None] = asyncio.get_running_loop().create_future()
         self._claiming[key] = claimed
         held_elsewhere: Claim | None = None
         try:
-            claim = await self._claim_in_shared(record, lease_ms)
+            if until is None:
+                claim = await self._claim_in_shared(record, lease_ms)
+            else:
+                claim = await self._claim_surely(record, lease_ms, until)
             if claim is not None and not claim.mine:
                 held_elsewhere = claim
                 return claim
@@ -123,25 +155,37 @@ class FallbackDedupeStore:
             del self._claiming[key]
             claimed.set_result(held_elsewhere)
 
-    async def claim_shared(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Claim a key in the shared store alone, for claims that must be unique among all processes.
-
-        Raises:
-            ConnectionError: it failed, or did not answer in time; a key granted late is released.
-        """
-        await self.connect()
-        request = self._in_background(self._answer(lambda: self._shared.claim(record, lease_ms)))
+    async def _is_settled(self, unknown: DedupeRecord) -> bool:
+        """Whether another process has settled an outcome that is unknown here; a store without its record has not."""
+        if unknown.key in self._pending:
+            return False
         try:
-            await self._wait_for(request, CLAIM_MS)
-            if request.done():
-                return request.result()
-        except _Down:
-            pass
-        except BaseException:
-            self._in_background(self._release(request, record))
-            raise
-        self._in_background(self._release(request, record))
-        raise ConnectionError("the shared store does not answer")
+            known = await asyncio.wait_for(self._shared.get(unknown.key), FIRST_PATIENCE_MS / 1000)
+        except Exception:  # noqa: BLE001 - whatever a store's client raises
+            return False
+        return known is not None and known.state is not DedupeState.UNKNOWN
+
+    async def _claim_surely(self, record: DedupeRecord, lease_ms: int, until: float) -> Claim:
+        """Claim a key in the shared store, however long it takes; tries again while there is time."""
+        pause = FIRST_TRY_S
+        while True:
+            request = self._in_background(_tried(self._shared.claim(record, lease_ms)))
+            try:
+                await asyncio.wait({request}, timeout=max(0.0, until - _time_ms()) / 1000)
+            finally:
+                if not request.done():
+                    self._in_background(self._release_late(request, record))
+            if not request.done():
+                raise StoreUnavailable
+            claim, error = request.result()
+            if claim is not None:
+                return claim
+            if isinstance(error, StoreEmptied):
+                raise error
+            if until - _time_ms() <= pause * 1000:
+                raise StoreUnavailable from error
+            await asyncio.sleep(pause)
+            pause = min(LAST_TRY_S, 2 * pause)
 
     async def _claim_in_shared(self, record: DedupeRecord, lease_ms: int) -> Claim | None:
         """Return the store's answer to a claim; None without an answer in time."""
@@ -171,31 +215,48 @@ class FallbackDedupeStore:
                 gone = msgspec.structs.replace(record, state=DedupeState.CANCELLED)
                 await self._answer(lambda: self._shared.finish(gone, 1))
 
+    async def _release_late(self, request: asyncio.Task[Tried], record: DedupeRecord) -> None:
+        """Release a key that was granted after its call had given up; if that fails, its outcome is unknown."""
+        claim, _ = await request
+        if claim is not None and claim.mine:
+            await _tried(self._shared.finish(msgspec.structs.replace(record, state=DedupeState.CANCELLED), 1))
+
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
         """Extend the holder's lease in memory and in the store; a key claimed only in memory is extended only there."""
         here = await self._memory.extend(record, lease_ms)
         try:
+            if record.sure:
+                return await asyncio.wait_for(self._shared.extend(record, lease_ms), FIRST_PATIENCE_MS / 1000) or here
             return await self._ask(lambda: self._shared.extend(record, lease_ms), PATIENCE_MS) or here
-        except _Down:
+        except (_Down, TimeoutError):
             return here
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Store the call's result in memory and in the store; in the store later if it is slow or down."""
+        """Store the call's end in memory and in the store; in the store later if it is slow or down.
+
+        One that was claimed surely is awaited for `FIRST_PATIENCE_MS`, whatever the store answered to others.
+        """
         here = await self._memory.finish(record, ttl_ms)
         left_ms = self._budgets.pop(record.holder, BUDGET_MS - CLAIM_MS)
-        if self.down:
+        if self.down and not record.sure:
             self._queue_write(record, ttl_ms)
             return here
         writing = self._in_background(self._write_or_keep(record, ttl_ms))
-        await self._wait_for(writing, left_ms)
+        if record.sure:
+            await asyncio.wait({writing}, timeout=FIRST_PATIENCE_MS / 1000)
+        else:
+            await self._wait_for(writing, left_ms)
         return writing.result() if writing.done() else here
 
     async def _write_or_keep(self, record: DedupeRecord, ttl_ms: int) -> bool:
         if (late := self._late.get(record.holder)) is not None:
             await asyncio.wait({late})  # in the order of the requests
         try:
+            if record.sure:
+                return await self._write(record, ttl_ms)
             return await self._answer(lambda: self._write(record, ttl_ms))
-        except _Down:
+        except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+            self._mark_down(error)
             self._queue_write(record, ttl_ms)
             return True
 
@@ -211,7 +272,9 @@ class FallbackDedupeStore:
             return True
         if record.is_free:
             return False
-        bare = msgspec.structs.replace(record, state=DedupeState.INFLIGHT, payload=None, kept=False, error=None)
+        bare = msgspec.structs.replace(
+            record, state=DedupeState.INFLIGHT, payload=None, kept=False, error=None, change=False, sure=False
+        )
         claim = await self._shared.claim(bare, CLAIM_AGAIN_MS)
         return claim.mine and await self._shared.finish(record, ttl_ms)
 
@@ -225,11 +288,13 @@ class FallbackDedupeStore:
         except _Down:
             return known
 
-    async def wait(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
+    async def wait(self, key: str, version: int, timeout_ms: float, *, sure: bool = False) -> DedupeRecord | None:
         """Wait in memory for a record of this process, in the store for a record of another."""
         known = await self._memory.get(key)
         if known is not None:
             return await self._memory.wait(key, known.version, timeout_ms)
+        if sure:
+            return await self._wait_surely(key, version, timeout_ms)
         if self.down:
             return None
         waiting = asyncio.ensure_future(self._shared.wait(key, version, timeout_ms))
@@ -249,6 +314,14 @@ class FallbackDedupeStore:
             self._waiters -= 1
             waiting.cancel()
             went_down.cancel()
+
+    async def _wait_surely(self, key: str, version: int, timeout_ms: float) -> DedupeRecord | None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._shared.wait(key, version, timeout_ms)
+        except Exception:  # noqa: BLE001 - whatever a store's client raises; the next claim finds out
+            await asyncio.sleep(FIRST_TRY_S)
+            return None
 
     async def _ping_store(self) -> None:
         """Ping the store while calls wait: a wait may be long and gives no answers meanwhile."""
@@ -387,3 +460,15 @@ class FallbackDedupeStore:
             self._went_down.clear()
             log_event(logging.WARNING, "dedupe_store_back")
             return
+
+
+async def _tried(work: Awaitable[T]) -> tuple[T | None, Exception | None]:
+    """Return an answer or the error in its place: a task that is left behind must not end with one."""
+    try:
+        return await work, None
+    except Exception as error:  # noqa: BLE001 - whatever a store's client raises
+        return None, error
+
+
+def _time_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

@@ -37,7 +37,7 @@ def computed_key(call: Call, privacy: Privacy, scope: str = "session") -> str | 
     try:
         params = _params(call)
         parts = [call.namespace, call.name, params, session, call.actor_id, call.tenant_id]
-        return f"auto:{privacy.digest(_encode(parts))}"
+        return f"auto:{privacy.digest(_encode(parts, exact=call.tool.exact_types))}"
     except NotComparable:
         return None
 
@@ -61,7 +61,7 @@ def params_digest(call: Call, privacy: Privacy) -> str:
     Parameters that cannot be compared equal no others: their digest is made of the request's id.
     """
     try:
-        return privacy.digest(_encode(_params(call)))
+        return privacy.digest(_encode(_params(call), exact=call.tool.exact_types))
     except NotComparable:
         return f"unique:{call.request_id}"
 
@@ -104,37 +104,39 @@ def _takes_key(function: Callable[..., Any]) -> bool:
 
 def _params(call: Call) -> dict[str, Any]:
     volatile = call.tool.volatile_params
-    return _plain_members({name: value for name, value in call.args.items() if name not in volatile}, 0)
+    exact = call.tool.exact_types
+    made = _plain_members({name: value for name, value in call.args.items() if name not in volatile}, 0, exact=exact)
+    return dict(sorted(made.items())) if exact else made  # arguments by name have no order
 
 
-def _encode(value: Any) -> bytes:
-    """Encode as canonical JSON: sorted names, no spaces.
+def _encode(value: Any, *, exact: bool) -> bytes:
+    """Encode as canonical JSON: no spaces, and sorted names unless types are exact.
 
     Raises:
         NotComparable: text that is not valid Unicode, or a number too long to be written.
     """
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(value, option=None if exact else orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # whole numbers beyond 64 bits, which JSON allows
         try:
-            return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+            return json.dumps(value, sort_keys=not exact, ensure_ascii=False, separators=(",", ":")).encode()
         except ValueError as error:
             raise NotComparable from error
 
 
-def _plain_members(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _plain_members(value: Mapping[str, Any], depth: int, *, exact: bool) -> dict[str, Any]:
     made = {}
     for name, inner in value.items():
         if type(name) is not str:
             raise NotComparable
         # Names that begin with U+0000 are reserved, see below.
         name = f"\x00{name}" if name[:1] == "\x00" else name  # noqa: PLW2901 - the same name, written apart
-        made[name] = inner if type(inner) is str else _plain(inner, depth + 1)
+        made[name] = inner if type(inner) is str else _plain(inner, depth + 1, exact=exact)
     return made
 
 
-def _plain(value: Any, depth: int) -> Any:
-    """Return a JSON value with equal numbers in one form; accepts only the types that JSON decodes to.
+def _plain(value: Any, depth: int, *, exact: bool) -> Any:
+    """Return a JSON value, with equal numbers in one form unless types are exact.
 
     Raises:
         NotComparable: another type.
@@ -144,12 +146,12 @@ def _plain(value: Any, depth: int) -> Any:
         return value
     if kind is float and math.isfinite(value):
         # -0.0 equals 0.0, and 1.0 equals 1.
-        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        return int(value) if not exact and value.is_integer() and abs(value) < _EXACT else value
     if depth < MAX_DEPTH:
         if kind is dict:
-            return _plain_members(value, depth)
+            return _plain_members(value, depth, exact=exact)
         if kind is list:
-            return [_plain(inner, depth + 1) for inner in value]
+            return [_plain(inner, depth + 1, exact=exact) for inner in value]
         if kind is tuple:  # differs from a list, as the tool can distinguish them
-            return {"\x00tuple": [_plain(inner, depth + 1) for inner in value]}
+            return {"\x00tuple": [_plain(inner, depth + 1, exact=exact) for inner in value]}
     raise NotComparable

@@ -9,13 +9,12 @@ import asyncio
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Callable
 from threading import RLock
 
 import msgspec
 
 from ..clock import Clock, SystemClock, resolve
-from .record import Claim, DedupeRecord, DedupeState
+from .record import Claim, DedupeRecord, DedupeState, claimed, extended, finished, seen
 
 MAX_KEYS = 25_000
 """Number of records kept (docs/design/guard.md#idempotency)."""
@@ -30,7 +29,7 @@ SWEEP_EVERY = 256
 class InMemoryDedupeStore:
     """Dedupe store of one process.
 
-    A running call is never evicted: a duplicate would run beside it.
+    Neither a running call nor an unknown outcome is evicted: a duplicate would run beside it.
 
     Attributes:
         evicted: number of records evicted before their expiry.
@@ -61,46 +60,32 @@ class InMemoryDedupeStore:
         if self._claims >= max(SWEEP_EVERY, len(self._records)):  # a sweep costs as much as there are records
             self._claims = 0
             self.sweep()
-        now = self._clock.now_ms()
-        known = self._live(record.key)
-        if known is not None and not known.is_free:
+        claim = claimed(self._live(record.key), record, self._now(), lease_ms)
+        if not claim.mine:
             self._records.move_to_end(record.key)
-            return Claim(mine=False, record=self._copy(known), age_ms=now - known.created_at_ms)
-        taken = msgspec.structs.replace(
-            record,
-            state=DedupeState.INFLIGHT,
-            created_at_ms=now,
-            expires_at_ms=now + lease_ms,
-            version=known.version + 1 if known is not None else 1,
-        )
-        self._put(taken)
+            return claim._replace(record=self._copy(claim.record))
+        self._put(claim.record)
         self._make_room()
-        return Claim(mine=True, record=taken)
+        return claim
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
         """Extend the holder's lease."""
-        return self._change(record, lambda: {"expires_at_ms": self._clock.now_ms() + lease_ms})
+        with self._lock:
+            longer = extended(self._live(record.key), record, self._now(), lease_ms)
+            if longer is not None:
+                self._put(longer)
+        return longer is not None
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Replace the running record by the call's result."""
-        payload = _copied(record.payload)
-        made = self._change(
-            record,
-            lambda: {
-                "state": record.state,
-                "payload": payload,
-                "kept": record.kept,
-                "exception": record.exception,
-                "size": record.size,
-                "error": record.error,
-                "transient": record.transient,
-                "attempts": record.attempts,
-                "expires_at_ms": self._clock.now_ms() + ttl_ms,
-            },
-        )
+        """Replace the running or unknown record by the call's end."""
+        record = self._copy(record)
         with self._lock:
-            self._make_room()
-        return made
+            last = finished(self._live(record.key), record, self._now(), ttl_ms)
+            if last is not None:
+                self._put(last)
+                self._wake(record.key)
+                self._make_room()
+        return last is not None
 
     async def get(self, key: str) -> DedupeRecord | None:
         """Return the current record."""
@@ -117,7 +102,7 @@ class InMemoryDedupeStore:
             waiting = self._waiting.setdefault(key, []) if waits else []
             waiting.append(future)
         if known is not None and waits:
-            until_dead = max(0.0, known.expires_at_ms - self._clock.now_ms()) + 1
+            until_dead = max(0, known.expires_at_ms - self._now()) + 1
             try:
                 await self._clock.wait(future, min(timeout_ms, until_dead))
             finally:
@@ -129,9 +114,9 @@ class InMemoryDedupeStore:
         return await self.get(key)
 
     async def clear(self, tool: str | None = None) -> int:
-        """Delete all records, or all records of one tool."""
+        """Delete all records, or all of one tool, except those that are open."""
         with self._lock:
-            gone = [key for key, record in self._records.items() if tool in {None, record.tool}]
+            gone = [key for key, one in self._records.items() if tool in {None, one.tool} and not one.is_open]
             for key in gone:
                 self._drop(key)
         return len(gone)
@@ -148,11 +133,14 @@ class InMemoryDedupeStore:
         return self
 
     def after_fork(self) -> None:
-        """Delete the calls that run in the parent process; they never finish here."""
+        """End the calls that run in the parent process, which never finish here: the outcome of a change is unknown."""
         self._lock = RLock()
         self._waiting = {}
-        for key in [key for key, record in self._records.items() if record.state is DedupeState.INFLIGHT]:
-            del self._records[key]
+        now = self._now()
+        for key, record in list(self._records.items()):
+            if record.state is DedupeState.INFLIGHT:
+                self._records[key] = msgspec.structs.replace(record, expires_at_ms=now)
+                self._live(key)
 
     def forget(self, key: str) -> None:
         """Delete one key."""
@@ -162,12 +150,14 @@ class InMemoryDedupeStore:
 
     def sweep(self) -> int:
         """Delete expired records; return their number."""
-        now = self._clock.now_ms()
         with self._lock:
-            gone = [key for key, record in self._records.items() if record.expires_at_ms <= now]
-            for key in gone:
-                self._drop(key)
-        return len(gone)
+            now = self._now()
+            due = [key for key, record in self._records.items() if record.expires_at_ms <= now]
+            return sum(self._live(key) is None for key in due)
+
+    def _now(self) -> int:
+        """Milliseconds of a clock that nobody sets."""
+        return int(self._clock.monotonic_ms())
 
     def _put(self, record: DedupeRecord) -> None:
         known = self._records.get(record.key)
@@ -180,27 +170,14 @@ class InMemoryDedupeStore:
 
     def _live(self, key: str) -> DedupeRecord | None:
         record = self._records.get(key)
-        if record is not None and record.expires_at_ms <= self._clock.now_ms():
+        if record is None or (now := seen(record, self._now())) is record:
+            return record
+        if now is None:
             self._drop(key)
-            return None
-        return record
-
-    def _is_held(self, record: DedupeRecord) -> bool:
-        known = self._live(record.key)
-        return known is not None and known.holder == record.holder and known.state is DedupeState.INFLIGHT
-
-    def _change(self, record: DedupeRecord, changes: Callable[[], dict[str, object]]) -> bool:
-        with self._lock:
-            known = self._live(record.key)
-            if known is None or not self._is_held(record):
-                return False
-            changed = msgspec.structs.replace(known, **changes())
-            if changed.state is not DedupeState.INFLIGHT:
-                changed = msgspec.structs.replace(changed, version=known.version + 1)
-            self._put(changed)
-            if changed.state is not DedupeState.INFLIGHT:
-                self._wake(record.key)
-            return True
+        else:
+            self._put(now)
+            self._wake(key)
+        return now
 
     def _wake(self, key: str) -> None:
         for future in self._waiting.pop(key, ()):
@@ -212,7 +189,8 @@ class InMemoryDedupeStore:
         for key, record in self._records.items():
             if count <= self._max_keys and size <= self._max_bytes:
                 break
-            if record.state is not DedupeState.INFLIGHT and (count > self._max_keys or record.size):
+            running = record.state is DedupeState.INFLIGHT or record.is_open
+            if not running and (count > self._max_keys or record.size):
                 gone.append(key)
                 count, size = count - 1, size - record.size
         for key in gone:

@@ -1,32 +1,18 @@
-"""Record and interface of dedupe stores, and copies of results for them (docs/design/guard.md#idempotency).
+"""Record of one idempotency key, its states and their changes, and the interface of dedupe stores.
 
-A copy is kept whole or not at all, and its size is bounded.
+See docs/design/guard.md#idempotency. Stores keep records; what a claim, an extension and an end make of one is decided
+here, and in `redis.py` by the same rules in Redis' own language.
 """
 
 from __future__ import annotations
 
-import copy
-import sys
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from ..streams import is_stream
-
-MAX_RESULT_BYTES = 4 * 1024 * 1024
-"""Larger results are not kept."""
-
-MAX_ERROR_BYTES = 65_536
-"""Exceptions that hold more are answered by their code and message."""
-
-MAX_NODES = 20_000
-"""Results of more parts are not kept."""
-
-_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
-
-_PART_BYTES = 64
-"""Least that a part takes, its place in a container included."""
+KEEP_UNKNOWN_MS = 7 * 86_400_000
+"""Milliseconds that an unknown outcome is kept if nobody settles it."""
 
 
 class DedupeState(StrEnum):
@@ -36,6 +22,8 @@ class DedupeState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """Cut off: nobody knows whether the change was made."""
 
 
 class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -57,6 +45,8 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         kept: whether `payload` holds the result.
         error: error of a failed call.
         transient: the result is only for calls that waited for this run; for others the key is free.
+        change: repeating the call might do harm, so a run that is cut off leaves its key `UNKNOWN` and not free.
+        sure: it runs only if it is claimed in the shared store; see `fallback.FallbackDedupeStore`.
         version: number of changes; a change names the version that it replaces.
     """
 
@@ -73,6 +63,8 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     kept: bool = False
     error: dict[str, Any] | None = None
     transient: bool = False
+    change: bool = False
+    sure: bool = False
     version: int = 0
     exception: Any = None
     size: int = 0
@@ -81,6 +73,11 @@ class DedupeRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     def is_free(self) -> bool:
         """Whether a new call may take the key: the run was cancelled, or its result is only for calls that waited."""
         return self.state is DedupeState.CANCELLED or (self.transient and self.state is not DedupeState.INFLIGHT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the key must not be forgotten: its run has not ended, or nobody knows how."""
+        return self.state is DedupeState.UNKNOWN or (self.change and self.state is DedupeState.INFLIGHT)
 
 
 class Claim(NamedTuple):
@@ -97,23 +94,72 @@ class Claim(NamedTuple):
     age_ms: float = 0.0
 
 
+def seen(record: DedupeRecord, now_ms: int) -> DedupeRecord | None:
+    """Return a stored record as it is now: None once it has expired; a change whose lease has ended is unknown."""
+    if record.expires_at_ms > now_ms:
+        return record
+    until = record.expires_at_ms + KEEP_UNKNOWN_MS
+    if not (record.change and record.state is DedupeState.INFLIGHT and until > now_ms):
+        return None
+    return msgspec.structs.replace(record, state=DedupeState.UNKNOWN, version=record.version + 1, expires_at_ms=until)
+
+
+def claimed(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease_ms: int) -> Claim:
+    """Claim a key that is free; a holder that claims again, because the answer was lost, still has it."""
+    if known is not None:
+        if known.holder == record.holder and known.state is DedupeState.INFLIGHT:
+            return Claim(mine=True, record=known)
+        if not known.is_free:
+            return Claim(mine=False, record=known, age_ms=now_ms - known.created_at_ms)
+    taken = msgspec.structs.replace(
+        record,
+        state=DedupeState.INFLIGHT,
+        created_at_ms=now_ms,
+        expires_at_ms=now_ms + lease_ms,
+        version=known.version + 1 if known is not None else 1,
+    )
+    return Claim(mine=True, record=taken)
+
+
+def extended(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, lease_ms: int) -> DedupeRecord | None:
+    """Extend a holder's lease; None if it does not hold the key."""
+    if known is None or known.holder != record.holder or known.state is not DedupeState.INFLIGHT:
+        return None
+    return msgspec.structs.replace(known, expires_at_ms=now_ms + lease_ms)
+
+
+def finished(known: DedupeRecord | None, record: DedupeRecord, now_ms: int, ttl_ms: int) -> DedupeRecord | None:
+    """End a holder's run, or settle its unknown outcome; None if there is nothing of this holder to end."""
+    if known is None or known.holder != record.holder:
+        return None
+    if known.state is not DedupeState.INFLIGHT and known.state is not DedupeState.UNKNOWN:
+        return None
+    return msgspec.structs.replace(
+        record, created_at_ms=known.created_at_ms, expires_at_ms=now_ms + ttl_ms, version=known.version + 1
+    )
+
+
+class StoreEmptied(Exception):
+    """A store has lost the records that it had: it was emptied, or replaced by another one."""
+
+
 class DedupeStore(Protocol):
     """Store of idempotency keys; atomic across all users.
 
-    Every method may raise if the store cannot be reached; the guard then makes the call without it.
+    Every method may raise if the store cannot be reached; `fallback.FallbackDedupeStore` says what happens then.
     """
 
     in_process: bool
     """Whether stored results never leave the process."""
 
     async def claim(self, record: DedupeRecord, lease_ms: int) -> Claim:
-        """Claim a key if it is free or its lease has expired, else return its holder's record. One caller wins."""
+        """Claim a key if it is free, else return its holder's record. One caller wins; see `claimed`."""
 
     async def extend(self, record: DedupeRecord, lease_ms: int) -> bool:
         """Extend the holder's lease; return False if another holder has the key."""
 
     async def finish(self, record: DedupeRecord, ttl_ms: int) -> bool:
-        """Replace the holder's running record by its result; return False if another holder has the key."""
+        """Replace the holder's running or unknown record by its end; return False if there is none."""
 
     async def get(self, key: str) -> DedupeRecord | None:
         """Return the current record; None if the key is free."""
@@ -122,7 +168,7 @@ class DedupeStore(Protocol):
         """Wait until a record has another version, at most `timeout_ms` milliseconds; return the current record."""
 
     async def clear(self, tool: str | None = None) -> int:
-        """Delete all records, or all records of one tool; return their number."""
+        """Delete all records, or all of one tool, except those that are open; return their number."""
 
     async def size(self) -> int:
         """Return the number of records."""
@@ -138,71 +184,3 @@ class DedupeStore(Protocol):
 
         A store outside of the process is also reset if the event loop of its connections is gone.
         """
-
-
-class Kept(NamedTuple):
-    """Stored form of a result.
-
-    Attributes:
-        payload: a copy that nobody else holds.
-        size: bytes it takes, roughly.
-        whole: False where nothing is kept.
-    """
-
-    payload: Any = None
-    size: int = 0
-    whole: bool = False
-
-
-def kept_copy(output: Any) -> Kept:
-    """A copy of a result, if it can be copied and is not too large; never raises."""
-    if type(output) in _IMMUTABLE:
-        size = sys.getsizeof(output)
-        return Kept(output, size, whole=True) if size <= MAX_RESULT_BYTES else Kept()
-    try:
-        size = size_of(output)
-        if size > MAX_RESULT_BYTES or is_stream(output):
-            return Kept()
-        made = copy.deepcopy(output)
-        if type(made) is not type(output):
-            return Kept()
-    except Exception:  # noqa: BLE001 - a socket, a lock, 5,000 levels, an object that refuses
-        return Kept()
-    return Kept(made, size, whole=True)
-
-
-def size_of(value: Any) -> int:
-    """Bytes that a value takes with all it holds, roughly; above `MAX_RESULT_BYTES` where it has many parts."""
-    total, seen, waiting = 0, set(), [value]
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        total += max(_PART_BYTES, sys.getsizeof(value, _PART_BYTES))
-        if total > MAX_RESULT_BYTES or len(seen) > MAX_NODES:
-            return MAX_RESULT_BYTES + 1
-        kind = type(value)
-        if issubclass(kind, dict):
-            waiting.extend(dict.keys(value))
-            waiting.extend(dict.values(value))
-        elif issubclass(kind, list | tuple | set | frozenset):
-            waiting.extend(value)
-        elif isinstance(inner := getattr(value, "__dict__", None), dict):
-            waiting.extend(inner.values())
-    return total
-
-
-def copied_exception(error: BaseException | None) -> BaseException | None:
-    """A copy of an exception without its traceback, which would keep every frame of the tool; None: no copy."""
-    if error is None:
-        return None
-    try:
-        made = copy.copy(error)
-        same = type(made) is type(error) and made.args == error.args and size_of(made) <= MAX_ERROR_BYTES
-    except Exception:  # noqa: BLE001 - exceptions whose constructor takes other arguments
-        return None
-    if not same:
-        return None
-    made.__cause__ = made.__context__ = None
-    return made.with_traceback(None)

@@ -196,7 +196,7 @@ class Calls:
 
     def _started(self, event: ToolCallStarted) -> Call | None:
         place = event.session_id, event.call_id
-        described = describe(event, args_of(event), epoch_ms(event.time), self._rules)
+        described = describe(event, epoch_ms(event.time), self._rules)
         if any(one.fingerprint == described.fingerprint for _, one in self._open[place]):
             return None
         private = event.args is msgspec.UNSET and event.args_digest is None
@@ -236,7 +236,7 @@ class Calls:
         elif place in self._closed:
             return self._answered_late(self._closed.pop(place)[0], event, at)
         else:
-            described = describe(start_of(event), {}, at, self._rules)
+            described = describe(start_of(event), at, self._rules)
             found = self._new(start_of(event), described, known=False), described
             if event.duration_ms is not None:
                 found[0].started_ms = at - int(event.duration_ms)

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from ...projections.calls.keys import in_quotes
 from ...projections.session.detectors.registry import KINDS
 from ...projections.tool.breaker import HEALTH_FAILURES
-from ...projections.tool.trust import number, span
+from ...projections.tool.trust import number
 from ...rules.behaviour import Ladder
 from ...rules.circuits import BreakerPolicy
 from ...rules.rules import Rules
+from ...schemas.codec import span
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from ...schemas.vocabulary import Pattern, PatternSeverity
 from .calls import Call, Calls, Record

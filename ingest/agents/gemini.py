@@ -130,12 +130,14 @@ class GeminiLog:
             if self._is_first(session, f"call {call_id}"):
                 session.at(f"{mark} begins {call_id}")
                 args = arguments_of(call.get("args"))
-                yield session.started(call_id, call.get("name"), args, at, message_id=mark, **_service(call))
+                yield session.started(
+                    call_id, call.get("name"), args, at, message_id=mark, **service_in(name_of(call.get("name")))
+                )
         for call_id, call in sorted(calls, key=lambda one: time_of(one[1].get("timestamp")) or 0):
             if call.get("status") in _OVER and session.is_open(call_id):
                 session.at(f"{mark} ends {call_id}")
-                result = _result(call)
-                ending = _ending(call, result)
+                result = result_of(call.get("result"))
+                ending = ending_of_call(call.get("status"), result)
                 yield from session.finished(call_id, result, time_of(call.get("timestamp")), ending=ending)
 
     def _is_first(self, session: Session, mark: str) -> bool:
@@ -156,15 +158,14 @@ def _is_compressed(changed: dict[str, Any]) -> bool:
     return any(_SNAPSHOT in text_of(one.get("content"))[:2000] for one in first if isinstance(one, dict))
 
 
-def _service(call: dict[str, Any]) -> dict[str, str]:
+def service_in(tool: str) -> dict[str, str]:
     """MCP server of a call, from the tool's name: ambiguous in `mcp_SERVER_TOOL`, clear with `__`."""
-    parts = name_of(call.get("name")).split("__")
+    parts = tool.split("__")
     return {"service": parts[-2].removeprefix("mcp_")} if len(parts) > 1 and parts[-2] else {}
 
 
-def _result(call: dict[str, Any]) -> Any:
-    """Result of a call as the model gets it, without its wrapping."""
-    given = call.get("result")
+def result_of(given: Any) -> Any:
+    """Result of a call as the model gets it, without its wrapping, from the parts of a message."""
     if isinstance(given, str):
         return given
     for part in given if isinstance(given, list) else [given]:
@@ -176,10 +177,11 @@ def _result(call: dict[str, Any]) -> Any:
     return None
 
 
-def _ending(call: dict[str, Any], result: Any) -> Ending:
+def ending_of_call(status: Any, result: Any) -> Ending:
+    """Ending of a call by its status and its result."""
     text = result if isinstance(result, str) else text_of(result)
-    if call.get("status") == "cancelled":
+    if status == "cancelled":
         return INTERRUPTED
-    if (code := code_in(EXIT_CODE, text)) or call.get("status") == "success":
+    if (code := code_in(EXIT_CODE, text)) or status == "success":
         return by_exit_code(text, code)
     return rejection_of(text) or remark_of(text) or failed(text)

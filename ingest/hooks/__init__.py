@@ -6,13 +6,14 @@ here reads a clock or does I/O.
 
 from __future__ import annotations
 
-from .claude import CLAUDE, QWEN
+from .claude import CLAUDE
 from .codex import CODEX
 from .copilot import COPILOT
 from .cursor import CURSOR
 from .dialect import Answer, Dialect, Hook
 from .gemini import GEMINI
 from .opencode import OPENCODE
+from .qwen import QWEN
 
 DIALECTS: dict[str, Dialect] = {one.agent: one for one in (CLAUDE, CODEX, GEMINI, QWEN, COPILOT, OPENCODE, CURSOR)}
 """Dialects by the agent's name on the command line and in the path of the endpoint."""

@@ -1,10 +1,10 @@
-"""Claude Code and Qwen Code: HTTP hooks of one format, partly adopted by other agents."""
+"""Claude Code: a format of hooks that other agents have adopted in parts."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..results import GOOD, INTERRUPTED, Ending, ending_of, failed, rejection_of, remark_of
+from ..results import GOOD, INTERRUPTED, ending_of, failed, rejection_of, remark_of
 from ..values import first_name, name_of, text_of
 from .dialect import (
     Answer,
@@ -22,20 +22,19 @@ from .dialect import (
     duration_of,
     failure,
     prompted,
-    without_process,
     words_of,
 )
 
 BEFORE = "PreToolUse"
 
-_SENDERS = {"": "", "user": "", "sdk": "", "schedule_wakeup": "timer"}
+_SENDERS = {"": "", "user": "", "sdk": "", "schedule_wakeup": "timer", "loop_wakeup": "timer"}
 """Source of a prompt by the client's name of its sender; empty for the user, and any other is the client itself."""
 
 _ENDS_OF_CALLS = frozenset({"PostToolUse", "PostToolUseFailure"})
 
 
 class ClaudeDialect(Dialect):
-    """Claude Code."""
+    """Claude Code. The end of a call that fails is told by itself, that of another one with those of its message."""
 
     agent = "claude"
     can_ask = True
@@ -48,8 +47,12 @@ class ClaudeDialect(Dialect):
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own."""
-        return None if "cursor_version" in payload else super().read(payload, event, tail)
+        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own.
+
+        Also those of an agent without a kind: the client's own, that shortens the context.
+        """
+        skipped = "cursor_version" in payload or ("agent_id" in payload and payload.get("agent_type") == "")
+        return None if skipped else super().read(payload, event, tail)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""
@@ -90,14 +93,18 @@ class ClaudeDialect(Dialect):
         return (Said(text, message, final=payload.get("final") is True),)
 
     def batch(self, calls: list[Payload]) -> tuple[Happening, ...]:
-        """Return the ends of a message's calls: only this hook tells of calls that the client itself rejects."""
-        ends = [
-            CallEnded(self.call(one), _ending_by_text(text), text)
-            for one in calls
-            if first_name(one, *self.ids) and (text := words_of(one.get("tool_response")))
-        ]
-        ids = (first_name(one, *self.ids) for one in calls)
-        return (*ends, CallsClosed(tuple(one for one in ids if one)))
+        """Return the ends of a message's calls, those that the client itself rejects included."""
+        named = [one for one in calls if first_name(one, *self.ids)]
+        ends = [self.answered(one)._replace(timed=len(calls) == 1) for one in named if "tool_response" in one]
+        return (*ends, CallsClosed(tuple(first_name(one, *self.ids) for one in named)))
+
+    def answered(self, payload: Payload) -> CallEnded:
+        """Return the end of a call by what the model is told of it, unless it failed: that was told before."""
+        response = payload["tool_response"]
+        text = words_of(response)
+        rejected = rejection_of(text) or remark_of(text)
+        ending = rejected or ending_of(text, failure=text.startswith("<tool_use_error>"))
+        return CallEnded(self.call(payload), ending, text or response)
 
     def ended(self, event: str, payload: Payload) -> CallEnded:
         """Return the end of a call."""
@@ -126,39 +133,8 @@ class ClaudeDialect(Dialect):
         return written | {"hookSpecificOutput": {"hookEventName": event} | own} if own else written
 
 
-class QwenDialect(ClaudeDialect):
-    """Qwen Code: another id of calls, cumulative texts, and its own prompt after each batch of calls."""
-
-    agent = "qwen"
-    takes_context = frozenset({"PostToolUse", "PostToolUseFailure", "SessionStart", "UserPromptSubmit"})
-    takes_pause = frozenset()
-    takes_notice = frozenset({*_ENDS_OF_CALLS, "UserPromptSubmit", "Stop"})
-    ids = ("tool_call_id", "tool_use_id")
-
-    def prompted(self, payload: Payload) -> tuple[Happening, ...]:
-        """Return a prompt; only a person's has `submitted_prompt`."""
-        return prompted(text_of(payload.get("submitted_prompt")))
-
-    def said(self, payload: Payload) -> tuple[Happening, ...]:
-        """Return the whole message so far; only the last one counts."""
-        return (Said(text_of(payload.get("displayed_text"))),) if payload.get("is_final") is True else ()
-
-    def ended(self, event: str, payload: Payload) -> CallEnded:
-        """Return the end of a call, which may report an error within a success."""
-        found = super().ended(event, payload)
-        response = payload.get("tool_response")
-        if found.ending is GOOD and isinstance(response, dict) and response.get("error"):
-            return found._replace(ending=failed(words_of(response)))
-        return found._replace(result=without_process(found.result))
-
-
-def _ending_by_text(text: str) -> Ending:
-    return rejection_of(text) or remark_of(text) or ending_of(text)
-
-
 def _objects(value: Any) -> list[Payload]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 CLAUDE = ClaudeDialect()
-QWEN = QwenDialect()

@@ -88,6 +88,7 @@ class CallEnded(NamedTuple):
         duration_ms: milliseconds as measured by the agent; None if unknown.
         looked_up: read from the agent's log, which tells of older calls, too: it counts only for an open call.
         workspace: digest of the workspace after the call; None if unknown.
+        timed: it ends with this hook, so that what has passed since its start is its duration, if nobody was asked.
     """
 
     call: CallBegan
@@ -96,6 +97,7 @@ class CallEnded(NamedTuple):
     duration_ms: float | None = None
     looked_up: bool = False
     workspace: str | None = None
+    timed: bool = False
 
 
 class CallsClosed(NamedTuple):
@@ -130,6 +132,7 @@ class Hook(NamedTuple):
         folder: working directory; empty if not reported.
         model: name of the model; empty if not reported.
         carries: an answer to it can bring the model a text.
+        asks: the agent asks a person about a call.
         attended: a person sees why a run ends; False: it runs without a terminal, which would print nothing.
     """
 
@@ -140,6 +143,7 @@ class Hook(NamedTuple):
     folder: str = ""
     model: str = ""
     carries: bool = False
+    asks: bool = False
     attended: bool = True
 
 
@@ -210,6 +214,7 @@ class Dialect(ABC):
             folder=text_of(payload.get("cwd")),
             model=name_of(payload.get("model")),
             carries=self.carries(name, payload),
+            asks=name == "PermissionRequest",
         )
 
     def carries(self, event: str, payload: Payload) -> bool:

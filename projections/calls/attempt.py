@@ -31,20 +31,31 @@ def danger_in(
     tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None, rules: CallRules
 ) -> Danger:
     """Return the danger of a call under the rules; `line` is its command line where it has one."""
-    found = line.danger if line is not None else _danger_of_arguments(tool_name, args, runs)
-    if rules.security_patterns or rules.risky_patterns or rules.security_allow:
-        text = keys.shell_command(args) if line is not None else canonical(dict(args)).decode()
-        if matches_any(text, rules.security_allow):
-            return NO_DANGER
-        if not found.blocks and matches_any(text, rules.security_patterns):
-            return Danger(DangerKind.PATTERN, HARMS[DangerKind.PATTERN])
-        if found.kind is None and matches_any(text, rules.risky_patterns):
-            return Danger(DangerKind.RISKY_PATTERN, HARMS[DangerKind.RISKY_PATTERN])
+    found = danger_of_call(tool_name, args, runs, line)
+    return danger_by_patterns(found, args, line, rules) if has_patterns(rules) else found
+
+
+def has_patterns(rules: CallRules) -> bool:
+    """Whether the rules have patterns of their own for what is dangerous or not."""
+    return bool(rules.security_patterns or rules.risky_patterns or rules.security_allow)
+
+
+def danger_by_patterns(found: Danger, args: Mapping[str, Any], line: CommandLine | None, rules: CallRules) -> Danger:
+    """Return the danger of a call by the rules' patterns, given what is `found` without them."""
+    text = keys.shell_command(args) if line is not None else canonical(dict(args)).decode()
+    if matches_any(text, rules.security_allow):
+        return NO_DANGER
+    if not found.blocks and matches_any(text, rules.security_patterns):
+        return Danger(DangerKind.PATTERN, HARMS[DangerKind.PATTERN])
+    if found.kind is None and matches_any(text, rules.risky_patterns):
+        return Danger(DangerKind.RISKY_PATTERN, HARMS[DangerKind.RISKY_PATTERN])
     return found
 
 
-def _danger_of_arguments(tool_name: str, args: Mapping[str, Any], runs: Runs) -> Danger:
-    """Return the danger of a call without a command line: of a file's tool, of a program, of a database's tool."""
+def danger_of_call(tool_name: str, args: Mapping[str, Any], runs: Runs, line: CommandLine | None) -> Danger:
+    """Return the danger of a call whatever the rules: of its command line, a file's tool, a program, a database's."""
+    if line is not None:
+        return line.danger
     path = args.get("path") or args.get("file_path")
     if isinstance(path, str) and writes_credentials(path) and class_by_name(tool_name) is ToolClass.ACTION:
         return Danger(DangerKind.CREDENTIALS, WRITES_CREDENTIALS)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from ...security.redaction import HIDDEN, redact, redact_text
 from . import command_line
 from .classify import Runs
+from .line_commands import commands_of
 
 MAX_VALUE_CHARS = 120
 """Longest parameter value kept in a key; keys are record keys and table keys."""
@@ -114,6 +115,12 @@ def _of_server(tool_name: str, server: str) -> CallKey:
 def in_quotes(key: str) -> str:
     """Quote a key for a shell's command line, always in single quotes, as paths may hold anything."""
     return "'" + key.replace("'", "'\\''") + "'"
+
+
+def order(words: str, key: str, workspace: str | None, *options: str) -> str:
+    """Return a command for a shell; it names a workspace that is a folder, so that it works in every folder."""
+    where = f" --workspace {in_quotes(workspace)}" if workspace and workspace.startswith("/") else ""
+    return f"`trustfold {words} {in_quotes(key)}{''.join(f' {option}' for option in options)}{where}`"
 
 
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
@@ -417,6 +424,13 @@ def call_key(
         if domain:
             return CallKey(make_key(tool_name, {"domain": domain, "path_prefix": prefix}), escape(domain), "domain")
     return _one(tool_name, "", "")
+
+
+def command_keys(tool_name: str, args: Mapping[str, Any]) -> list[str]:
+    """Return the keys of all commands that a shell's line runs, without secrets."""
+    line = redact_text(shell_command(args))
+    windows = _plain_name(tool_name) in WINDOWS_SHELLS
+    return [_one(tool_name, "command", name).fine for name in commands_of(line, windows=windows)]
 
 
 def given_key(tool_name: str, failure_key: str, derived: CallKey) -> CallKey:

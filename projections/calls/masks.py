@@ -190,11 +190,15 @@ def mask(text: bytes) -> bytes:
 
 
 def _masked(text: bytes) -> bytes:
-    plain = _BEFORE + text.translate(_PLAIN)
+    plain = text.translate(_PLAIN)
+    temporary = b"/tmp/" in plain or b"/folders/" in plain
+    if not (temporary or b"0" in plain) and text.isascii():
+        return text
+    plain = _BEFORE + plain
     spans: list[tuple[int, int]] = []
     if _ID.search(plain):
         spans += [found.span(1) for found in _ID.finditer(plain)]
-    if _TEMPORARY.search(plain):
+    if temporary:
         spans += _paths(_BEFORE + text, plain)
     if not text.isascii() and _SPINNER.search(plain):
         spans += [found.span() for found in _SPINNER.finditer(plain)]
@@ -261,7 +265,7 @@ def failure_text(message: str, request: str) -> bytes:
     return _failure_text(message, request[:MAX_REQUEST_CHARS])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _failure_text(message: str, request: str) -> bytes:
     """Same for a text that is short enough; cached, since an agent that is stuck repeats its failures."""
     if request:

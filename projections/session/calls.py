@@ -8,14 +8,17 @@ its session. The time in which a call waits for a person does not count towards 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.vocabulary import Status, ToolClass
 from ..calls import attempt, fingerprints, keys, programs, tool_class
+from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
 from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
@@ -33,50 +36,124 @@ Args = dict[str, Any]
 
 def args_of(event: ToolCallStarted) -> Args:
     """Arguments of a call; empty if there are none or they are private."""
-    args = json_of(event.args) or {}
+    return _args_in(event.args)
+
+
+def _args_in(raw: Raw | UnsetType) -> Args:
+    args = json_of(raw) or {}
     return args if isinstance(args, dict) else {"args": args}
 
 
-def distinguishing_args(tool_name: str, args: Args, rules: Rules) -> Args:
-    """Arguments that distinguish calls of a tool: all except those that the rules declare volatile."""
-    volatile = rules.tools.volatile_args.get(tool_name)
-    return {name: value for name, value in args.items() if name not in volatile} if volatile else args
+class _Call(NamedTuple):
+    """What the tool and the arguments of a call say, apart from most rules.
+
+    Attributes:
+        runs: the kind of program that it runs.
+        line: its command line, if it has one.
+        danger: what is dangerous about it, without the rules' own patterns.
+        canonical: its canonical arguments; empty without arguments.
+        fingerprint: of the tool and the canonical arguments.
+        key: its key if it is not dangerous.
+        tool_class: its class where nothing declares one.
+        request: what it asks for.
+    """
+
+    runs: Runs
+    line: CommandLine | None
+    danger: Danger
+    canonical: bytes
+    fingerprint: int
+    key: keys.CallKey
+    tool_class: ToolClass
+    request: CallRequest
 
 
-def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenCall:
-    """Open call derived from its start: key, class, fingerprint, danger, deadline; `at` in milliseconds."""
-    name = event.tool_name
-    families = rules.tools.families
+def _read(
+    name: str, raw: bytes, service: str, families: Mapping[str, str] | None, volatile: frozenset[str] | None
+) -> _Call:
+    """Read the arguments of a call as JSON; `volatile` ones do not distinguish calls."""
+    args = _args_in(Raw(raw)) if raw else {}
+    families = families or keys.NO_FAMILIES
     runs = keys.runs(name, args, families)
     command = keys.read_command(name, args) if runs == "shell" else None
     line = None if command is None else command.line
-    danger = attempt.danger_in(name, args, runs, line, rules.calls) if args else NO_DANGER
-    canonical = _canonical(event, args, rules)
-    key = keys.call_key(name, args, event.service or "", command, families)
-    if danger.kind is not None or event.failure_key or rules.tools.key_by == "args":
-        key = _other_key(event, key, danger, canonical if args else b"")
-    found, declared = _class_of(event, args, line, rules)
+    kept = {field: value for field, value in args.items() if field not in volatile} if volatile else args
+    canonical = fingerprints.canonical(kept) if raw else b""
     if command is not None:
         request = CallRequest.of_command(command.shown)
     else:
         request = CallRequest(canonical) if args else NO_REQUEST
+    return _Call(
+        runs,
+        line,
+        attempt.danger_of_call(name, args, runs, line) if args else NO_DANGER,
+        canonical if args else b"",
+        fingerprints.call_fingerprint(name, canonical) if raw else 0,
+        keys.call_key(name, args, service, command, families),
+        tool_class.class_of_tool(name, args) if line is None else line.tool_class,
+        request,
+    )
+
+
+_read_before = lru_cache(maxsize=4096)(_read)
+"""The same for short arguments, as many calls are made again, by other agents, too."""
+
+MAX_REMEMBERED_BYTES = 512
+
+
+def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
+    """Open call derived from its start: key, class, fingerprint, danger, deadline; `at` in milliseconds."""
+    name, tools = event.tool_name, rules.tools
+    read = _read_start(event, rules)
+    line, danger, key, found = read.line, read.danger, read.key, read.tool_class
+    fingerprint = read.fingerprint  # calls without arguments or their digest are never the same
+    fingerprint = fingerprint or fingerprints.call_fingerprint(name, (event.args_digest or event.id).encode())
+    if read.canonical and attempt.has_patterns(rules.calls):
+        danger = attempt.danger_by_patterns(danger, args_of(event), line, rules.calls)
+    if danger.kind is not None or event.failure_key or tools.key_by == "args":
+        key = _other_key(event, key, danger, read.canonical)
+    declared = False
+    if tools.classes or event.annotations or event.tool_class is not None:
+        found, declared = _class_of(event, found, rules)
     call = OpenCall(
         event.call_id,
         event.id,
         name,
         at,
         at + int(event.deadline_ms or rules.calls.overdue_after_ms),
-        step=0,
-        fingerprint=fingerprints.call_fingerprint(name, canonical),
-        fine_key=key.fine,
-        service=key.service,
-        kind=key.kind,
-        tool_class=found,
-        class_declared=declared,
-        request=request,
+        0,
+        fingerprint,
+        key.fine,
+        key.service,
+        key.kind,
+        found,
+        declared,
     )
-    # Rare fields are set separately, because each keyword argument of a struct costs time.
-    call.deadline_stated = bool(event.deadline_ms)
+    call.request = read.request
+    _add_rare(call, event, danger)
+    if read.runs:
+        call.runs = read.runs
+    if line is not None:
+        _describe_command(call, event, line, rules)
+    if found is ToolClass.POLL:
+        call.waits = True
+        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
+    return call
+
+
+def _read_start(event: ToolCallStarted, rules: Rules) -> _Call:
+    """Read the tool and the arguments of a call."""
+    name = event.tool_name
+    raw = b"" if event.args is UNSET else bytes(event.args)
+    families, volatile = rules.tools.families or None, rules.tools.volatile_args.get(name)
+    is_usual = families is None and volatile is None and len(raw) <= MAX_REMEMBERED_BYTES
+    return (_read_before if is_usual else _read)(name, raw, event.service or "", families, volatile)
+
+
+def _add_rare(call: OpenCall, event: ToolCallStarted, danger: Danger) -> None:
+    """Fill in what few calls have; each argument of a struct costs time."""
+    if event.deadline_ms:
+        call.deadline_stated = True
     if event.plugin_name:
         call.plugin_name = event.plugin_name
     if event.recursion_depth and event.model_tier:
@@ -87,14 +164,6 @@ def describe(event: ToolCallStarted, args: Args, at: int, rules: Rules) -> OpenC
         call.agent_id = event.agent_id
     if danger.kind is not None:
         call.dangerous, call.risky = danger.blocks, not danger.blocks
-    if runs:
-        call.runs = runs
-    if line is not None:
-        _describe_command(call, args, line, rules)
-    if found is ToolClass.POLL:
-        call.waits = True
-        call.only_waits = call.only_waits or (line is None and tool_class.only_waits(name))
-    return call
 
 
 def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canonical: bytes) -> keys.CallKey:
@@ -107,23 +176,13 @@ def _other_key(event: ToolCallStarted, key: keys.CallKey, danger: Danger, canoni
     return key._replace(fine=keys.make_key(event.tool_name, {"args_hash": digest}))
 
 
-def _canonical(event: ToolCallStarted, args: Args, rules: Rules) -> bytes:
-    """Canonical arguments of a call, by which two calls are recognised as the same, or their digest.
-
-    Without arguments or a digest they cannot be, and it is the event's id.
-    """
-    if not args and event.args is UNSET:
-        return (event.args_digest or event.id).encode()
-    return fingerprints.canonical(distinguishing_args(event.tool_name, args, rules))
-
-
-def _describe_command(call: OpenCall, args: Args, line: CommandLine, rules: Rules) -> None:
+def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine, rules: Rules) -> None:
     """Fill in what a command line says of its call."""
     call.command = line.word or call.fine_key.partition("|command=")[2]
     call.programs, call.suspect = line.programs, line.suspect
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
-    call.asked = programs.asked_by(simple_commands(keys.shell_command(args)), own) if own else line.asked
+    call.asked = programs.asked_by(simple_commands(keys.shell_command(args_of(event))), own) if own else line.asked
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
@@ -163,21 +222,17 @@ def denial_of(event: PermissionResolved) -> ToolCallFinished:
 _DENIED = ErrorInfo(type="DeniedByUser")
 
 
-def _class_of(event: ToolCallStarted, args: Args, line: CommandLine | None, rules: Rules) -> tuple[ToolClass, bool]:
-    """Class of a call, and whether it is declared by configuration or annotations."""
+def _class_of(event: ToolCallStarted, found: ToolClass, rules: Rules) -> tuple[ToolClass, bool]:
+    """Class of a call, and whether it is declared by configuration or annotations; `found` is that of its words."""
     configured = rules.tools.classes.get(event.tool_name)
     if configured is not None:
         return configured, True
     if event.annotations and (declared := tool_class.class_by_annotations(event.annotations)) is not None:
         return declared, True
-    if event.tool_class is not None:
-        return event.tool_class, False
-    if line is not None:
-        return line.tool_class, False
-    return tool_class.class_of_tool(event.tool_name, args), False
+    return (found if event.tool_class is None else event.tool_class), False
 
 
-def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | None:
+def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
     """Add a started call; None if the start is repeated, or its finish came first.
 
     A call whose permission was requested before its start and is still unanswered starts in the waiting state.
@@ -187,7 +242,7 @@ def open_call(event: ToolCallStarted, args: Args, ctx: Context) -> OpenCall | No
         if lone[0] == event.call_id and epoch_ms(event.time) <= lone[1]:
             state.lone_calls.remove(lone)  # its finish came first and has been folded as both
             return None
-    call = describe(event, args, at, ctx.rules)
+    call = describe(event, at, ctx.rules)
     call.approvals = event.approvals
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
@@ -273,7 +328,7 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
         return None
     _forget_asked(state, event.call_id)
     at = ctx.emit.at
-    call = describe(start_of(event), {}, at, ctx.rules)
+    call = describe(start_of(event), at, ctx.rules)
     if event.duration_ms:
         call.started_ms = at - int(event.duration_ms)
     state.act_as(call.agent_id)

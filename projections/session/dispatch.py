@@ -13,7 +13,6 @@ from ...schemas.vocabulary import InputSource, Pattern, Status, ToolClass
 from ..calls.fingerprints import digest
 from . import nudges, patterns
 from .announcing import announcing
-from .calls import Args
 from .detectors.announce_no_action import AnnounceNoAction
 from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
@@ -45,7 +44,7 @@ from .steps import ACTED, FAILED, MAY_HAVE_CHANGED, NEWS, PAUSE_MS, PAUSED, WAIT
 from .verdicts import Verdict
 
 
-def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
+def call_started(call: OpenCall, ctx: SessionContext) -> None:
     """Dispatch a started call."""
     state = ctx.state
     detectors = state.detectors
@@ -56,7 +55,7 @@ def call_started(call: OpenCall, args: Args, ctx: SessionContext) -> None:
         detectors.stalled_call.stop_tracking_agent(state.agent)
     if ctx.rules.behaviour.enabled:
         for detector in ON_CALL(detectors):
-            detector.on_call(call, args, ctx)
+            detector.on_call(call, ctx)
     if state.active or ctx.sightings:
         close_ended(ctx)
 

@@ -27,6 +27,7 @@ MAX_HIDDEN_BYTES = 300
 """A longer result of a successful command is not searched for a program that was not found."""
 
 _NOT_FOUND = b"not found"
+_MASK = (1 << 32) - 1
 _WITHOUT_LINES = frozenset({"empty", "echo"})
 
 
@@ -37,11 +38,12 @@ class ShownLines:
         only_echo: whether there is text, but no such line.
     """
 
-    __slots__ = ("_lines", "only_echo")
+    __slots__ = ("_checksums", "_lines", "only_echo")
 
     def __init__(self, lines: Sequence[bytes] = (), *, only_echo: bool = False) -> None:
         """Take lines as they are."""
         self._lines = lines
+        self._checksums: list[int] | None = None
         self.only_echo = only_echo
 
     @classmethod
@@ -56,11 +58,17 @@ class ShownLines:
 
     def hashes(self) -> set[int]:
         """Hashes of the lines, of many lines a sample."""
-        return sampled(set(map(crc32, self._lines)))
+        return sampled(set(self._each()))
 
     def answer(self) -> int:
         """Hash of all lines, in any order; 0 without any."""
-        return crc32(b"\n".join(sorted(self._lines)))
+        return sum(self._each()) & _MASK
+
+    def _each(self) -> list[int]:
+        """Checksums of the lines."""
+        if self._checksums is None:
+            self._checksums = list(map(crc32, self._lines))
+        return self._checksums
 
     def is_nothing(self) -> bool:
         """Whether they say that there is nothing."""

@@ -21,7 +21,7 @@ from ..rule_source import session_overrides
 from ..stage import HOUR_MS, IdleRule, Retention
 from . import dispatch, executions, nudges, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
-from .calls import args_of, close_call, denial_of, open_call, wait_begins, wait_ends
+from .calls import close_call, denial_of, open_call, wait_begins, wait_ends
 from .executions import synthesis_completed
 from .records import MAX_RECENT_IDS
 from .state import SessionContext, SessionState
@@ -207,10 +207,9 @@ def _wait(event: ev.Event, ctx: SessionContext) -> None:
 
 
 def _started(event: ev.ToolCallStarted, ctx: SessionContext) -> None:
-    args = args_of(event)
-    call = open_call(event, args, ctx)
+    call = open_call(event, ctx)
     if call is not None:
-        dispatch.call_started(call, args, ctx)
+        dispatch.call_started(call, ctx)
         if event.recursion_depth or ctx.state.guarantees is not None or ctx.rules.guarantees.sessions == "all":
             executions.call_started(event, ctx)
 
@@ -232,7 +231,7 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     if state.guarantees is not None or call.event_id == event.id:
         executions.call_finished(event, ctx, succeeded=verdict.word == "success")
     if call.event_id == event.id:  # no start was seen: this is the whole call
-        dispatch.call_started(call, {}, ctx)
+        dispatch.call_started(call, ctx)
     dispatch.call_finished(event, call, verdict, ctx)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -44,6 +45,7 @@ _TELLING_STATUS = frozenset({Status.TIMEOUT, Status.REJECTED})
 _UNREAD = frozenset({ToolClass.ACTION, ToolClass.PLANNING})
 """Classes of calls of whose results no line is looked for again."""
 
+_STRUCTURED = frozenset({b"{", b"["})
 NEUTRAL_STATUS = frozenset({Status.CANCELLED, Status.CIRCUIT_OPEN, Status.LOST})
 
 
@@ -112,11 +114,14 @@ def judge(event: ToolCallFinished, call: OpenCall, rules: Rules) -> Verdict:
     error = event.error if event.error is not None and event.error != NO_ERROR else None
     raw = raw_result(event)
     sketch = sketch_of(event)
-    parsed = json_of(event.result) if raw[:1] in {b"{", b"["} else None
+    parsed = json_of(event.result) if raw[:1] in _STRUCTURED else None
+    told: Failure | None = None
     if error is not None:
-        told: Failure | None = failure_of(error)
-    else:
-        told = failure_in_result(parsed) if sketch is None else failure_in_sketch(sketch)
+        told = failure_of(error)
+    elif sketch is not None:
+        told = failure_in_sketch(sketch)
+    elif parsed is not None:
+        told = failure_in_result(parsed)
     if event.status is not Status.SUCCESS or told is not None:
         if told is None:
             failure = Failure(message=text_of(raw, parsed) if sketch is None else sketch.text)
@@ -160,23 +165,37 @@ def raw_result(event: ToolCallFinished) -> bytes:
     return b"" if raw == b"null" else raw
 
 
+MAX_REMEMBERED_BYTES = 256
+
+
 def read_result(raw: bytes, parsed: Any, *, looked_for: bool = True) -> tuple[int, Sequence[bytes]]:
     """Fingerprint of a result, and its lines if they are looked for again, without what moves where it is short.
 
     A text stays as it stands in its JSON, where a line break is two characters; of any other value without a text of
     its own, each field or item is a line.
     """
-    content = text_of_result(parsed) if parsed is not None else ""
-    whole = raw if parsed is None else fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
+    if parsed is None:
+        fingerprint, lines = (_read_text_before if len(raw) <= MAX_REMEMBERED_BYTES else _read_text)(raw)
+        return fingerprint, lines if looked_for else ()
+    content = text_of_result(parsed)
+    whole = fingerprints.canonical(fingerprints.without_volatile_fields(parsed))
     masked = mask(whole)
+    fingerprint = fingerprints.digest(masked)
     if not looked_for:
-        return fingerprints.digest(masked), ()
+        return fingerprint, ()
     if content:
-        return fingerprints.digest(masked), content.encode(errors="replace").split(b"\n")
-    shown = masked if len(whole) <= MAX_RESULT_BYTES else whole
-    if parsed is not None:
-        return fingerprints.digest(masked), shown.split(b",")
-    return fingerprints.digest(masked), shown.strip(b'"').split(b"\\n")
+        return fingerprint, content.encode(errors="replace").split(b"\n")
+    return fingerprint, (masked if len(whole) <= MAX_RESULT_BYTES else whole).split(b",")
+
+
+def _read_text(raw: bytes) -> tuple[int, Sequence[bytes]]:
+    """Fingerprint and lines of a result that is no object or list."""
+    masked = mask(raw)
+    return fingerprints.digest(masked), (masked if len(raw) <= MAX_RESULT_BYTES else raw).strip(b'"').split(b"\\n")
+
+
+_read_text_before = lru_cache(maxsize=4096)(_read_text)
+"""The same for short results, most of which have been given before."""
 
 
 def _judge_failure(

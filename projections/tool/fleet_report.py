@@ -12,7 +12,7 @@ from __future__ import annotations
 from ...rules.rules import FleetRules
 from ...schemas.outcomes import CallOutcome
 from ...schemas.standings import ToolStanding
-from ...schemas.vocabulary import TrustState
+from ...schemas.vocabulary import TrustState, TrustTrigger
 from . import trust
 from .emitters import Cause
 from .state import MAX_USERS, FleetReport, Fold, TrustRecord
@@ -81,7 +81,7 @@ def _report(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, 
     rules, emit = fold.rules.fleet, fold.emit
     trusted = own.state is _TRUSTED
     changed = own.state != report.reported_state
-    if changed and trusted:
+    if changed and trusted and own.trigger != TrustTrigger.AGED:
         report.tally = [0, 0]  # restored trust resets the counts
     calls, failures = sum(report.tally[::2]), sum(report.tally[1::2])
     due = changed or report.until != report.reported_until

@@ -85,6 +85,8 @@ class ToolStage:
         fold = Fold(state, at, rules, emit)
         if breaker.may_move_by_time(state.breaker):
             _catch_up(fold)
+        if 0 < state.ages_at <= at:
+            trust_scopes.age(fold)
         if isinstance(event, CallOutcome):
             _fold_call(fold, event)
         else:
@@ -129,13 +131,14 @@ class ToolStage:
         return True
 
     def due_at(self, state: ToolState) -> int | None:
-        """End of the probe's lease or of a forced opening, milliseconds; None if neither is pending."""
-        return breaker.due_at(state.breaker)
+        """End of the probe's lease, of a forced opening, or of old evidence, milliseconds; None if none is pending."""
+        due = breaker.due_at(state.breaker)
+        return due if not state.ages_at else state.ages_at if due is None else min(due, state.ages_at)
 
     def due(self, state: ToolState, key: str, now: int, rules: Rules, emit: Emitter) -> None:
         """Append a `TimePassed` for the due time; it takes effect when it is read back."""
         del now, rules
-        lease, due = state.breaker.lease, breaker.due_at(state.breaker)
+        lease, due = state.breaker.lease, self.due_at(state)
         if due is not None:
             _append_time(state, key, due, emit, cause=lease.event_id if lease is not None else "")
 

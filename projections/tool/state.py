@@ -308,6 +308,7 @@ class ToolState(KeyState):
         fleet_report: counts and reports for the fleet; tools only.
         keyed: whether the tool has had calls with their own fine key.
         services: services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first.
+        ages_at: time (ms) at which the evidence of a key has aged, or earlier; 0: of none.
     """
 
     workspace_id: str = ""
@@ -325,6 +326,7 @@ class ToolState(KeyState):
     fleet_report: FleetReport | None = None
     keyed: bool = False
     services: list[str] = []
+    ages_at: int = 0
 
     @property
     def observed(self) -> bool:

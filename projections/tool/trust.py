@@ -2,9 +2,10 @@
 
 Theory of operation. A key is trusted until counted failures reach a threshold; then it is escalated: every call
 asks the user. When the escalation's duration and the cooldown without a counted failure are over, the next success
-starts recovery, and enough successes restore trust (or wait for the operator in mode `ask`). A counted failure during
-recovery escalates again for twice as long. A dangerous command blocks its key at once, a risky one escalates it; only a
-reset unblocks. A removed tool is brought back by a restore.
+starts recovery, and enough successes restore trust (or wait for the operator in mode `ask`); as many in a row do so
+before. A counted failure during recovery escalates again for twice as long. A day without one ends either state. A
+dangerous command blocks its key at once, a risky one escalates it; only a reset unblocks. A removed tool is brought
+back by a restore.
 
 A threshold on the count escalates only if at least half of the latest calls failed too. A tool as a whole is judged
 only while at least `MIN_FAILING_FAMILIES` families of its keys fail (hosts, top folders, programs), and never by
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...rules.trust import EscalationRule, RulesOfScopes, TrustRules
+from ...schemas.codec import span
 from ...schemas.outcomes import CallOutcome, TrustOrderType
 from ...schemas.vocabulary import RecoveryMode, Severity, TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
@@ -39,6 +41,9 @@ from .state import MAX_FAILING, MAX_FAILURES, MAX_RATE_CALLS, Failure, TrustReco
 
 MAX_DURATION_MS = 24 * HOUR_MS
 """Maximum duration of an escalation, milliseconds."""
+
+AGED_AFTER_MS = 24 * HOUR_MS
+"""Milliseconds without a counted failure after which an escalated or recovering key is trusted again."""
 
 AUTH_FAILURES = 3
 """Number of 401 or 403 answers within the window that indicate an invalid credential."""
@@ -74,6 +79,8 @@ TRANSITIONS: Mapping[tuple[TrustState, TrustTrigger], TrustState] = {
     (_E, TrustTrigger.RECOVERY_STARTED): _R,
     (_R, TrustTrigger.RECOVERY): _T,
     (_E, TrustTrigger.EXHAUSTED): _B,
+    (_E, TrustTrigger.RECOVERY): _T,
+    **{(state, TrustTrigger.AGED): _T for state in (_E, _R)},
     **{(state, TrustTrigger.SECURITY): _B for state in (_T, _E, _R)},
     **{(state, TrustTrigger.RESET): _T for state in (_E, _R, _B)},
     **{(state, TrustTrigger.RECOVER): _T for state in (_E, _R)},
@@ -171,17 +178,6 @@ class Judgement(NamedTuple):
     hidden: bool = False
 
 
-def span(seconds: float) -> str:
-    """Duration as text: `90s`, `5m`, `1h`, `2h 30m`."""
-    whole = round(seconds)
-    if whole < 120 and whole % 60:
-        return f"{whole}s"
-    hours, minutes = divmod(whole // 60, 60)
-    if not hours:
-        return f"{minutes}m"
-    return f"{hours}h {minutes}m" if minutes else f"{hours}h"
-
-
 def number(value: float) -> str:
     """Number as text with at most two decimals: `3`, `2.5`."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
@@ -209,10 +205,14 @@ def reason(change: Change, rule: EscalationRule) -> str:
         case TrustTrigger.RELAPSE:
             return "failed again while recovering"
         case TrustTrigger.RECOVERY_STARTED:
-            return "a success after the cooldown"
-        case TrustTrigger.RECOVERY:
+            return (
+                f"{number(change.amount)} successes in a row" if change.amount > 1 else "a success after the cooldown"
+            )
+        case TrustTrigger.RECOVERY if limit:
             return f"{number(change.amount)}/{limit} successes since recovery began"
     return {
+        TrustTrigger.RECOVERY: "what its failures were part of has recovered",
+        TrustTrigger.AGED: f"no counted failure for {span(AGED_AFTER_MS / 1000)}",
         TrustTrigger.RESET: "reset by an operator",
         TrustTrigger.RECOVER: "recovered by an operator",
         TrustTrigger.REMOVE: "removed by an operator",
@@ -279,7 +279,7 @@ def fold_call(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, a
     failed = outcome.verdict == "failure"
     if failed and (outcome.started_ms or outcome.time_ms) < record.watermark:
         return []  # begun before the reset or recovery, so it never counts
-    in_key = failed and _lies_in_key(outcome, judgement)
+    in_key = failed and (_lies_in_key(outcome, judgement) or _is_answer_of_service(record, outcome, rule))
     counted = is_counted(outcome, rule) and not in_key
     if counted or not failed or outcome.severity is not Severity.TRANSIENT:
         record.calls_seen += 1
@@ -351,6 +351,14 @@ def _lies_in_key(outcome: CallOutcome, judgement: Judgement) -> bool:
     return outcome.severity is Severity.PERMISSION and outcome.http_status is None
 
 
+def _is_answer_of_service(record: TrustRecord, outcome: CallOutcome, rule: EscalationRule) -> bool:
+    """Whether a service has answered by a failure, which says nothing about it: its tool reports it, or it refuses."""
+    if record.scope != "service" or outcome.kind == "program":
+        return False
+    refused = outcome.severity is Severity.PERMISSION or outcome.severity is Severity.REPEATED_AUTH
+    return outcome.reached or (refused and Severity.PERMISSION not in rule.severity_filter)
+
+
 def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
     rule = judgement.rule
     if outcome.severity is Severity.SECURITY and not outcome.expected:
@@ -408,6 +416,7 @@ def _count_failure(record: TrustRecord, judgement: Judgement, at: int) -> list[C
     if record.state is _R:
         return _move(record, TrustTrigger.RELAPSE, rule, at, 1, None)
     record.failures_since += record.state is _E
+    record.successes = 0
     if rule.block_after is not None and record.failures_since >= rule.block_after:
         return _move(record, TrustTrigger.EXHAUSTED, rule, at, record.failures_since, rule.block_after)
     return []
@@ -455,6 +464,8 @@ def _escalate_by_threshold(record: TrustRecord, judgement: Judgement, at: int) -
         return []  # within the failure rate that is normal for this tool
     count = effective_failures(record, rule, at)
     record.evidence = [failure.event_id for failure in record.failures[-_EVIDENCE:]]
+    if rule.unbroken:
+        lately = min(lately, record.consecutive)
     if rule.count_threshold is not None and count >= rule.count_threshold - _TOLERANCE and lately >= needed:
         return _move(record, TrustTrigger.COUNT, rule, at, count, rule.count_threshold)
     if rule.consecutive_threshold is not None and record.consecutive >= rule.consecutive_threshold:
@@ -480,9 +491,12 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
     if record.failures:
         note_session(record, outcome.session_id, WORKED)
     changes: list[Change] = []
-    if record.state is _E and at >= recovery_at(record, rule):
-        changes = _move(record, TrustTrigger.RECOVERY_STARTED, rule, at, 1, None)
-        record.successes = 1
+    if record.state is _E and (outcome.started_ms or outcome.time_ms) > record.since:
+        record.successes += 1
+        row = record.successes if record.successes >= max(2, record.successes_needed) else 1
+        if row > 1 or at >= recovery_at(record, rule):
+            changes = _move(record, TrustTrigger.RECOVERY_STARTED, rule, at, row, None)
+            record.successes = row
     elif record.state is _R:
         record.successes += 1
     if record.state is _R and record.successes >= record.successes_needed:
@@ -494,6 +508,25 @@ def _succeed(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at
                 Change(_R, _R, TrustTrigger.RECOVERY, record.successes, record.successes_needed, pending=True)
             )
     return changes
+
+
+def ages_at(record: TrustRecord) -> int:
+    """Time at which an escalated or recovering key is trusted again if nothing fails before, milliseconds; else 0."""
+    held = record.state is _E or record.state is _R
+    return record.last_counted + AGED_AFTER_MS if held and not record.by_hand else 0
+
+
+def age(record: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
+    """Trust a key again whose evidence has aged."""
+    return _explain(record, _move(record, TrustTrigger.AGED, rule, at, 0, None), rule, None)
+
+
+def recover_with(record: TrustRecord, wider: TrustRecord, rule: EscalationRule, at: int) -> list[Change]:
+    """Trust a key again whose failures were part of an outage that has ended; nothing if it failed later than that."""
+    if record.part_of != wider.key or record.state not in {_E, _R} or record.last_counted > wider.last_counted:
+        return []
+    changes = _move(record, TrustTrigger.RECOVERY, rule, at, 0, None)
+    return [change._replace(part_of=wider.key) for change in _explain(record, changes, rule, None)]
 
 
 def apply_order(

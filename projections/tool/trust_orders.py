@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ...errors import EventRejected, RejectReason
 from ...rules.rules import Rules
-from ...rules.trust import EscalationRule, TrustRules
 from ...schemas.commands import ToolRemove, ToolRestore, TrustApprove, TrustRecover, TrustReset
 from ...schemas.outcomes import TrustOrder, TrustOrderType
 from ...schemas.vocabulary import TrustState, TrustTrigger
@@ -17,7 +16,7 @@ from . import emitters, fleet_report, trust
 from .emitters import Cause
 from .state import Fold, ToolState, TrustRecord
 from .trust import Order
-from .trust_scopes import own_record, publish, records
+from .trust_scopes import note_ages, own_record, publish, records, rule_of
 
 APPROVAL_S = 3600.0
 """Seconds after which an unused approval expires, unless its command states another time."""
@@ -113,24 +112,11 @@ def _apply(fold: Fold, meant: list[TrustRecord], order: Order, *, whole: bool) -
         # An unpublished record of an MCP server's tool is kept for the fleet alone, so its changes are not emitted.
         of_mcp = state.kind == "mcp" and state.kind_of_scope == "tool"
         hidden = wide and of_mcp and not record.published and trigger not in _SEEN_ORDERS
-        rule = _rule_of(state, record, fold.rules.trust)
+        rule = rule_of(state, record, fold.rules.trust)
         changes = trust.apply_order(record, order, rule, fold.at, whole=whole, hidden=hidden)
         if hidden:
             continue
         for change in changes:
             emitters.trust_changed(fold, record, change, rule, Cause(order.cause))
         publish(fold, record, rule)
-
-
-def _rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> EscalationRule:
-    """Rule of a record, found without a call that names tool, service and plugin."""
-    kind = state.kind_of_scope
-    service = state.name if kind == "service" else ""
-    of_scopes = rules.rules_for(
-        tool=state.name if kind == "tool" else tool_of_key(record.key),
-        domain=service if state.kind == "domain" else "",
-        service=service if state.kind in {"mcp", "program"} else "",
-        plugin=state.plugin_name,
-        observed=state.observed,
-    )
-    return of_scopes.of(record.scope)
+    note_ages(state)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...rules.rules import EscalationRule
-from ...schemas.outcomes import CallOutcome
-from ...schemas.vocabulary import Severity, TrustState
+from msgspec import structs
+
+from ...rules.rules import EscalationRule, TrustRules
+from ...schemas.outcomes import US, CallOutcome
+from ...schemas.vocabulary import Severity, TrustState, TrustTrigger
 from ..calls.attempt import danger_of_key
 from ..calls.fingerprints import digest
-from ..calls.keys import family_of_key, service_of_key, tool_key
+from ..calls.keys import family_of_key, service_of_key, tool_key, tool_of_key
 from . import emitters, trust
 from .emitters import Cause
 from .state import MAX_SERVICES, Fold, ToolState, TrustRecord
@@ -119,16 +121,73 @@ def publish(fold: Fold, record: TrustRecord, rule: EscalationRule) -> None:
     whole.published = own.published = emitters.trust_state(fold, shown, rule)
 
 
+def rule_of(state: ToolState, record: TrustRecord, rules: TrustRules) -> EscalationRule:
+    """Rule of a record, found without a call that names tool, service and plugin."""
+    kind = state.kind_of_scope
+    service = state.name if kind == "service" else ""
+    of_scopes = rules.rules_for(
+        tool=state.name if kind == "tool" else tool_of_key(record.key),
+        domain=service if state.kind == "domain" else "",
+        service=service if state.kind in {"mcp", "program"} else "",
+        plugin=state.plugin_name,
+        observed=state.observed,
+    )
+    return of_scopes.of(record.scope)
+
+
+def age(fold: Fold) -> None:
+    """Trust the keys again whose evidence has aged, each at its due time and with an id derived from it."""
+    state, emit = fold.state, fold.emit
+    cause, now, traceparent = emit.cause, emit.at, emit.traceparent
+    for record in records(state):
+        due = trust.ages_at(record)
+        if not 0 < due <= fold.at:
+            continue
+        rule = rule_of(state, record, fold.rules.trust)
+        last = record.evidence[-1] if record.evidence else cause
+        emit.begin(f"{state.workspace_id}{US}{record.key}@{due}/aged", due)
+        changes = trust.age(record, rule, due)
+        hidden = (
+            record is state.trust and state.kind == "mcp" and state.kind_of_scope == "tool" and not record.published
+        )
+        if record is state.trust and state.fleet_report is not None:
+            state.fleet_report.tally = [0, 0]  # told to the fleet with the next call, whoever noticed the time
+        if not hidden:
+            _publish_changes(structs.replace(fold, at=due), record, changes, rule, Cause(last))
+    emit.begin(cause, now, traceparent)
+    note_ages(state)
+
+
+def note_ages(state: ToolState) -> None:
+    """Note when the evidence of a key has aged next."""
+    state.ages_at = min((due for record in records(state) if (due := trust.ages_at(record))), default=0)
+
+
+def _publish_changes(
+    fold: Fold, record: TrustRecord, changes: list[trust.Change], rule: EscalationRule, cause: Cause
+) -> None:
+    for change in changes:
+        emitters.trust_changed(fold, record, change, rule, cause)
+    if changes:
+        publish(fold, record, rule)
+
+
 def _fold_into(fold: Fold, record: TrustRecord, outcome: CallOutcome, judgement: trust.Judgement) -> None:
     """Fold a call into one record, and publish the changes."""
     rule = judgement.rule
     shown = trust.shown(record)
     changes = trust.fold_call(record, outcome, judgement, fold.at)
+    if changes or record.state is not TrustState.TRUSTED:
+        note_ages(fold.state)
     if judgement.hidden:
         return
+    cause = Cause(outcome.cause, outcome.session_id, outcome.user_id)
     for change in changes:
-        cause = Cause(outcome.cause, outcome.session_id, outcome.user_id)
         emitters.trust_changed(fold, record, change, rule, cause)
+        if change.trigger is TrustTrigger.RECOVERY and not change.pending and record is fold.state.trust:
+            for narrow in fold.state.fine.values():
+                own = rule_of(fold.state, narrow, fold.rules.trust)
+                _publish_changes(fold, narrow, trust.recover_with(narrow, record, own, fold.at), own, cause)
     lapsed = record.published and trust.forget_lapsed(record, rule, fold.at)
     if changes or lapsed or shown != trust.shown(record):
         publish(fold, record, rule)

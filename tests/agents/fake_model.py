@@ -14,6 +14,12 @@ from typing import Any, NamedTuple, Self
 
 SHELLS = ("Bash", "exec_command", "shell_command", "shell", "local_shell", "run_shell_command", "bash")
 DONE = "That is all there is to do."
+SUBAGENT = "Look around here, and tell me what there is."
+"""Prompt of an agent that the model starts: it has a script of its own."""
+
+_LOOKS_AROUND = ("ls", "ls -a")
+_FIRST = 3
+"""Messages at the start of a conversation among which its prompt is."""
 USAGE = {"input_tokens": 100, "output_tokens": 20}
 
 
@@ -41,6 +47,7 @@ class FakeModel:
 
     Attributes:
         requests: parsed bodies of all requests for an answer, in order.
+        ended: how often it said that it is done.
         url: where it listens.
     """
 
@@ -48,6 +55,7 @@ class FakeModel:
         """Make `steps` in order, a text for a command of the shell, then say that it is done."""
         self.steps = [one if isinstance(one, Step) else Step((one,)) for one in steps]
         self.requests: list[dict[str, Any]] = []
+        self.ended = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -81,17 +89,19 @@ class FakeModel:
             {"object": "list", "data": [{"id": "fake-model", "object": "model", "type": "model"}], "models": []}
         )
 
-    def move(self, tools: list[tuple[str, dict[str, Any]]], results: int) -> Move:
+    def move(self, tools: list[tuple[str, dict[str, Any]]], results: int, messages: list[Any]) -> Move:
         """The next message; one without calls when the script is over, or there is no shell to call."""
+        steps = [Step((one,)) for one in _LOOKS_AROUND] if SUBAGENT in json.dumps(messages[:_FIRST]) else self.steps
         shell = next(((name, schema or {}) for name in SHELLS for tool, schema in tools if tool == name), None)
         if shell is None:
             return Move(DONE)
         first = 0
-        for step in self.steps:
+        for step in steps:
             if first >= results:
                 made = ((shell[0], _arguments(shell[1], one)) if isinstance(one, str) else one for one in step.calls)
                 return Move(f"I run step {first}." if step.text is None else step.text, tuple(made))
             first += len(step.calls)
+        self.ended += 1
         return Move(DONE)
 
 
@@ -157,7 +167,8 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
         part for one in body.get("messages", []) if isinstance(one.get("content"), list) for part in one["content"]
     ]
     results = sum(part.get("type") == "tool_result" for part in parts)
-    move = model.move([(tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", [])], results)
+    tools = [(tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", [])]
+    move = model.move(tools, results, body.get("messages", []))
     message = {
         "id": f"msg_{results}",
         "type": "message",
@@ -188,7 +199,8 @@ def _anthropic(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
 def _responses(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str, bytes]:
     given = body.get("input") if isinstance(body.get("input"), list) else []
     results = sum(str(one.get("type", "")).endswith("call_output") for one in given)
-    move = model.move([(tool.get("name"), tool.get("parameters")) for tool in body.get("tools", [])], results)
+    tools = [(tool.get("name"), tool.get("parameters")) for tool in body.get("tools", [])]
+    move = model.move(tools, results, given)
     text = {"type": "output_text", "text": move.text, "annotations": []}
     said = {"type": "message", "role": "assistant", "id": f"m{results}", "status": "completed", "content": [text]}
     items: list[dict[str, Any]] = [said] if move.text else []
@@ -215,7 +227,7 @@ def _responses(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str,
 def _chat(model: FakeModel, body: dict[str, Any], _path: str) -> tuple[str, bytes]:
     results = sum(one.get("role") == "tool" for one in body.get("messages", []))
     tools = [tool["function"] for tool in body.get("tools", []) if "function" in tool]
-    move = model.move([(tool.get("name"), tool.get("parameters")) for tool in tools], results)
+    move = model.move([(tool.get("name"), tool.get("parameters")) for tool in tools], results, body.get("messages", []))
     message: dict[str, Any] = {"role": "assistant", "content": move.text}
     if move.calls:
         message["tool_calls"] = [
@@ -244,7 +256,7 @@ def _gemini(model: FakeModel, body: dict[str, Any], path: str) -> tuple[str, byt
     results = sum("functionResponse" in part for part in parts)
     declared = [one for tool in body.get("tools", []) for one in tool.get("functionDeclarations", [])]
     tools = [(one.get("name"), one.get("parametersJsonSchema") or one.get("parameters")) for one in declared]
-    move = model.move(tools, results)
+    move = model.move(tools, results, body.get("contents", []))
     spoken: list[dict[str, Any]] = [{"text": move.text}] if move.text else []
     spoken += [{"functionCall": {"name": name, "args": args}} for name, args in move.calls]
     streamed = "stream" in path

@@ -44,7 +44,8 @@ _TEXT = 1200
 """Characters kept of a text in a record: instructions of the agents are long, and theirs."""
 
 _LEFT_OUT = re.compile(
-    r'"type": ?"(?:api-request[a-z-]*|atis-latch|last-prompt|tools-used|cost-state|prompt_snapshot|agent_listing_delta'
+    r'"(?:sub)?type": ?"(?:ui_telemetry|attribution_snapshot|api-request[a-z-]*|atis-latch|last-prompt|tools-used'
+    r"|cost-state|prompt_snapshot|agent_listing_delta"
     r"|skill_listing|deferred_tools_delta|session_context|environment|token_usage_record|world_state|token_count"
     r'|thread_settings_applied|hook_success|system_prompt|hook\.start|hook\.end|session\.usage_record|session\.shutdown|system\.message)"'
 )
@@ -127,10 +128,10 @@ def recorded(trial: Trial, steps: Sequence[str | Step]) -> list[dict[str, Any]]:
         return [*scrubbed(ear.lines, trial)]
 
 
-def placed(steps: Sequence[str | Step], project: Path) -> list[str | Step]:
-    """Steps with the project's path in the arguments of their calls."""
+def placed(steps: Sequence[str | Step], project: Path, ours: str = "") -> list[str | Step]:
+    """Steps with the project's path in the arguments of their calls, and with our command."""
     text = json.dumps([one if isinstance(one, str) else one._asdict() for one in steps])
-    known = json.loads(text.replace("@project@", str(project)))
+    known = json.loads(text.replace("@project@", str(project)).replace("@trustfold@", ours))
     return [
         one
         if isinstance(one, str)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from fake_model import FakeModel
+from fake_model import FakeModel, Step
 from programs import Program
+from terminal import ESCAPE, Terminal
 
 ROOT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trustfold-agents"
 PACKAGES = ROOT / "packages"
@@ -19,6 +21,9 @@ SCRIPTS = {
     "release": 'echo "release: $1: Permission denied" >&2; exit 1',
     "look": "echo nothing new",
     "launch": "echo launched > launched",
+    "red": "echo '1 failed, 3 passed'; exit 1",
+    "queued": "echo 'build 7: queued'",
+    "slow": "[ -e slow.began ] || { touch slow.began; sleep 60; }; echo done",
     "check": 'echo "FAILED price: $(cat price.py) is not 40"; exit 1',
 }
 
@@ -70,6 +75,9 @@ class Trial:
             (self.project / name).chmod(0o755)
         (self.project / "price.py").write_text("PRICE = 0\n")
         (self.project / "old").mkdir()
+        (self.project / "old" / "price.py").write_text("PRICE = 9\n")
+        for words in (("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "begin")):
+            subprocess.run(["git", *words], cwd=self.project, check=True, env=self.environ)
         self.settings = self.home / program.settings[0]
         self.settings.parent.mkdir(parents=True, exist_ok=True)
         if program.settings[1]:
@@ -90,25 +98,61 @@ class Trial:
             raise Failed(f"trustfold {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    def run(self, model: FakeModel) -> tuple[int, float, str]:
-        """Let the program work; returns its exit code, its seconds and what it printed."""
+    def prepared(self, model: FakeModel) -> dict[str, str]:
+        """Write the program's own files; returns its environment."""
 
         def told(text: str) -> str:
-            return text.replace("@model@", model.url).replace("@home@", str(self.home))
+            places = {"@model@": model.url, "@home@": str(self.home), "@project@": str(self.project.resolve())}
+            for name, place in places.items():
+                text = text.replace(name, place)
+            return text
 
         for name, text in self.program.others.items():
             (self.home / name).write_text(told(text))
+        return self.environ | {name: told(value) for name, value in self.program.environ.items()}
+
+    def in_terminal(self, model: FakeModel) -> tuple[int, float, str]:
+        """Let the program work in a terminal, where a person goes on after its script; returns as `run` does."""
+        began = time.monotonic()
+        with Terminal([*self.start, *self.program.terminal], self.project, self.prepared(model)) as terminal:
+            if not terminal.wait(lambda: model.ended > 0):
+                raise Failed(f"it did not come to an end: {terminal.text()[-1000:]}")
+            model.steps += [Step(("./slow",)), Step(("ls",))]
+            terminal.type("go on\r")
+            if not terminal.wait((self.project / "slow.began").exists):
+                raise Failed(f"it did not go on: {terminal.text()[-1000:]}")
+            terminal.press(ESCAPE * self.program.escapes)
+            ended = model.ended
+            terminal.type("once more\r")
+            if not terminal.wait(lambda: model.ended > ended):
+                raise Failed(f"it did not go on again: {terminal.text()[-1000:]}")
+            terminal.rest()
+            return 0, time.monotonic() - began, terminal.text()
+
+    def run(self, model: FakeModel, *, again: bool = False, until: str = "") -> tuple[int, float, str]:
+        """Let the program work; returns its exit code, its seconds and what it printed.
+
+        Args:
+            model: what it works with.
+            again: it goes on with its latest session.
+            until: it is interrupted when a file of this name is in the project.
+        """
+        environ = self.prepared(model)
         began = time.monotonic()
         with subprocess.Popen(
-            [*self.start, *self.program.words],
+            [*self.start, *(self.program.again if again else self.program.words)],
             cwd=self.project,
-            env=self.environ | {name: told(value) for name, value in self.program.environ.items()},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         ) as process:
             try:
+                while until and process.poll() is None and not (self.project / until).exists():
+                    time.sleep(0.1)
+                if until:
+                    process.send_signal(signal.SIGINT)
                 said, _ = process.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()

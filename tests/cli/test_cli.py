@@ -125,7 +125,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
         (["topics", "zzz"], "; choose from acls, check, create"),
         (["worker", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
         (["status", "--bootstrap", "x:y"], "broker address 'x:y': the port must be a number from 1 to 65535"),
-        (["up", "--store", "."], ".: is a directory; name a file in it"),
+        (["up", "--port", "0", "--store", "."], ".: is a directory; name a file in it"),
         (["status", "--store", "."], ".: is a directory; name the store in it"),
         (["breaker", "close", " "], "the name is empty; give a tool or circuit"),
     ],

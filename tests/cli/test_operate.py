@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from command_line import environment, trustfold, up
 from fixed_rules import Rules
+from recent_events import recent_events
 from story import Story
-from trustfold.cli.demo import events
 from trustfold.cli.terminal import elided
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
     """A store after a bad day, in the place where commands look for it."""
     path = tmp_path / ".trustfold" / "trustfold.sqlite"
     with EmbeddedEngine.open(path, Rules()) as engine:
-        engine.ingest(events())
+        engine.ingest(recent_events())
     return path
 
 
@@ -179,7 +179,7 @@ def test_an_unknown_key_is_explained(store: Path, tmp_path: Path) -> None:
 def test_a_key_of_several_workspaces_needs_the_workspace(store: Path, tmp_path: Path) -> None:
     """When two workspaces have the key, one must be chosen; the other stays as it is."""
     with EmbeddedEngine.open(store) as engine:
-        engine.ingest([line.replace(b'"acme"', b'"other"').replace(b'"id":"', b'"id":"o-') for line in events()])
+        engine.ingest([line.replace(b'"acme"', b'"other"').replace(b'"id":"', b'"id":"o-') for line in recent_events()])
     vague = trustfold("reset", "bash", cwd=tmp_path)
     assert vague.returncode == 2
     assert vague.stderr.decode() == (
@@ -203,7 +203,7 @@ def test_orders_reach_the_engine_that_has_the_store(store: Path, tmp_path: Path)
 
 def test_an_open_circuit_is_closed_too(store: Path, tmp_path: Path) -> None:
     """`reset` of a service that is escalated and whose circuit is open: trust in it and its keys, and the circuit."""
-    broken = [line for line in events() if b'"morning-report"' in line][:10]
+    broken = [line for line in recent_events() if b'"morning-report"' in line][:10]
     with EmbeddedEngine.open(store) as engine:
         engine.ingest([line.replace(b'"acme"', b'"w9"').replace(b'"id":"', b'"id":"o-') for line in broken])
     assert {"service:api.example.com", KEY} < states(store).keys()

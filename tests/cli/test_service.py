@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from command_line import Up, environment, trustfold, up
+from recorded import small_event
 from trustfold import __version__
 from trustfold.cli.clients.base import About
 from trustfold.cli.origin import Process, _parents_in, agent_behind, order_of_an_agent
@@ -84,6 +85,12 @@ def test_a_taken_port_leaves_everything_as_it_was(home: dict[str, str], tmp_path
     found = UserService(home).running()
     assert found is not None
     assert found[1] == f"http://{UserService(home).address}"
+    published = trustfold("publish", "-", cwd=tmp_path, env=home, stdin=small_event(1))
+    assert published.stderr.decode() == f"1 published to {found[1]}\n"
+    assert (
+        f"server: this user's, {found[1]} answers"
+        in trustfold("doctor", cwd=tmp_path, env=home | {"COLUMNS": "200"}).stdout.decode()
+    )
     moved = trustfold("up", "--detach", "--port", taken, cwd=tmp_path, env=home)
     assert f"to move it: trustfold up --stop; trustfold up --detach --port {taken}" in moved.stderr.decode()
 

@@ -21,7 +21,7 @@ from trustfold.guard.request import Call
 from trustfold.guard.settings import GuardSettings
 from trustfold.guard.testing import guard_for_tests, set_state
 from trustfold.guard.tools import Tool
-from trustfold.projections.session.calls import args_of, describe
+from trustfold.projections.session.calls import describe
 from trustfold.projections.session.verdicts import judge
 from trustfold.rules.calls import ToolRules
 from trustfold.rules.rules import Rules
@@ -103,7 +103,7 @@ def test_a_check_sees_the_key_of_the_calls_event(
 
     asyncio.run(guard.call(name, tool, args, session_id="s"))
     event = started_by(guard)
-    key = describe(event, args_of(event), 0, rules).fine_key
+    key = describe(event, 0, rules).fine_key
     set_state(guard, "trust", key, state="blocked")
     assert guard.check(name, args, session_id="s").code == "blocked"
     assert guard.trust_of(name, args) is not None

@@ -463,6 +463,7 @@ async def test_a_stream_takes_what_its_reader_sends(guard: ToolGuard) -> None:
 async def test_a_keyed_stream_holds_its_key_until_it_ends(guard: ToolGuard) -> None:
     """A twin waits for it and is told that a stream cannot be given twice; one that failed may be run again."""
     runs = 0
+    guard.register("numbers", idempotent=True)
 
     async def numbers() -> AsyncIterator[int]:
         nonlocal runs

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from local_redis import PATIENT
 from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.idempotency.record import DedupeRecord, DedupeState, DedupeStore
 from trustfold.guard.idempotency.redis import RedisDedupeStore
+from trustfold.guard.idempotency.sqlite import SqliteDedupeStore
 from trustfold.guard.testing import MovableClock
 
 LONG = 60_000
@@ -23,9 +25,10 @@ LONG = 60_000
 class Stores:
     """Makes stores of one kind that share their keys, and lets their time pass."""
 
-    def __init__(self, kind: str, url: str) -> None:
+    def __init__(self, kind: str, url: str, file: Path) -> None:
         self.kind = kind
         self.url = url
+        self.file = file
         self.prefix = f"trustfold-test:{uuid4()}:"
         self.clock = MovableClock()
         self.memory = InMemoryDedupeStore(clock=self.clock)
@@ -36,7 +39,8 @@ class Stores:
         if self.kind == "memory":
             yield self.memory
             return
-        store = RedisDedupeStore.from_url(self.url, self.prefix, **PATIENT)
+        redis = self.kind == "redis"
+        store = RedisDedupeStore.from_url(self.url, self.prefix, **PATIENT) if redis else SqliteDedupeStore(self.file)
         try:
             yield store
         finally:
@@ -48,14 +52,15 @@ class Stores:
             self.clock.move(ms=ms)
             return
         ends = time.monotonic() + ms / 1000
-        while time.monotonic() < ends:  # noqa: ASYNC110 - Redis has a clock of its own, and only that counts
+        while time.monotonic() < ends:  # noqa: ASYNC110 - it has a clock of its own, and only that counts
             await asyncio.sleep(0.005)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def stores(request: pytest.FixtureRequest) -> Stores:
+@pytest.fixture(params=["memory", "redis", "sqlite"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     """Every kind of store."""
-    return Stores(request.param, request.getfixturevalue("redis_url") if request.param == "redis" else "")
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
+    return Stores(request.param, url, tmp_path / "keys.sqlite")
 
 
 def record(key: str = "k", holder: str = "h1", **fields: Any) -> DedupeRecord:
@@ -105,6 +110,42 @@ async def test_a_dead_holder_frees_its_key(stores: Stores) -> None:
         assert not await store.finish(ended(dead), LONG)
         now = await store.get("k")
         assert (now.state, now.holder[0]) == (DedupeState.INFLIGHT, "n")
+
+
+async def test_a_dead_holder_of_a_change_leaves_its_outcome_unknown(stores: Stores) -> None:
+    """Nobody gets the key, those who wait are told, and what the holder says after all settles it."""
+    async with stores.one() as store, stores.one() as other:
+        dead = (await store.claim(record(change=True), 150)).record
+        waiting = asyncio.create_task(other.wait("k", dead.version, 10_000))
+        await asyncio.sleep(0)
+        await stores.passes(200)
+        told = await waiting
+        late = await other.claim(record(holder="h2", change=True), LONG)
+        assert (told.state, late.mine, late.record.state) == (DedupeState.UNKNOWN, False, DedupeState.UNKNOWN)
+        assert not await store.extend(dead, LONG)
+        assert await store.finish(ended(dead), LONG)
+        assert (await other.claim(record(holder="h3", change=True), LONG)).record.payload == {"n": 1}
+
+
+async def test_an_unknown_outcome_is_settled_once(stores: Stores) -> None:
+    """Of two who settle it one succeeds, also where the change was not made and the key becomes free."""
+    async with stores.one() as store, stores.one() as other:
+        held = (await store.claim(record(change=True), LONG)).record
+        assert await store.finish(ended(held, DedupeState.UNKNOWN, payload=None, kept=False), LONG)
+        unknown = await other.get("k")
+        assert unknown.state is DedupeState.UNKNOWN
+        assert await other.finish(ended(unknown, DedupeState.CANCELLED), LONG)
+        assert not await store.finish(ended(unknown), LONG)
+        assert (await store.claim(record(holder="h2", change=True), LONG)).mine
+
+
+async def test_a_claim_whose_answer_was_lost_is_its_own(stores: Stores) -> None:
+    """Who asks again for what it was given, is given it."""
+    async with stores.one() as store, stores.one() as other:
+        first = await store.claim(record(), LONG)
+        again = await other.claim(record(), LONG)
+        assert again.mine
+        assert again.record.version == first.record.version
 
 
 async def test_signs_of_life_keep_a_key(stores: Stores) -> None:
@@ -175,7 +216,7 @@ async def test_a_record_comes_back_as_it_was(stores: Stores) -> None:
 
 
 async def test_an_operator_can_forget_keys(stores: Stores) -> None:
-    """Everything of one tool, or everything."""
+    """Everything of one tool, or everything, but nothing whose repetition might do harm now."""
     async with stores.one() as store:
         for n in range(5):
             await store.claim(record(f"send-{n}"), LONG)
@@ -185,6 +226,12 @@ async def test_an_operator_can_forget_keys(stores: Stores) -> None:
         assert await store.get("other") is not None
         assert await store.clear() == 1
         assert await store.size() == 0
+        running = (await store.claim(record("running", change=True), LONG)).record
+        unknown = (await store.claim(record("unknown", change=True), LONG)).record
+        await store.finish(ended(unknown, DedupeState.UNKNOWN), LONG)
+        assert await store.clear() == 0
+        assert not (await store.claim(record("running", "h2"), LONG)).mine
+        assert await store.finish(ended(running), LONG)
 
 
 async def test_memory_is_bounded_and_never_forgets_a_running_call() -> None:

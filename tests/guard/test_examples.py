@@ -30,7 +30,15 @@ socket.socket.connect = connect
 
 def test_every_example_is_found() -> None:
     """Each kind of platform has one."""
-    titles = ["Five lines", "OpenAI tool calls", "LangGraph", "An MCP client", "Limits", "Testing with it"]
+    titles = [
+        "Five lines",
+        "What happens in one call",
+        "OpenAI tool calls",
+        "LangGraph",
+        "An MCP client",
+        "Limits",
+        "Testing with it",
+    ]
     assert list(EXAMPLES) == titles
 
 

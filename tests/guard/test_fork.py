@@ -124,6 +124,7 @@ def slow():
     may_go.wait(60)
     return "parent"
 
+guard.register("x", idempotent=True)
 options = {"session_id": "s", "idempotency_key": "k"}
 thread = threading.Thread(target=guard.call, args=("x", slow, {}), kwargs=options)
 thread.start()

@@ -13,14 +13,15 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from guard_kit import Gated, code_of
+from guard_kit import Gated, HttpError, code_of
 from hypothesis import given
 from hypothesis import strategies as st
 from local_redis import PATIENT
 from pydantic import SecretStr
 from trustfold.guard import DedupePolicy, InMemoryDedupeStore, RedisDedupeStore, ToolGuard
+from trustfold.guard.idempotency.copies import MAX_RESULT_BYTES
 from trustfold.guard.idempotency.keys import computed_key, params_digest, receives_key
-from trustfold.guard.idempotency.record import MAX_RESULT_BYTES, DedupeRecord
+from trustfold.guard.idempotency.record import DedupeRecord
 from trustfold.guard.privacy import Privacy
 from trustfold.guard.request import Call
 from trustfold.guard.testing import MovableClock, guard_for_tests
@@ -231,7 +232,7 @@ async def test_a_twin_raises_what_its_call_raised(guard: ToolGuard) -> None:
 
 async def test_only_terminal_errors_are_kept(guard: ToolGuard, clock: MovableClock) -> None:
     """An error that may pass is tried again by the next caller; a final one is the answer for five minutes."""
-    passing, final = Counting(ConnectionResetError(), "ok"), Counting(ValueError("bad id"), "ok")
+    passing, final = Counting(HttpError(503), "ok"), Counting(ValueError("bad id"), "ok")
     options = {"session_id": "s1", "idempotency_key": "k", "max_attempts": 1}
     assert not (await guard.call("a", passing.run, {}, **options)).ok
     assert (await guard.call("a", passing.run, {}, **options)).ok
@@ -257,6 +258,7 @@ async def test_those_who_wait_share_a_failure(guard: ToolGuard) -> None:
 
 async def test_a_cancelled_call_is_taken_over_by_one_who_waits(guard: ToolGuard) -> None:
     """The caller gives up; one of those who wait runs the call, the others share its end."""
+    guard.register("x", idempotent=True)
     slow = Gated()
     first = asyncio.create_task(guard.call("x", slow.run, {}, session_id="s1", idempotency_key="k"))
     await slow.entered.wait()
@@ -326,9 +328,10 @@ async def test_two_hundred_callers_run_a_call_once(patient_redis_url: str) -> No
 
 
 async def test_a_lost_store_does_not_stop_the_tools(redis_url: str) -> None:
-    """Where Redis cannot be reached the call is made without it."""
+    """Where Redis cannot be reached a call that may be repeated is made without it."""
     del redis_url
     guard = guard_for_tests(store=RedisDedupeStore.from_url("redis://127.0.0.1:1/0"))
+    guard.register("send", idempotent=True)
     assert (await guard.call("send", Counting().run, {}, session_id="s1", idempotency_key="k")).ok
     await guard.close()
 
@@ -384,6 +387,7 @@ async def main():
     guard = guard_for_tests(
         store=RedisDedupeStore.from_url(sys.argv[1], sys.argv[2]), dedupe=DedupePolicy(lease_ms=600)
     )
+    guard.register("send", idempotent=True)
     result = await guard.call("send", work, {}, session_id="s1", idempotency_key="k")
     print(result.output, result.from_cache, flush=True)
     await guard.close()
@@ -472,6 +476,7 @@ async def test_who_waited_is_answered_as_one_who_waited_whoever_made_the_call() 
             return await self.get(key)
 
     guard = guard_for_tests(store=LateStore())
+    guard.register("send", idempotent=True)
 
     async def hangs() -> None:
         await asyncio.Event().wait()

@@ -46,7 +46,9 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     set_state(
         guard, "trust", "a", state="escalated", reason="3/3 failures in 1h", failures=3.0, threshold=3.0,
         window_s=3600.0, recovery_at="2026-01-05T10:30:00.000Z", successes_needed=3,
+        since="2026-01-02T10:00:00.000Z", last_failure_at="2026-01-05T09:00:00.000Z",
     )  # fmt: skip
+    assert guard.check("a").message.startswith("tool 'a' is escalated - 3/3 failures in 1h, since 2026-01-02")
     guard.permission = plugin = Plugin(person=person)
     result = await guard.call("a", works, session_id="s1")
     assert result.ok is person
@@ -55,7 +57,12 @@ async def test_what_is_escalated_must_be_approved(guard: ToolGuard, *, person: b
     assert (context[CONTEXT_KEY]["failure_count"], context[CONTEXT_KEY]["window"]) == ("3", "1 hour")
     shown = display_info("a", context)
     assert shown.summary == "a (escalated - requires approval)"
-    assert "3 successful calls after 10:30:00 UTC restore trust; `trustfold reset 'a'` at once" in shown.warnings
+    assert (
+        "3 successful calls after 2026-01-05 10:30:00 UTC (in 30m) restore trust; `trustfold reset 'a'` at once"
+        in shown.warnings
+    )
+    assert "Recent failures: 3 in 1 hour, the last at 2026-01-05 09:00:00 UTC (1h ago)" in shown.details
+    assert context[CONTEXT_KEY]["since"] == "2026-01-02 10:00:00 UTC (3d ago)"
     if not person:
         finish = published(guard, "tool_call.finished")[-1]
         assert finish["error"]["type"] == "DeniedByUser"
@@ -165,3 +172,17 @@ async def test_a_person_who_is_asked_is_no_silent_model() -> None:
     kinds = [one["type"] for one in published(guard)[before:]]
     assert kinds == ["permission.requested", "permission.resolved", "tool_call.started", "tool_call.finished"]
     await guard.close()
+
+
+async def test_nobody_is_asked_about_a_call_that_an_open_circuit_refuses(guard: ToolGuard) -> None:
+    """The circuit comes first; while it lets a call through again, the person is asked."""
+    set_state(guard, "trust", "a", state="escalated")
+    set_state(guard, "breaker", "tool:a", state="open", open_until="2026-01-05T10:00:30.000Z")
+    guard.permission = plugin = Plugin(person=True)
+    result = await guard.call("a", works, session_id="s1")
+    assert (result.status, plugin.contexts) == ("circuit_open", [])
+    assert result.error is not None
+    assert "is open until 2026-01-05 10:00:30 UTC (in 30s)" in result.error.message
+    set_state(guard, "breaker", "tool:a", state="closed")
+    assert (await guard.call("a", works, session_id="s1")).ok
+    assert len(plugin.contexts) == 1

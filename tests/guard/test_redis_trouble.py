@@ -13,7 +13,7 @@ import orjson
 import pytest
 from guard_kit import works
 from local_redis import LocalRedis
-from trustfold.guard import RedisDedupeStore, ToolGuard
+from trustfold.guard import DedupePolicy, RedisDedupeStore, ToolGuard
 from trustfold.guard.testing import guard_for_tests
 
 ADDED_S = 0.050
@@ -35,7 +35,7 @@ async def until(condition: Any) -> None:
 async def test_a_stopped_redis_holds_no_call_up(redis: LocalRedis, caplog: pytest.LogCaptureFixture) -> None:
     """Fifty milliseconds at most, for one call and for two hundred; one warning, and one when it is back."""
     caplog.set_level(logging.WARNING, "trustfold.guard")
-    guard = guard_over(redis)
+    guard = guard_over(redis, dedupe=DedupePolicy(on_store_down="local"))
 
     assert (await guard.call("send", works, {"n": 0}, session_id="s", idempotency_key="k0")).ok
     redis.process.send_signal(signal.SIGSTOP)

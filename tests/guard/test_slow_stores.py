@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from guard_kit import works
+from guard_kit import SlowStore, works
+from trustfold.guard import DedupePolicy
 from trustfold.guard.clock import SystemClock
 from trustfold.guard.idempotency.fallback import BUDGET_MS, CLAIM_MS, PATIENCE_MS, PULSE_MS, FallbackDedupeStore
-from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.idempotency.redis import RedisDedupeStore
 from trustfold.guard.testing import guard_for_tests
 
@@ -48,27 +48,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-class SlowStore:
-    """A store of other processes, too: every operation takes as long as it is told to, or for ever."""
-
-    in_process = False
-
-    def __init__(self, takes_s: Callable[[str], float]) -> None:
-        self.takes_s = takes_s
-        self.inner = InMemoryDedupeStore()
-
-    def __getattr__(self, name: str) -> Any:
-        async def operation(*arguments: Any) -> Any:
-            await asyncio.sleep(self.takes_s(name))
-            method: Callable[..., Awaitable[Any]] = getattr(self.inner, name)
-            return await method(*arguments)
-
-        return operation
-
-    def after_fork(self) -> None:
-        """Nothing is held open."""
-
-
+LOCAL = DedupePolicy(on_store_down="local")
 FOR_EVER = 1e6
 KINDS: dict[str, Callable[[str], float]] = {
     "silent": lambda _: FOR_EVER,
@@ -87,7 +67,7 @@ def test_no_call_is_held_up_by_a_slow_store(kind: str, *, known: bool) -> None:
 
     async def work() -> None:
         store = SlowStore(KINDS[kind] if not known else lambda _: 0.0)
-        guard = guard_for_tests(store=store)  # type: ignore[arg-type]
+        guard = guard_for_tests(store=store, dedupe=LOCAL)  # type: ignore[arg-type]
         loop = asyncio.get_running_loop()
 
         async def held_up_s(number: int) -> float:
@@ -119,7 +99,7 @@ def test_a_call_that_waits_for_another_process_finds_out_in_time_that_the_store_
     async def work() -> None:
         store = SlowStore(lambda _: 0.0)
         loop = asyncio.get_running_loop()
-        there, here = (guard_for_tests(store=store) for _ in range(2))  # type: ignore[arg-type]
+        there, here = (guard_for_tests(store=store, dedupe=LOCAL) for _ in range(2))  # type: ignore[arg-type]
 
         async def hangs(**_: Any) -> None:
             await asyncio.sleep(FOR_EVER)
@@ -142,7 +122,7 @@ def test_a_call_of_an_outage_is_known_when_the_store_is_back() -> None:
 
     async def work() -> None:
         store = SlowStore(lambda _: FOR_EVER)
-        here, there = (guard_for_tests(store=store) for _ in range(2))  # type: ignore[arg-type]
+        here, there = (guard_for_tests(store=store, dedupe=LOCAL) for _ in range(2))  # type: ignore[arg-type]
         runs = []
 
         async def charges(**_: Any) -> str:
@@ -195,14 +175,16 @@ def test_who_waits_for_a_running_call_in_redis_waits_as_long_as_told() -> None:
     """And then learns that it still runs."""
 
     class AlwaysRunning:
-        def register_script(self, script: str) -> str:
-            return script
+        def register_script(self, _: str) -> Any:
+            async def run(**_: Any) -> list[Any]:
+                return [
+                    b'{"key":"k","tool":"t","state":"inflight","holder":"h","params_digest":""}',
+                    b"inflight",
+                    1,
+                    b"h",
+                ]
 
-        async def hget(self, *_: str) -> bytes:
-            return b"1"
-
-        async def hmget(self, *_: Any) -> list[None]:
-            return [None] * 4
+            return run
 
         async def aclose(self) -> None:
             pass

@@ -34,6 +34,16 @@ from trustfold.ingest import Run
             {"openinference.span.kind": "TOOL", "tool.name": "weather", "input.value": ARGS, "output.value": ANSWER},
         ),
         (
+            "weather",
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "weather",
+                "input.value": ARGS,
+                "output.value": '{"type": "tool", "data": {"content": "{\\"rain\\": true}", "additional_kwargs": {}, '
+                '"type": "tool", "name": "weather", "id": null, "tool_call_id": "call_1", "status": "success"}}',
+            },
+        ),
+        (
             "weather.tool",
             {
                 "traceloop.span.kind": "tool",
@@ -112,6 +122,11 @@ EXCEPTION = {
         ({"gen_ai.tool.status": "error"}, {}, ("error", "tool_error")),
         ({"gen_ai.tool.call.result": "Error: no such city"}, {}, ("error", "tool_error")),
         ({"gen_ai.tool.call.result": "Error: no such city"}, {"status": {"code": "STATUS_CODE_OK"}}, ("success", None)),
+        (
+            {"output.value": '{"data": {"content": "no such city", "tool_call_id": "c", "status": "error"}}'},
+            {},
+            ("error", "tool_error"),
+        ),
         ({"http.response.status_code": "what"}, {"status": {"code": 2}}, ("error", "tool_error")),
     ],
 )
@@ -119,6 +134,25 @@ def test_how_a_call_ended(attributes: Attributes, more: Any, expected: tuple[str
     """Its status, its exception, else what its result says."""
     events = imported("otel", request(span("execute_tool weather", 0, 5, TOOL | attributes, **more)))
     assert calls(events) == [("weather", *expected)]
+
+
+def test_a_call_that_waits_for_a_person_is_none_yet() -> None:
+    """Pydantic AI ends its span when it asks; the call is made, if it is, in a span of its own."""
+    asked = {**TOOL, "gen_ai.tool.call.id": "c", "pydantic_ai.tool.deferral.name": "ApprovalRequired"}
+    assert calls(imported("otel", request(span("execute_tool weather", 0, 5, asked)))) == []
+    made = span("execute_tool weather", 9, 12, {**TOOL, "gen_ai.tool.call.id": "c"})
+    assert calls(imported("otel", request(span("execute_tool weather", 0, 5, asked), made))) == [
+        ("weather", "success", None)
+    ]
+
+
+def test_equal_results_of_langchain_are_equal() -> None:
+    """The id of the call, which its spans hold in the result, makes no other result of it."""
+    answer = '{"type": "tool", "data": {"content": "nothing new", "tool_call_id": "call_%d", "status": "success"}}'
+    about = {"openinference.span.kind": "TOOL", "tool.name": "look", "input.value": ARGS}
+    spans = [span("look", at * 10, at * 10 + 5, {**about, "output.value": answer % at}) for at in range(5)]
+    events = [orjson.dumps(event) for event in imported("otel", request(*spans))]
+    assert ("nudge.issued", "repetitive_calls") in decided(events)
 
 
 def test_an_http_status_is_passed_on() -> None:

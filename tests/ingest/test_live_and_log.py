@@ -11,6 +11,7 @@ import orjson
 import pytest
 from recorded import replayed
 from trustfold.ingest import IMPORTERS, Defaults
+from trustfold.ingest.following import LOGS, growing
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.ingest.workspaces import workspace_of
 from trustfold.integrations.hook_session import HookSession, Verdict
@@ -51,6 +52,13 @@ def logged(agent: str, lines: list[dict[str, Any]]) -> list[bytes]:
     return list(IMPORTERS[FORMATS.get(agent, agent)](log, Defaults(source="log")))
 
 
+def followed(lines: list[dict[str, Any]]) -> list[bytes]:
+    """Events of the log as `trustfold tail` reads it while it grows."""
+    reader, _ = growing(Defaults(source="log"), set())
+    log = [orjson.dumps(line["log"]) + b"\n" for line in lines if "log" in line]
+    return [event for line in log for half in (line[:40], line[40:]) for event in reader.take(half)]
+
+
 def decided(events: list[bytes]) -> Counter[tuple[str, ...]]:
     """Decisions on events: what was found, about which key, and how grave it is."""
     found = [orjson.loads(one.value) for one in replayed(("events", event) for event in events) if one.value]
@@ -85,9 +93,12 @@ def calls(events: list[bytes]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("file", SESSIONS, ids=lambda file: file.stem)
 def test_the_decisions_are_the_same(file: Path) -> None:
-    """Calls, their ends, and what the folds make of them, workspace included."""
+    """Calls, their ends, and what the folds make of them, workspace included; of a log as a whole and as it grows."""
     agent = file.stem.partition("-")[0]
     lines = [orjson.loads(line) for line in file.read_bytes().splitlines()]
-    heard, read = list(live(agent, lines)), logged(agent, lines)
-    assert calls(heard) == calls(read)
-    assert decided(heard) == decided(read)
+    heard, read = list(live(agent, lines)), [logged(agent, lines)]
+    if FORMATS.get(agent, agent) in LOGS:
+        read.append(followed(lines))
+    for events in read:
+        assert calls(heard) == calls(events)
+        assert decided(heard) == decided(events)

@@ -78,6 +78,19 @@ def test_a_call_begins_when_it_may_be_made(claude: Conversation) -> None:
     assert claude.told("duration_ms")[-2:] == [("tool_call.started", None), ("tool_call.finished", 40)]
 
 
+@pytest.mark.parametrize(("asked", "calls", "wanted"), [(False, 1, 3 * STEP_MS), (True, 1, None), (False, 2, None)])
+def test_a_call_that_the_agent_does_not_time(asked: bool, calls: int, wanted: int | None) -> None:
+    """Its time is that between its hooks, unless a person was asked, or other calls of the message had to end, too."""
+    conversation = Conversation("claude")
+    conversation.hook(bash("PreToolUse"))
+    conversation.now_ms += STEP_MS
+    conversation.hook(bash("PermissionRequest" if asked else "Notification"))
+    batch = [bash("", number, tool_response="ok") for number in range(calls)]
+    conversation.hook(base("PostToolBatch", tool_calls=batch))
+    ended = [one for one in conversation.told("status", "duration_ms") if one[0] == "tool_call.finished"]
+    assert ended[0] == ("tool_call.finished", "success", wanted)
+
+
 def test_calls_side_by_side_are_no_loop(claude: Conversation) -> None:
     """Four equal calls of one message are one step."""
     for number in range(4):
@@ -245,6 +258,13 @@ def test_a_shortened_context_is_told(agent: str, event: str, payload: dict[str, 
     conversation.hook(base("SessionStart", source="startup"))
     conversation.hook(payload, event)
     assert [kind for (kind,) in conversation.told()] == ["session.started", "context.compacted"]
+
+
+def test_a_shortened_context_is_no_agent_of_its_own(claude: Conversation) -> None:
+    """Claude Code reports the end of an agent without a kind: its own, that has written the summary."""
+    claude.hook(base("SubagentStop", agent_id="a1", agent_type="", last_assistant_message="They looked around."))
+    claude.hook(base("PostCompact", trigger="manual"))
+    assert claude.told()[-2:] == [("turn.started",), ("context.compacted",)]
 
 
 def test_what_gemini_says_before_every_request_is_no_shortened_context() -> None:
@@ -444,7 +464,7 @@ def test_a_person_is_told_once_and_the_model_is_not(claude: Conversation) -> Non
 @pytest.mark.parametrize(
     ("agent", "event", "answer"),
     [
-        ("qwen", "PostToolUse", {"systemMessage": "trustfold: told"}),
+        ("qwen", "PostToolBatch", {"systemMessage": "trustfold: told"}),
         ("codex", "PostToolUse", {"systemMessage": "trustfold: told"}),
         ("gemini", "AfterTool", {"systemMessage": "trustfold: told"}),
         ("opencode", "tool.execute.after", {"notice": "trustfold: told"}),

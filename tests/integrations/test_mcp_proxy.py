@@ -224,9 +224,8 @@ async def test_a_dangerous_call_reaches_the_server_only_with_a_persons_word() ->
 
 
 async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
-    """Numbers beyond 64 bits and structured content stay what they are."""
+    """Numbers beyond 64 bits and structured content stay what they are; a tool has the name that the server gave it."""
     async with Client() as client:
-        client.proxy.name = "files"
         result = {"content": [{"type": "text", "text": "same"}], "structuredContent": {"n": 2**70, "x": 0.1}}
         client.server.answer = lambda _: {"result": result}
         answers = [await client.call(number, path="a.txt") for number in range(1, 6)]
@@ -234,6 +233,7 @@ async def test_a_nudge_is_a_further_block_and_nothing_else_changes() -> None:
         told = next(answer for answer in answers if len(texts(answer)) > 1)
         assert told["result"]["structuredContent"] == result["structuredContent"]
         assert told["result"]["content"][0] == result["content"][0]
+        assert texts(told)[1].startswith("(hint) read was called 3 times")
         carried = [event["nudge_id"] for event in published(client.guard) if event["type"] == "nudge.delivered"]
         assert carried == [one.id for one in client.session.inbox.history]
 
@@ -244,6 +244,7 @@ async def test_a_pause_stops_one_call_with_its_reason() -> None:
         for number in range(1, 7):
             await client.call(number, path="a")
         assert client.session.paused
+        client.proxy._named = True  # and the model knows it by this name
         reason = client.session.inbox.pause_reason
         client.session.messages()
         answer = await client.call(7, path="a")
@@ -304,18 +305,20 @@ async def test_a_cancelled_call_is_neither_good_nor_bad() -> None:
         assert published(client.guard, "tool_call.finished")[0]["status"] == "cancelled"
 
 
-async def test_failed_results_never_open_the_servers_circuit() -> None:
-    """What a tool says of something behind it is an answer of the server; errors of the protocol are not."""
+async def test_failed_results_never_hold_the_server() -> None:
+    """What a tool says of something behind it is an answer of the server; errors of the protocol hold it."""
     async with Client() as client:
         failed = {"isError": True, "content": [{"type": "text", "text": "connect ECONNREFUSED 10.0.0.1:5432"}]}
         client.server.answer = lambda _: {"result": failed}
         for number in range(8):
             await client.call(number, n=number)
-        assert not client.guard.view.records("breaker")
+        assert not [one for one in client.guard.view.records() if one.scope == "service"]
         client.server.answer = lambda _: {"error": {"code": -32000, "message": "Connection reset by peer"}}
         for number in range(8, 8 + SHIPPED_TO_OPEN):
             await client.call(number, n=number)
-        assert [one.state for one in client.guard.view.records("breaker")] == ["open"]
+        assert [(one.kind, one.state) for one in client.guard.view.records() if one.scope == "service"] == [
+            ("trust", "escalated")
+        ]
 
 
 async def test_errors_of_the_protocol_pass_and_count() -> None:

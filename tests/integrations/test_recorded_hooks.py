@@ -21,19 +21,22 @@ WITH_TEXTS = {"claude", "qwen", "opencode"}
 LAST_WORDS = "All done, the file does not exist."
 
 
-def rollout(_path: str) -> bytes:
-    """The end of Codex's own log of the recorded session."""
+def log(_path: str) -> bytes:
+    """The end of the agent's own log of the recorded session, as Codex and Qwen Code write it."""
     ends = [
         {"type": "CommandExecution", "id": f"call_{number}", "exit_code": code, "status": status}
         for number, (code, status) in enumerate([(1, "failed"), (1, "failed"), (0, "completed")])
     ]
-    lines = [{"type": "event_msg", "payload": {"type": "item_completed", "item": end}} for end in ends]
+    lines: list[Any] = [{"type": "event_msg", "payload": {"type": "item_completed", "item": end}} for end in ends]
+    for number in range(3):
+        parts = [{"text": f"I will run step {number}."}, {"functionCall": {"id": f"call_{number}"}}]
+        lines.append({"uuid": f"m{number}", "type": "assistant", "message": {"role": "model", "parts": parts}})
     return b"half a line\n" + b"\n".join(map(orjson.dumps, lines))
 
 
 def played(agent: str) -> Conversation:
     """The whole recorded session."""
-    conversation = Conversation(agent, rollout)
+    conversation = Conversation(agent, log)
     for event, payload in recorded(agent):
         assert conversation.hook(payload, event) == {}, "nothing is known, so nothing is said"
     return conversation
@@ -121,7 +124,7 @@ DENIED: dict[str, Any] = {
 @pytest.mark.parametrize(("verdict", "word"), [(REFUSED, "blocked"), (ASKED, "escalated")])
 def test_a_refusal_and_a_question(agent: str, verdict: Verdict, word: str) -> None:
     """A call that may not be made is denied with its reason; a question is asked by those that can ask."""
-    conversation = Conversation(agent, rollout)
+    conversation = Conversation(agent, log)
     answers = [
         answer
         for event, payload in recorded(agent)
@@ -154,10 +157,10 @@ def test_an_answer_without_words_is_empty(agent: str) -> None:
 def test_an_unclear_payload_is_no_hook_or_tells_nothing(agent: str) -> None:
     """Payloads without a session are passed over, unknown events tell nothing, odd fields harm nothing."""
     dialect = DIALECTS[agent]
-    assert dialect.read({}, "", rollout) is None
+    assert dialect.read({}, "", log) is None
     for event, payload in recorded(agent):
         for name in payload:
             for odd in (None, [], {}, 7, True, "x" * 100_000, [[]], {"a": {"b": []}}):
-                Conversation(agent, rollout).hook(payload | {name: odd}, event)
-        hook = dialect.read(payload | {"hook_event_name": "SomethingNew"}, "somethingNew", rollout)
+                Conversation(agent, log).hook(payload | {name: odd}, event)
+        hook = dialect.read(payload | {"hook_event_name": "SomethingNew"}, "somethingNew", log)
         assert hook is None or not any(isinstance(one, CallBegan) for one in hook.happened)

@@ -132,14 +132,14 @@ class Idempotency(Area):
     """Cases of `idempotency`."""
 
     def __init__(self, case: Case) -> None:
-        """A guard over a world, with a store that is looked into; a tool changes something."""
+        """A guard over a world, with a store that is looked into; a tool changes something, and may do so again."""
         super().__init__(case)
         self.dedupe = self.policies["dedupe"]
         self.store = _WatchedStore(MAX_KEYS, WorldClock(self.world))
         self.guard = self.world.guard(store=self.store, dedupe=self.dedupe)
         for event in case.given:
             if event.get("ev") in {"op", "tool_call"}:
-                self.guard.register(str(event.get("tool", "tool")), read_only=False, dedupe=True, **self.nature)
+                self.guard.register(str(event.get("tool", "tool")), dedupe=True, idempotent=True, **self.nature)
 
     def prepare(self) -> None:
         self.policies["dedupe"] = DedupePolicy()

@@ -8,6 +8,7 @@ case is compared with.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -191,6 +192,10 @@ class WorldClock:
         """Wait for a future; the world's time is let pass by the case alone."""
         await asyncio.wait({future}, timeout=ms / 1000)
         return future.done()
+
+    def later(self, ms: float, callback: Callable[[], object]) -> None:
+        """Set a timer, in real time as well."""
+        asyncio.get_running_loop().call_later(ms / 1000, callback)
 
 
 class _WorldBackend(MemoryBackend):

@@ -57,7 +57,14 @@ TrustRules = partial(
         count_threshold=3, window_seconds=300.0, severity_filter=shipped.PROGRAM_RULE.severity_filter, block_after=None
     ),
     service_default=EscalationPatch(
-        count_threshold=2, window_seconds=300.0, severity_filter=shipped.SERVICE_RULE.severity_filter
+        count_threshold=2,
+        window_seconds=300.0,
+        severity_filter=shipped.SERVICE_RULE.severity_filter,
+        unbroken=True,
+        transient_weight=1.0,
+    ),
+    domain_default=EscalationPatch(
+        unbroken=True, severity_filter=shipped.SERVICE_RULE.severity_filter, transient_weight=1.0
     ),
     max_fine_keys=64,
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from trustfold.guard import ToolGuard
+from trustfold.guard.idempotency.memory import InMemoryDedupeStore
 from trustfold.guard.testing import set_state
 from trustfold.schemas.codec import rfc3339
 
@@ -47,6 +49,27 @@ class Stub:
     def count(self) -> int:
         """How often it was called."""
         return len(self.calls)
+
+
+class SlowStore:
+    """A store of other processes, too: every operation takes as long as it is told to, or for ever."""
+
+    in_process = False
+
+    def __init__(self, takes_s: Callable[[str], float]) -> None:
+        self.takes_s = takes_s
+        self.inner = InMemoryDedupeStore()
+
+    def __getattr__(self, name: str) -> Any:
+        async def operation(*arguments: Any) -> Any:
+            await asyncio.sleep(self.takes_s(name))
+            method: Callable[..., Awaitable[Any]] = getattr(self.inner, name)
+            return await method(*arguments)
+
+        return operation
+
+    def after_fork(self) -> None:
+        """Nothing is held open."""
 
 
 class Gated:

@@ -29,14 +29,16 @@ class RedisUnavailable(Exception):
 class LocalRedis:
     """A Redis that lives as long as this object."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start it. Raises RedisUnavailable: it is not installed, or does not start."""
+    def __init__(self, folder: Path, replica_of: LocalRedis | None = None) -> None:
+        """Start it; a replica only reads. Raises RedisUnavailable: it is not installed, or does not start."""
         program = shutil.which("redis-server")
         if program is None:
             raise RedisUnavailable("no redis-server on this machine: apt-get install redis-server")
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        if replica_of is not None:
+            options += ["--replicaof", f"127.0.0.1 {replica_of.port}"]
         self.process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
         wait_until(self._answers, what="redis-server answers")
 

@@ -68,16 +68,13 @@ class Agent:
         return found
 
     def runs(self, command: str, error: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-        """Call the shell; returns the answers before and after."""
+        """Call the shell; returns the answers before and after, where all calls of the message have ended."""
         self.calls += 1
         call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
         before = self.hook("PreToolUse", **call)
-        if error:
-            after = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call)
-        else:
-            after = self.hook("PostToolUse", tool_response={"stdout": "nothing new"}, duration_ms=5, **call)
-        self.hook("PostToolBatch", tool_calls=[call])
-        return before, after
+        failed = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call) if error else {}
+        after = self.hook("PostToolBatch", tool_calls=[call | {"tool_response": error or "nothing new"}])
+        return before, failed or after
 
 
 def context(answer: dict[str, Any]) -> str:
@@ -214,7 +211,7 @@ def test_shadow_says_nothing_and_tells_what_it_would_have_said(server: TestClien
     agent = Agent(server, tmp_path, "?shadow=1")
     assert [agent.runs("./look") for _ in range(7)] == [({}, {})] * 7
     overview = server.get("/v1/hooks").json()
-    assert overview["agents"]["claude"]["hooks"] == 22
+    assert overview["agents"]["claude"]["hooks"] == 15
     assert {one["kind"] for one in overview["said"]} >= {"context", "refusal"}
     assert all(one["shadow"] for one in overview["said"])
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConfigError, TrustfoldError
 from ...history.filters import EVERYTHING, Filters
+from ...history.queries import ask
 from ...history.reports import Answer, Question
 
 if TYPE_CHECKING:
@@ -253,12 +254,6 @@ class Archive:
 
     def _query(self, key: Wanted) -> Answer:
         """Run the query in a thread."""
-        try:
-            from ...history.queries import ask  # noqa: PLC0415 - the history is an extra
-        except ImportError as missing:
-            raise Unanswered(
-                f"DuckDB is not installed here ({missing}); pip install 'trustfold[history]'", recorded=False
-            ) from missing
         used = self._taken(key)
         with self._lock:
             self._running.add(used.connection)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
-from ..calls import Args
 from ..records import MAX_TOOLS, ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector
 
@@ -49,9 +48,8 @@ class CallBudget(Detector, array_like=True):
         counts = (count for tool, count in tools if _fingerprint(tool) == active.fingerprint)
         return not ladder.step(next(counts, 0))
 
-    def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
+    def on_call(self, call: OpenCall, ctx: Context) -> None:
         """Count a call, and report each count that reaches a step of the ladder."""
-        del args
         self.calls += 1
         tools, tool_name = ctx.state.tools, call.tool_name
         mine = tools.get(tool_name, 0) + 1

@@ -10,7 +10,6 @@ import msgspec
 from ....rules.rules import Rules
 from ....schemas.events import ModelText, ToolCallFinished
 from ....schemas.vocabulary import Pattern
-from ..calls import Args
 from ..records import SEVERITIES, ActivePattern, Context, OpenCall
 from ..steps import FinishedStep
 from ..verdicts import Verdict
@@ -106,8 +105,8 @@ class Detector(msgspec.Struct, array_like=True):
 
     # --- while detection is on ----------------------------------------------------------------------------------------
 
-    def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
-        """Handle a started call; `args` is empty where the arguments are unknown."""
+    def on_call(self, call: OpenCall, ctx: Context) -> None:
+        """Handle a started call."""
 
     def on_success(self, tool_name: str, ctx: Context) -> None:
         """Handle a success of a tool, also from a cache or after its deadline; called only where policies exist."""

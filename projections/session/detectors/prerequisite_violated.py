@@ -16,7 +16,6 @@ from ....rules.rules import Policy, Rules
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
-from ..calls import Args
 from ..records import SEVERITIES, ActivePattern, Context, OpenCall, SessionRecord, Sighting
 from .detector import Detector
 from .tool_avoidance import ToolAvoidance
@@ -85,9 +84,8 @@ class PrerequisiteViolated(Detector, array_like=True):
         )
         return next(of_policy, "") or super().template(active, severity, strength, rules)
 
-    def on_call(self, call: OpenCall, args: Args, ctx: Context) -> None:
+    def on_call(self, call: OpenCall, ctx: Context) -> None:
         """Count the policies that the call violates; each violation also counts for `ToolAvoidance`."""
-        del args
         if not ctx.rules.policies:
             return
         for name, policy in ctx.rules.policies.items():

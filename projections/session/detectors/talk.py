@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from array import array
+from collections.abc import Iterable
+from typing import ClassVar, Self
 from zlib import crc32
 
 import msgspec
 
 from ....schemas.vocabulary import Pattern
 from ...emitter import MAX_CAUSES
+from ...snapshot import PackedValue
 from ..novelty import RecentHashes
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from .detector import Detector, Message
@@ -25,6 +28,48 @@ class SaidWords(RecentHashes):
     __slots__ = ()
 
     generation: ClassVar[int] = 512
+
+
+class LatestWords(PackedValue):
+    """The beginning of the latest message, of which nothing but hashes gets into a snapshot.
+
+    Hashes are made when they are asked for: most messages are followed by a call, and are compared with nothing.
+    """
+
+    __slots__ = ("_sequences", "_text")
+
+    def __init__(self, text: str = "", sequences: Iterable[int] = ()) -> None:
+        """Take a text, or the hashes of its sequences of words."""
+        self._text = text[:MAX_TEXT_CHARS]
+        self._sequences = set(sequences)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same sequences of words."""
+        return isinstance(other, LatestWords) and self.sequences() == other.sequences()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def sequences(self) -> set[int]:
+        """Hashes of the sequences of words; none of a text of few words."""
+        if self._text:
+            words = self._text.lower().encode(errors="replace").split()
+            self._text = ""
+            if len(words) >= MIN_WORDS:
+                joined = map(b" ".join, zip(words, words[1:], words[2:], words[3:], strict=False))
+                self._sequences = set(map(crc32, joined))
+        return self._sequences
+
+    def pack(self) -> bytes:
+        """Return the hashes as numbers of 32 bits, sorted."""
+        return array("I", sorted(self.sequences())).tobytes()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the words of a packed form."""
+        return cls("", array("I", packed))
+
+
+_NO_WORDS = LatestWords()
 
 
 class Monologue(Detector, array_like=True):
@@ -94,17 +139,18 @@ class Restated(Detector, array_like=True):
     """Detector of messages that say again what was said, and are followed by another message instead of a call.
 
     Holds for messages of eight words and more of which a share (`restated_share`) of the sequences of four words was
-    said before, since somebody spoke.
+    said before in such a message, since somebody spoke.
 
     Ends with a message that says something new, a call after the latest restatement, and anybody who speaks.
 
     Known false alarms: an orchestrator that hands the same instruction to one helper after another.
 
     Attributes:
-        said: hashes of the sequences of words that were said.
+        said: hashes of the sequences of words that were said and followed by a message.
         count: restatements that were followed by a message.
-        pending: id of the latest message if it is a restatement; else empty.
+        latest_id: id of the latest message; empty if a call has followed it.
         since_ms: time of the first restatement, milliseconds.
+        latest: words of that message.
     """
 
     pattern = Pattern.RESTATED
@@ -120,9 +166,10 @@ class Restated(Detector, array_like=True):
 
     said: SaidWords = msgspec.field(default_factory=SaidWords)
     count: int = 0
-    pending: str = ""
+    latest_id: str = ""
     event_ids: list[str] = []
     since_ms: int = 0
+    latest: LatestWords = _NO_WORDS
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether the count was reset."""
@@ -132,32 +179,37 @@ class Restated(Detector, array_like=True):
     def on_act(self, call: OpenCall) -> None:
         """Drop the latest message: a call has followed it."""
         del call
-        self.pending = ""
+        if self.latest_id:
+            self.latest_id, self.latest = "", _NO_WORDS
 
     def on_input(self) -> None:
         """Reset the count; what was said stays known."""
-        self.count, self.pending, self.event_ids = 0, "", []
+        if self.latest_id:
+            self.said.add(self.latest.sequences())
+        self.count, self.latest_id, self.event_ids, self.latest = 0, "", [], _NO_WORDS
 
     def on_message(self, message: Message, ctx: Context) -> None:
-        """Count the message before, if it was a restatement, and compare this one with what was said."""
-        if self.pending:
-            if not self.count:
-                self.since_ms = ctx.emit.at
-            self.count += 1
-            self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], self.pending]
-            self.pending = ""
-            severity = ctx.rules.behaviour.restated.step(self.count)
-            if severity:
-                seen = Sighting(
-                    self.pattern, severity, 0, self.count, (), self.event_ids, "make the next call, or end the turn",
-                    since_ms=self.since_ms,
-                )  # fmt: skip
-                ctx.sightings.append(seen)
-        words = (message.event.text or "")[:MAX_TEXT_CHARS].lower().encode(errors="replace").split()
-        if len(words) < MIN_WORDS:
-            return
-        sequences = set(map(crc32, map(b" ".join, zip(words, words[1:], words[2:], words[3:], strict=False))))
+        """Count the message before if it was a restatement, now that no call has followed it."""
+        event = message.event
+        if self.latest_id:
+            self._judge_latest(ctx)
+        self.latest_id, self.latest = event.id, LatestWords(event.text or "")
+
+    def _judge_latest(self, ctx: Context) -> None:
+        """Compare the latest message with what was said before it."""
+        sequences = self.latest.sequences()
         known = len(sequences) - len(self.said.new_of(sequences))
         self.said.add(sequences)
-        if known >= ctx.rules.behaviour.restated_share * len(sequences):
-            self.pending = message.event.id
+        if not sequences or known < ctx.rules.behaviour.restated_share * len(sequences):
+            return
+        if not self.count:
+            self.since_ms = ctx.emit.at
+        self.count += 1
+        self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], self.latest_id]
+        severity = ctx.rules.behaviour.restated.step(self.count)
+        if severity:
+            seen = Sighting(
+                self.pattern, severity, 0, self.count, (), self.event_ids, "make the next call, or end the turn",
+                since_ms=self.since_ms,
+            )  # fmt: skip
+            ctx.sightings.append(seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fixed_rules import FleetRules, Rules
+from fixed_rules import FleetRules, Rules, TrustRules
 from story import Story
 from trustfold.projections.fleet.promotion import (
     STATES,
@@ -17,7 +17,7 @@ from trustfold.projections.fleet.promotion import (
 )
 from trustfold.projections.fleet.state import MAX_PLACES, Place, UserTrust
 from trustfold.schemas.standings import ToolStanding
-from trustfold.schemas.vocabulary import TrustState, TrustTrigger
+from trustfold.schemas.vocabulary import RecoveryMode, TrustState, TrustTrigger
 
 RULES = FleetRules()
 PUBLIC = "trust:user:ada\x1fdeploy"
@@ -126,7 +126,8 @@ def test_an_operators_reset_demotes() -> None:
 
 def test_a_falling_rate_demotes_below_the_release_and_not_before() -> None:
     """Between 40 and 50 % nothing moves; below 40 % the escalation ends, though all three are still not trusted."""
-    story = failing(Story(user="ada"), "w1", "w2", "w3")
+    asks = Rules(trust=TrustRules(recovery_mode=RecoveryMode.ASK))
+    story = failing(Story(user="ada", rules=asks), "w1", "w2", "w3")
 
     def succeed(times: int) -> None:
         for workspace in ("w1", "w2", "w3"):
@@ -137,20 +138,21 @@ def test_a_falling_rate_demotes_below_the_release_and_not_before() -> None:
     succeed(4)  # a third
     assert user_moves(story)[-1] == ("escalated", "trusted", "demotion")
     assert "calls failing across 3 workspaces (limit 40%)" in story.decided("trust.changed", scope="user")["reason"]
-    assert {one["to"] for one in story.all("trust.changed", key="deploy", scope="tool")} == {"escalated"}
+    assert {one["to"] for one in story.all("trust.changed", key="deploy", scope="tool")} == {"escalated", "recovering"}
 
 
 def test_an_escalation_expires() -> None:
-    """After a day without a word it ends by itself: by a tick, or when the next standing reveals it, under one id."""
-    ticked = failing(Story(user="ada"), "w1", "w2", "w3").after(minutes=24 * 60)
+    """After its duration without a word it ends: by a tick, or when the next standing reveals it, under one id."""
+    half_a_day = Rules(fleet=FleetRules(duration_seconds=43_200))
+    ticked = failing(Story(user="ada", rules=half_a_day), "w1", "w2", "w3").after(minutes=12 * 60)
     ticked.tick()
-    revealed = failing(Story(user="ada"), "w1", "w2", "w3").after(minutes=24 * 60)
+    revealed = failing(Story(user="ada", rules=half_a_day), "w1", "w2", "w3").after(minutes=12 * 60)
     revealed.fails("deploy")
     for story in (ticked, revealed):
         assert user_moves(story)[-1] == ("escalated", "trusted", "expiry")
         assert story.public(PUBLIC) is None
     last = ticked.decided("trust.changed", scope="user")
-    assert last["time"] == "2026-01-06T10:01:00.000Z", "at its own time"
+    assert last["time"] == "2026-01-05T22:01:00.000Z", "at its own time"
     assert revealed.decided("trust.changed", scope="user") == last
 
 

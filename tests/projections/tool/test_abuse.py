@@ -128,16 +128,17 @@ def test_a_full_table_never_makes_a_dangerous_command_block_its_tool() -> None:
 # --- nobody is told ---------------------------------------------------------------------------------------------------
 
 
-def test_a_relapse_after_the_service_has_recovered_is_told() -> None:
-    """The key was escalated silently with its service; the service is trusted again, and the key fails once more."""
+def test_a_key_recovers_with_its_service_and_its_next_escalation_is_told() -> None:
+    """It was escalated silently as part of the outage: who was never told of it is not asked once that is over."""
     search, create = "mcp__jira__search", "mcp__jira__create"
     story = Story()
     for _ in range(3):
         story.fails(search, with_="timeout")
     story.after(minutes=31).works(create, times=3)
     assert story.moves("service:jira")[-1] == ("recovering", "trusted")
-    story.works(search).fails(search, with_="permission")
-    assert story.moves(f"{search}|mcp_server=jira")[-1] == ("recovering", "escalated")
+    own = story.decided("trust.changed", key=f"{search}|mcp_server=jira")
+    assert (own["from"], own["to"], own["silent"], own["part_of"]) == ("escalated", "trusted", True, "service:jira")
+    story.fails(search, with_="permission", times=3)
     assert told(story)[-1] == (f"{search}|mcp_server=jira", "escalated")
 
 

@@ -189,7 +189,7 @@ def test_sites_that_refuse_never_hold_a_tool_that_works() -> None:
         else:
             story.works("fetch", url)
     assert story.moves("fetch") == []
-    assert story.moves("service:site1.example")
+    assert story.moves("fetch|domain=site1.example|path_prefix=page")
 
 
 def test_a_tool_is_held_once_none_of_its_domains_answers() -> None:

@@ -123,7 +123,7 @@ def test_hosts_that_refuse_are_no_fault_of_the_tool(refusal: dict[str, Any]) -> 
     for host in "abcabcabc":
         story.fails("http_request", {"url": f"https://{host}.example.com/users"}, message="no", **refusal)
     assert story.moves("http_request") == []
-    assert {f"service:{host}.example.com" for host in "abc"} <= escalated(story)
+    assert {f"http_request|domain={host}.example.com|path_prefix=users" for host in "abc"} <= escalated(story)
 
 
 def test_dangerous_commands_are_no_fault_of_their_tool() -> None:

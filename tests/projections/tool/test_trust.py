@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from fixed_rules import BreakerRules, DefaultRule, Rules, TrustRules
@@ -362,3 +363,77 @@ def test_secrets_stay_out_of_reported_domains() -> None:
         story.event("failure.reported", tool_name="fetcher", domain="https://bob:hunter2@API.example.com:443/v1")
     assert all(b"hunter2" not in (output.value or b"") + output.key.encode() for output in story.outputs)
     assert story.moves("service:api.example.com") == [("trusted", "escalated")]
+
+
+def test_successes_in_a_row_end_an_escalation_before_its_time() -> None:
+    """As many as recovery needs; one alone only counts, a failure between begins anew, and late ones prove nothing."""
+    story = Story().fails("deploy", times=3).works("deploy", times=2).fails("deploy").works("deploy", times=2)
+    assert story.moves("deploy") == [("trusted", "escalated")]
+    assert story.works("deploy").moves("deploy")[1:] == [("escalated", "recovering"), ("recovering", "trusted")]
+    assert story.decided("trust.changed", to="recovering")["reason"] == "3 successes in a row"
+    one = Rules(trust=TrustRules(default_rule=EscalationPatch(success_count_to_recover=1)))
+    story = Story(rules=one).fails("deploy", times=3).works("deploy")
+    assert story.moves("deploy") == [("trusted", "escalated")]
+    assert story.works("deploy").moves("deploy")[-1] == ("recovering", "trusted")
+    story = Story()
+    begun = [story.started("deploy", {"n": number}) for number in range(5)]
+    story.fails("deploy", times=3)
+    for call in begun:
+        story.finished(call, "deploy")
+    assert story.moves("deploy") == [("trusted", "escalated")]
+
+
+def test_evidence_ages_in_a_day() -> None:
+    """By a tick or at the next call, silently, at its own time; a blocked key never, and a failure puts it off."""
+    ticked, revealed = (Story().fails("deploy", times=3).after(minutes=24 * 60) for _ in range(2))
+    ticked.tick()
+    revealed.works("deploy")
+    for story in (ticked, revealed):
+        told = story.decided("trust.changed", trigger="aged")
+        assert (told["to"], told["silent"], told["reason"]) == ("trusted", True, "no counted failure for 24h")
+    assert ticked.decided("trust.changed", trigger="aged") == revealed.decided("trust.changed", trigger="aged")
+    assert ticked.public("trust:w1\x1fdeploy") is None
+    story = Story().fails("deploy", times=3).after(minutes=12 * 60).fails("deploy").after(minutes=13 * 60)
+    story.tick()
+    assert not story.all("trust.changed", trigger="aged")
+    blocked = Story().fails("deploy", with_="security").after(minutes=48 * 60)
+    blocked.tick()
+    assert not blocked.all("trust.changed", trigger="aged")
+
+
+def test_a_layer_that_sets_a_threshold_sets_them_all() -> None:
+    """A rate rule is a rate rule: no count of a layer below holds beside it; a field of another kind leaves all."""
+    rules = TrustRules(tool_rules={"a": EscalationPatch(rate_threshold=0.4), "b": EscalationPatch(window_seconds=60)})
+    rated, timed = rules.rules_for("a").key, rules.rules_for("b").key
+    assert (rated.count_threshold, rated.consecutive_threshold, rated.rate_threshold) == (None, None, 0.4)
+    assert timed.count_threshold == rules.rules_for("c").key.count_threshold == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "held"),
+    [
+        ({"error": {"type": "ECONNREFUSED"}}, True),
+        ({"error": {"http_status": 503}}, True),
+        ({"error": {"http_status": 429}}, True),
+        ({"status": "timeout"}, True),
+        ({"error": {"http_status": 422}}, False),
+        ({"error": {"http_status": 403}}, False),
+        ({"error": {"type": "ToolError", "code": "503"}}, False),
+    ],
+)
+def test_a_service_is_judged_by_its_transport_alone(error: dict[str, Any], held: bool) -> None:
+    """What it answered, and what its tool reports about others, says nothing about it; a success between ends it."""
+    for tool, args, scope in (
+        ("mcp__jira__search", {}, "service:jira"),
+        ("http_request", {"url": "https://api.example.com/v1"}, "service:api.example.com"),
+    ):
+        story = Story()
+        for _ in range(3):
+            call = story.started(tool, args)
+            story.finished(call, tool, status=error.get("status", "error"), result=None, error=error.get("error"))
+        reports = error.get("error", {}).get("type") == "ToolError" and scope != "service:jira"
+        assert bool(story.moves(scope)) is (held or reports), scope
+    interrupted = Story()
+    for _ in range(4):
+        interrupted.fails("mcp__jira__search", http_status=503).works("mcp__jira__search")
+    assert not interrupted.moves("service:jira")
