@@ -103,8 +103,10 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     return filtered
 
 
-def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDBPyConnection:
-    """Open the catalogue of one or several histories; without any, of the configured one.
+def open_history(
+    roots: Sequence[Path], filters: Filters = EVERYTHING, *, query: str | None = None
+) -> DuckDBPyConnection:
+    """Open the catalogue of one or several histories, for any query or one; without any, of the configured one.
 
     Raises:
         NotInstalled: DuckDB is missing.
@@ -114,7 +116,7 @@ def open_history(roots: Sequence[Path], filters: Filters = EVERYTHING) -> DuckDB
         from ..history.catalogue import connect
     except ImportError as missing:
         raise NotInstalled("the history", missing) from missing
-    return connect(roots or (Settings.from_env().history,), filters=filters)
+    return connect(roots or (Settings.from_env().history,), filters=filters, query=query)
 
 
 @click.command()
@@ -142,7 +144,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     if question not in BY_NAME:
         raise ConfigError(f"unknown question {question!r}; choose from {', '.join((*BY_NAME, COMPARE))}")
     filters = filters_for(BY_NAME[question], chosen.filters)
-    with open_history(chosen.roots, filters) as connection:
+    with open_history(chosen.roots, filters, query=BY_NAME[question].sql) as connection:
         from ..history.queries import ask
         from .history_view import as_json as objects
 

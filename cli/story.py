@@ -89,9 +89,9 @@ def _found(session: str, history: str | None, where: dict[str, str | None]) -> R
 def _recorded(root: Path, session: str) -> Record | None:
     from ..history.catalogue import connect
     from ..history.sessions.json_view import timeline_document
-    from ..history.sessions.recorded import recorded_session
+    from ..history.sessions.recorded import READS, recorded_session
 
-    with connect(root) as connection:
+    with connect(root, query=READS) as connection:
         found = recorded_session(connection, session)
     return timeline_document(found) if found.items else None
 

@@ -22,6 +22,7 @@ from .failure import CallFailure, fits, of_exception, of_result, timeout_failure
 from .interface import Services
 from .log import log_call
 from .metrics import RETRIES
+from .nesting import await_nested
 from .request import Call
 from .result import ToolResult
 from .settings import RetryPolicy
@@ -196,7 +197,7 @@ def _reported(call: Call, output: Any, now_ms: int) -> CallFailure | None:
 async def invoke(function: Function, args: dict[str, Any], runner: Runner | None, call: Call | None = None) -> Outcome:
     """Call a function of any kind; a plain function may block, so it runs in a thread, which is stored on `call`."""
     if inspect.iscoroutinefunction(function):
-        return Outcome(await function(**args))
+        return Outcome(await await_nested(function, args))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return Outcome(function(**args))  # creating a coroutine runs none of its code yet
     if runner is not None:

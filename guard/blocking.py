@@ -12,14 +12,17 @@ import contextlib
 import contextvars
 import inspect
 import queue
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
+from .attempts import call_unguarded
 from .clock import resolve
 from .errors import GuardError
-from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner
+from .nesting import carry_depth, room_for_nested
+from .tool_threads import BLOCKED, HELD, Function, Outcome, Runner, outcome_of
 
 if TYPE_CHECKING:
     from .interface import GuardInterface
@@ -51,9 +54,10 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        if tasks := asyncio.all_tasks(self.loop):
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=_LOOK_S))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
@@ -67,6 +71,21 @@ class LoopThread:
             _ending.add(self.loop)
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(5)
+
+
+def at_exit(tool_name: str, function: Function, args: Mapping[str, Any] | None) -> ToolResult:
+    """Call a plain function unguarded: at the interpreter's exit no loop runs any more, so nobody could wait for it."""
+
+    async def here(function: Function, args: dict[str, Any]) -> Outcome:
+        return outcome_of(function, args)
+
+    work = call_unguarded(tool_name, function, args or {}, here, ())
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        made: ToolResult = ended.value
+        return made
+    raise GuardError("the interpreter ends; nothing can be awaited any more")
 
 
 class BlockingCalls:
@@ -90,6 +109,8 @@ class BlockingCalls:
     ) -> ToolResult:
         """As `ToolGuard.call`."""
         guard, home = self._guard, self._guard.home
+        if sys.is_finalizing() and function is not None:
+            return at_exit(tool_name, function, args)
 
         def make(runner: Runner) -> Coroutine[Any, Any, ToolResult]:
             return guard.call(tool_name, function, args, session_id=session_id, runner=runner, **options)
@@ -156,6 +177,8 @@ def serve(loop: asyncio.AbstractEventLoop, make: Callable[[Runner], Coroutine[An
         context.run(BLOCKED.set, blocked)
     try:
         loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(on_the_loop(), context=context)))
+    except RecursionError:
+        raise
     except RuntimeError as closed:
         raise GuardError(_CLOSED) from closed
     try:
@@ -189,6 +212,8 @@ async def call_on(
         inside = contextvars.copy_context()
 
         async def target(**given: Any) -> Any:
+            carry_depth(inside)
+
             async def run() -> Any:
                 return await here.create_task(function(**given), context=inside)
 
@@ -226,10 +251,15 @@ def _run_here(
     """Run a tool in this thread and send its outcome to the loop; control-flow exceptions end the wait at once."""
     before = HELD.set(held)
     try:
-        outcome = Outcome(function(**args))
+        with room_for_nested():
+            outcome = Outcome(function(**args))
     except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
         outcome = Outcome(None, error)
     finally:
         HELD.reset(before)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: its waiter fails with an error
+    try:
         loop.call_soon_threadsafe(resolve, done, outcome)
+    except RecursionError:  # no room on the stack; the call ends one level above
+        raise
+    except RuntimeError:  # the loop is closed: its waiter fails with an error
+        pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from sys import is_finalizing
 from typing import TYPE_CHECKING, Any
 
 from .tool_threads import Function
@@ -25,7 +26,7 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
     Args:
         function: function of any kind; the guarded one is of the same kind.
         name: name of the registered tool.
-        settings: settings of the guard; `enabled` is the kill switch.
+        settings: settings of the guard; `enabled` is the kill switch. At the interpreter's exit no call is guarded.
         call: guarded call for coroutine functions and asynchronous generators.
         call_blocking: guarded call for plain functions and generators.
     """
@@ -39,8 +40,8 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
 
         @functools.wraps(function)
         async def async_generator(*positional: Any, **named: Any) -> Any:
-            if settings.enabled:
-                stream = (await call(*bound(positional, named))).unwrap()
+            if settings.enabled and not is_finalizing():
+                stream = (await call(*bound(positional, named))).given_back()
             else:
                 stream = function(*positional, **named)
             # Delegates as `yield from` would, as in `streams.relay`.
@@ -65,9 +66,9 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
 
         @functools.wraps(function)
         async def coroutine(*positional: Any, **named: Any) -> Any:
-            if not settings.enabled:
+            if not settings.enabled or is_finalizing():
                 return await function(*positional, **named)
-            return (await call(*bound(positional, named))).unwrap()
+            return (await call(*bound(positional, named))).given_back()
 
         return coroutine
 
@@ -75,17 +76,17 @@ def guarded(  # noqa: C901 - one wrapper for each kind of function
 
         @functools.wraps(function)
         def generator(*positional: Any, **named: Any) -> Any:
-            if not settings.enabled:
+            if not settings.enabled or is_finalizing():
                 return (yield from function(*positional, **named))
-            return (yield from call_blocking(*bound(positional, named)).unwrap())
+            return (yield from call_blocking(*bound(positional, named)).given_back())
 
         return generator
 
     @functools.wraps(function)
     def plain(*positional: Any, **named: Any) -> Any:
-        if not settings.enabled:
+        if not settings.enabled or is_finalizing():
             return function(*positional, **named)
-        return call_blocking(*bound(positional, named)).unwrap()
+        return call_blocking(*bound(positional, named)).given_back()
 
     return plain
 

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import os
 import random
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from weakref import WeakSet, WeakValueDictionary
 
 from ..errors import ConfigError
@@ -30,7 +30,7 @@ from .idempotency.unknown import Settlement
 from .interface import Services
 from .json_view import clean_text, kind_of, text_of
 from .metrics import CALLS, INFLIGHT, INFO, Metrics
-from .options import CallOptions, GuardOptions, GuardParts, Plugins, SessionOptions, check_names
+from .options import CallOptions, GuardOptions, GuardParts, Plugins, SessionOptions, ToolOptions, check_names
 from .permission import PermissionWrapper
 from .policy import Checking
 from .privacy import Privacy
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from .idempotency.record import DedupeStore
     from .resilient import ResilientResult
 
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 FORK_AWARE: WeakSet[Any] = WeakSet()
 """Guards, whose `after_fork` is called in a child process."""
@@ -276,12 +279,13 @@ class ToolGuard(Checking, Reporting):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def register(self, name: str, function: Function | None = None, **nature: Any) -> Tool:
+    def register(self, name: str, function: Function | None = None, **nature: Unpack[ToolOptions]) -> Tool:
         """Register a tool; `nature` are the fields of `Tool`. With a function it can be called by name."""
+        fields: dict[str, Any] = dict(nature)
         for field in ("tags", "volatile_params"):
-            if field in nature:
-                nature[field] = frozenset(nature[field])
-        return self.tools.add(Tool(name=name, function=function, **nature))
+            if field in fields:
+                fields[field] = frozenset(fields[field])
+        return self.tools.add(Tool(name=name, function=function, **fields))
 
     def _effects(self) -> dict[tuple[str, ...], float]:
         """Samples of `trustfold_tool_info`: 1 for the declared effect of each registered tool that was called."""
@@ -291,7 +295,17 @@ class ToolGuard(Checking, Reporting):
             if tool.read_only is not None and self.metrics.has_label(tool.name)
         }
 
-    def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
+    @overload
+    def tool(
+        self, function: Callable[P, R], *, name: str | None = None, **nature: Unpack[ToolOptions]
+    ) -> Callable[P, R]: ...
+
+    @overload
+    def tool(
+        self, function: None = None, *, name: str | None = None, **nature: Unpack[ToolOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def tool(self, function: Any = None, *, name: str | None = None, **nature: Unpack[ToolOptions]) -> Any:
         """Decorate a function so that each call is guarded: `@guard.tool(read_only=True)`.
 
         The function is called as before, in the session of the surrounding `async with guard.session(…)`, and stays of
@@ -301,7 +315,8 @@ class ToolGuard(Checking, Reporting):
         if function is None:
             return functools.partial(self.tool, name=name, **nature)
         made = self.register(str(name or getattr(function, "__name__", "tool")), function, **nature)
-        return guarded(function, made.name, self.settings, self.call, self.blocking.call)
+        # A forked child has another `blocking`.
+        return guarded(function, made.name, self.settings, self.call, lambda *what: self.blocking.call(*what))  # noqa: PLW0108
 
     @property
     def blocking(self) -> BlockingCalls:
@@ -309,6 +324,42 @@ class ToolGuard(Checking, Reporting):
         if self._blocking is None:
             self._blocking = BlockingCalls(self)
         return self._blocking
+
+    @overload
+    async def call(
+        self,
+        tool_name: str,
+        function: Callable[..., Awaitable[R]],
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        runner: Runner | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+
+    @overload
+    async def call(
+        self,
+        tool_name: str,
+        function: Callable[..., R],
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        runner: Runner | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+
+    @overload
+    async def call(
+        self,
+        tool_name: str,
+        function: Function | None = None,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        runner: Runner | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[Any]: ...
 
     async def call(
         self,

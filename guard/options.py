@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
 from ..schemas.settings import SettingsOverrides
 from ..schemas.tool_envelopes import CallHints, CallTrace, DedupeMode
 from ..schemas.vocabulary import Severity
 from .clock import Clock
+from .errors import Passthrough
+from .failure import Answers
 from .guarantees import ExecutionGuarantees
 from .idempotency.record import DedupeStore
 from .metrics import Metrics
 from .nudges import Inject
-from .settings import SettingsOptions
+from .settings import RetryPolicy, SettingsOptions
 
 
 class Plugins(TypedDict, total=False):
@@ -44,6 +46,31 @@ class GuardParts(Plugins, total=False):
     clock: Clock | None
     metrics: Metrics | None
     draw: Callable[[float, float], float] | None
+
+
+class ToolOptions(TypedDict, total=False):
+    """Declarations of a tool, as the fields of `Tool`."""
+
+    read_only: bool | None
+    idempotent: bool | None
+    dedupe: bool | None
+    scope: str | None
+    exact_types: bool
+    on_store_down: str | None
+    reconcile: Callable[[str | None, Mapping[str, Any]], Any] | None
+    volatile_params: Iterable[str]
+    passthrough: Passthrough
+    answers: Answers
+    service: str | None
+    plugin_name: str | None
+    description: str
+    tags: Iterable[str]
+    timeout_ms: float | None
+    retry: RetryPolicy | None
+    dedupe_mode: DedupeMode | None
+    cost_usd: float | Callable[[Any], float] | None
+    annotations: dict[str, Any]
+    workspace_digest: Callable[[], str | None] | None
 
 
 class SessionOptions(TypedDict, total=False):

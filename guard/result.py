@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from ..schemas.tool_envelopes import CacheHit, ResultError, ResultOutput, ResultStatus, RetryRecord, ToolResultEnvelope
 from .errors import CallNotPermitted, EnvelopeRejected, ToolFailed
 from .json_view import text_of
+
+if TYPE_CHECKING:  # a default for it is known to type checkers alone before Python 3.13
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 REFUSALS = frozenset(
     {
@@ -54,7 +63,7 @@ class FallbackResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Generic[T]):
     """End of one guarded call; exceptions of the tool are returned, not raised.
 
     Attributes:
@@ -75,7 +84,7 @@ class ToolResult:
     request_id: str
     tool_name: str
     status: ResultStatus
-    output: Any = None
+    output: T | None = None
     error: ResultError | None = None
     attempts: int = 0
     duration_ms: float = 0.0
@@ -102,7 +111,7 @@ class ToolResult:
         reason, _, suggestion = self.error.message.rpartition("; ")
         return FallbackResult(reason or suggestion, suggestion, original_query)
 
-    def unwrap(self) -> Any:
+    def unwrap(self) -> T:
         """Return the tool's own return value.
 
         Raises:
@@ -111,12 +120,25 @@ class ToolResult:
             BaseException: what the tool raised.
         """
         if self.error is None:
-            return self.output
+            output: Any = self.output
+            made: T = output
+            return made
         if self.exception is not None:
             raise self.exception
         if self.refused:
             raise CallNotPermitted(self.error.code, self.tool_name, self.error.message)
         raise ToolFailed(self.error.code, self.error.message, self.output)
+
+    def given_back(self) -> Any:
+        """Return what the tool returned, a failure that it reports as well.
+
+        Raises:
+            CallNotPermitted: the guard did not make the call.
+            ToolFailed: there is no return value: its time was up.
+            BaseException: what the tool raised.
+        """
+        reported = self.exception is None and self.output is not None
+        return self.output if reported else self.unwrap()
 
     def envelope(self) -> ToolResultEnvelope:
         """Return the result as an envelope (docs/design/guard.md#envelopes); encoding it needs a JSON output."""

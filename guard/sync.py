@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from .blocking import LoopThread, call_on, serve
+from .blocking import LoopThread, at_exit, call_on, serve
 from .clock import new_id
 from .decorators import guarded
 from .errors import GuardError
@@ -15,11 +16,13 @@ from .guard import FORK_AWARE, ToolGuard
 from .session import CURRENT, GuardSession
 
 if TYPE_CHECKING:
-    from .options import CallOptions, SessionOptions
+    from .options import CallOptions, SessionOptions, ToolOptions
     from .policy import Decision
     from .result import ToolResult
     from .tool_threads import Function
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -115,6 +118,8 @@ class SyncToolGuard:
         **options: Unpack[CallOptions],
     ) -> ToolResult:
         """As `ToolGuard.call`."""
+        if sys.is_finalizing() and function is not None:
+            return at_exit(tool_name, function, args)
         return serve(
             self._loop_thread().loop,
             lambda runner: self.guard.call(tool_name, function, args, session_id=session_id, runner=runner, **options),
@@ -132,7 +137,17 @@ class SyncToolGuard:
         """As `ToolGuard.call_resilient`; the tools run in threads of the guard."""
         return serve(self._loop_thread().loop, lambda _: self.guard.call_resilient(scenario, args, **options))
 
-    def tool(self, function: Function | None = None, *, name: str | None = None, **nature: Any) -> Any:
+    @overload
+    def tool(
+        self, function: Callable[P, R], *, name: str | None = None, **nature: Unpack[ToolOptions]
+    ) -> Callable[P, R]: ...
+
+    @overload
+    def tool(
+        self, function: None = None, *, name: str | None = None, **nature: Unpack[ToolOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def tool(self, function: Any = None, *, name: str | None = None, **nature: Unpack[ToolOptions]) -> Any:
         """As `ToolGuard.tool`; a coroutine function runs on the loop that awaits it."""
         if function is None:
             return functools.partial(self.tool, name=name, **nature)

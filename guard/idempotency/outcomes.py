@@ -44,7 +44,8 @@ async def ended(
     unknown = record.change and call.notes.cut_off
     keep = remembers(call) and not result.refused and (error is None or error.terminal)
     ttl_ms = (policy.done_ms if error is None else policy.failed_ms) if keep else TRANSIENT_MS
-    kept = await _kept(result, in_process=in_process) if error is None and call.stream is None else Kept()
+    shown = error is None or (result.exception is None and (in_process or privacy.send_errors))
+    kept = await _kept(result, in_process=in_process) if shown and call.stream is None else Kept()
     made = msgspec.structs.replace(
         record,
         state=DedupeState.UNKNOWN if unknown else DedupeState.DONE if error is None else DedupeState.FAILED,
@@ -100,7 +101,9 @@ def answer(call: Call, record: DedupeRecord, age_ms: float, *, waited: bool) -> 
         status = ResultStatus(fields.pop("status"))
         state = fields.pop("breaker_state", None)
         error = ResultError(**fields, breaker_state=BreakerState(state) if state else None)
-        return call.result(status, error=error, cache=hit, from_cache=True, exception=record.exception)
+        return call.result(
+            status, output=record.payload, error=error, cache=hit, from_cache=True, exception=record.exception
+        )
     if record.kept:
         return call.result(ResultStatus.SUCCESS, output=record.payload, cache=hit, from_cache=True)
     if not remembers(call):

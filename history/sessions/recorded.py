@@ -19,6 +19,8 @@ SELECT record FROM decisions WHERE record IS NOT NULL AND (session_id = $session
     topic = 'breakers' AND time BETWEEN make_timestamp_ms($began) AND make_timestamp_ms($ended)))
 ORDER BY time, topic, "offset"
 """
+READS = _EVENTS + _DECISIONS
+"""Queries of a session's timeline."""
 
 
 def recorded_session(connection: duckdb.DuckDBPyConnection, session_id: str, rules: Rules | None = None) -> Timeline:

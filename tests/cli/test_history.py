@@ -40,12 +40,19 @@ def written(folder: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def recorded_files(tmp_path: Path) -> Path:
-    """A working directory with a history of the scenarios in the default place."""
-    done = trustfold("record", written(tmp_path), cwd=tmp_path)
+@pytest.fixture(scope="module")
+def recorded_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a history of the scenarios in the default place, to be copied."""
+    folder = tmp_path_factory.mktemp("recorded")
+    done = trustfold("record", written(folder), cwd=folder)
     assert done.returncode == 0, done.stderr
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def recorded_files(recorded_before: Path, tmp_path: Path) -> Path:
+    """The test's own copy of that directory."""
+    return shutil.copytree(recorded_before, tmp_path, dirs_exist_ok=True)
 
 
 def test_files_are_recorded_once(recorded_files: Path) -> None:

@@ -265,8 +265,9 @@ async def test_a_decorated_function_is_called_as_before(guard: ToolGuard) -> Non
         assert await add(1, 2, 3, by=2, extra=4) == 20
         with pytest.raises(ArithmeticError):
             await add(-1)
+        assert await answers_badly() == {"error": "no"}
         with pytest.raises(ToolFailed, match="no"):
-            await answers_badly()
+            (await guard.call("answers_badly")).unwrap()
     assert add.__doc__ == "Adds."
     assert {event["session_id"] for event in published(guard)} == {"s1"}
 

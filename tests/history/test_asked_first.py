@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import orjson
 import pytest
-from recorded import record, replayed, told
+from recorded import record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect, save
 from trustfold.history.filters import EVERYTHING, Filters
@@ -51,8 +51,7 @@ class Lived:
         """Answer of the catalogue."""
         if filters == EVERYTHING:
             return self.connection.execute(query).fetchall()
-        with connect(self.root, threads=2, filters=filters) as connection:
-            return connection.execute(query).fetchall()
+        return rows(self.root, query, filters=filters)
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +133,7 @@ def test_nudges_of_every_model_and_tool_counted_again(seed: int, tmp_path: Path)
     memory = Memory(tmp_path)
     assert memory.refresh()
     for filters, counts in expected.items():
-        with connect(tmp_path, filters=filters) as files, memory.connection(filters) as kept:
+        with connect(tmp_path, filters=filters, query=query) as files, memory.connection(filters) as kept:
             for connection in (files, kept):
                 wanted = tuple(counts[name] for name in ("issued", "delivered", "judged", "effective"))
                 assert connection.execute(query).fetchall() == [wanted], filters
@@ -149,11 +148,9 @@ def test_what_was_computed_over_a_recording_was_delivered_to_nobody(tmp_path: Pa
     held = Story()
     held.event("session.started", reports_deliveries=True)
     told(tmp_path / "held", held.fails("deploy", {"to": "x"}, message="no", times=4).works("deploy", {"to": "x"}))
-    with connect(tmp_path / "held") as connection:
-        assert connection.execute(query).fetchall() == [(True, 0, 0)]
-    with connect(tmp_path / "late") as connection:
-        assert connection.execute(query).fetchall() == [(True, 0, 0)]
-        assert connection.execute("SELECT bool_or(delivered) FROM patterns").fetchall() == [(False,)]
+    assert rows(tmp_path / "held", query) == [(True, 0, 0)]
+    assert rows(tmp_path / "late", query) == [(True, 0, 0)]
+    assert rows(tmp_path / "late", "SELECT bool_or(delivered) FROM patterns") == [(False,)]
 
 
 def test_sessions_are_ranked_by_the_calls_that_led_nowhere(lived: Lived) -> None:
@@ -231,9 +228,8 @@ def test_too_few_calls_say_nothing(tmp_path: Path) -> None:
     """Three failures of three are no finding."""
     story = Story().works("search", times=30).works("rare", times=30).after(minutes=24 * 60)
     told(tmp_path, story.works("search", times=30).fails("rare", times=3))
-    with connect(tmp_path) as connection:
-        query = "SELECT name, verdict FROM compared_rates(INTERVAL 1 DAY) WHERE kind = 'tool' ORDER BY name"
-        assert connection.execute(query).fetchall() == [("rare", "too few calls"), ("search", "no change shown")]
+    query = "SELECT name, verdict FROM compared_rates(INTERVAL 1 DAY) WHERE kind = 'tool' ORDER BY name"
+    assert rows(tmp_path, query) == [("rare", "too few calls"), ("search", "no change shown")]
 
 
 def test_new_failures_are_new_and_old_ones_back(tmp_path: Path) -> None:
@@ -243,11 +239,8 @@ def test_new_failures_are_new_and_old_ones_back(tmp_path: Path) -> None:
     story.fails("a", message="gamma broke").after(minutes=7 * 24 * 60)
     story.fails("a", message="alpha broke").fails("a", message="beta broke", times=2).fails("a", message="gamma broke")
     told(tmp_path, story)
-    with connect(tmp_path) as connection:
-        found = connection.execute(
-            "SELECT signature, seen, failures FROM compared_signatures(INTERVAL 7 DAY)"
-        ).fetchall()
-        new = connection.execute("SELECT name, times FROM new_things() WHERE kind = 'failure'").fetchall()
+    found = rows(tmp_path, "SELECT signature, seen, failures FROM compared_signatures(INTERVAL 7 DAY)")
+    new = rows(tmp_path, "SELECT name, times FROM new_things() WHERE kind = 'failure'")
     assert {(name.rpartition(": ")[2], *rest) for name, *rest in found} == {
         ("alpha broke", "back", 1),
         ("beta broke", "new", 2),
@@ -269,10 +262,9 @@ def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
             story.finished(call, "bash", status="success" if good else "error", result=None)
     story.event("permission.resolved", call_id="by-rule", tool_name="bash", granted=True, method="policy")
     told(tmp_path, story)
-    with connect(tmp_path) as connection:
-        query = "SELECT user_id, tool_name, asked, granted_times, denied, unanswered, false_asks, share FROM ask_rates"
-        assert connection.execute(query).fetchall() == [("ann", "bash", 5, 3, 1, 1, 2, 0.4)]
-        assert connection.execute("SELECT count(*), median(waited) FROM asks").fetchall() == [(6, timedelta(seconds=2))]
+    query = "SELECT user_id, tool_name, asked, granted_times, denied, unanswered, false_asks, share FROM ask_rates"
+    assert rows(tmp_path, query) == [("ann", "bash", 5, 3, 1, 1, 2, 0.4)]
+    assert rows(tmp_path, "SELECT count(*), median(waited) FROM asks") == [(6, timedelta(seconds=2))]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -312,7 +304,7 @@ def test_false_asks_of_every_model_and_tool_counted_again(seed: int, tmp_path: P
     memory = Memory(tmp_path)
     assert memory.refresh()
     query = "SELECT model, tool_name, count(*), count(*) FILTER (for_nothing) FROM asks GROUP BY ALL"
-    with connect(tmp_path) as files, memory.connection() as kept:
+    with connect(tmp_path, query=query) as files, memory.connection() as kept:
         for connection in (files, kept):
             found = {row[:2]: row[2:] for row in connection.execute(query).fetchall()}
             assert found == {place: (count, false[place]) for place, count in asked.items()}
@@ -327,11 +319,7 @@ def test_retries_that_paid_off(tmp_path: Path) -> None:
     story.fails("fetch", {"q": 3}, times=2)
     story.works("fetch", {"q": 4}, attempts=3)
     told(tmp_path, story)
-    with connect(tmp_path) as connection:
-        found = connection.execute(
-            "SELECT tool_name, kind, retried, succeeded FROM retry_success ORDER BY kind"
-        ).fetchall()
-    assert found == [
+    assert rows(tmp_path, "SELECT tool_name, kind, retried, succeeded FROM retry_success ORDER BY kind") == [
         ("fetch", "after other calls", 1, 1),
         ("fetch", "at once", 2, 1),
         ("fetch", "inside the call", 1, 1),
@@ -364,8 +352,7 @@ def test_calls_of_one_moment_stand_in_the_order_of_the_log(tmp_path: Path) -> No
     for number, line in enumerate(lines):
         line |= {"time": "2026-01-05T10:00:00.000Z", "id": f"00000000-0000-0000-0000-{999 - number:012d}"}
     record(tmp_path, [("events", orjson.dumps(line)) for line in lines])
-    with connect(tmp_path) as connection:
-        found = connection.execute("SELECT kind, paid_off, calls_between FROM retries ORDER BY kind").fetchall()
+    found = rows(tmp_path, "SELECT kind, paid_off, calls_between FROM retries ORDER BY kind")
     assert found == [("after other calls", True, 1), ("at once", True, 0)]
 
 
@@ -373,14 +360,13 @@ def test_what_needs_somebody_now(tmp_path: Path) -> None:
     """What is lost and open and stuck, most urgent first, with the order that ends it; what has passed is not there."""
     story = Story().fails("search", http_status=503, times=6)
     told(tmp_path, story)
-    with connect(tmp_path) as connection:
-        found = connection.execute("SELECT urgency, state, subject, resolve_with FROM needs_attention").fetchall()
+    found = rows(tmp_path, "SELECT urgency, state, subject, resolve_with FROM needs_attention")
     assert found == sorted(found, key=lambda row: row[0])
     assert ("escalated", "search", "trustfold recover 'search'") in {row[1:] for row in found}
     assert ("open", "tool:search", "trustfold breaker close 'tool:search'") in {row[1:] for row in found}
     assert "stuck" in {row[1] for row in found}
-    with connect(tmp_path, filters=Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))) as connection:
-        assert connection.execute("FROM needs_attention").fetchall() == []
+    early = Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))
+    assert rows(tmp_path, "FROM needs_attention", filters=early) == []
 
 
 def test_the_order_that_ends_it_can_be_pasted_into_a_shell(lived: Lived) -> None:

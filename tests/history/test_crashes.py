@@ -199,7 +199,7 @@ def test_analysts_read_while_the_recorder_writes(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.stdout.readline()
-        with connect(root, threads=1) as connection:
+        with connect(root, threads=1, query="recorded_events") as connection:
             while process.poll() is None:
                 count, distinct, beyond = connection.execute(
                     'SELECT count(*), count(DISTINCT "offset"), max("offset") + 1 FROM recorded_events'

@@ -260,9 +260,8 @@ def test_a_loop_costs_what_is_left_of_it(tmp_path: Path) -> None:
     story.moved(session="s2").works("compute", {"q": 1}, result="same", times=6, cost_usd=0.5)
     told(tmp_path, story)
     middle = story.now - timedelta(seconds=7)
-    with connect(tmp_path, filters=Filters(since=middle)) as connection:
-        found = connection.execute("SELECT wasted_calls, wasted_usd, longest FROM cost_of_loops").fetchall()
-    assert found == [(2, 1.0, 6)]
+    query = "SELECT wasted_calls, wasted_usd, longest FROM cost_of_loops"
+    assert rows(tmp_path, query, filters=Filters(since=middle)) == [(2, 1.0, 6)]
 
 
 def test_what_a_model_made_is_among_its_failures(tmp_path: Path) -> None:
@@ -290,7 +289,7 @@ def test_a_limit_keeps_the_latest_days(tmp_path: Path) -> None:
     for _ in range(4):
         story.fails("search").after(minutes=24 * 60)
     told(tmp_path, story, decisions=False)
-    with connect(tmp_path) as connection:
+    with connect(tmp_path, query=BY_NAME["failures"].sql) as connection:
         answer = ask(connection, BY_NAME["failures"], 2)
     assert [str(row[0]) for row in answer.rows] == ["2026-01-07", "2026-01-08"]
 
@@ -298,7 +297,7 @@ def test_a_limit_keeps_the_latest_days(tmp_path: Path) -> None:
 def test_a_circuit_that_is_still_open_has_no_end(tmp_path: Path) -> None:
     """It did not end when another circuit last moved."""
     told(tmp_path, Story().fails("search", http_status=503, times=6))
-    with connect(tmp_path) as connection:
+    with connect(tmp_path, query=BY_NAME["breakers"].sql) as connection:
         answer = ask(connection, BY_NAME["breakers"], 5)
     assert dict(zip(answer.columns, answer.rows[0], strict=True))["ended"] is None
 

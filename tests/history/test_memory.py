@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from recorded import record, small_event, told
+from recorded import record, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, narrow
 from trustfold.history.compaction import tidy
@@ -90,8 +90,7 @@ def counted(memory: Memory, query: str = COUNT) -> tuple[int, ...]:
 
 def from_files(root: Path, query: str = COUNT) -> tuple[int, ...]:
     """The same from the files."""
-    with connect(root, threads=2) as connection:
-        return connection.execute(query).fetchall()[0]
+    return rows(root, query)[0]
 
 
 def small(root: Path, first: int, last: int) -> None:

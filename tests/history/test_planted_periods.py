@@ -66,8 +66,8 @@ def test_a_model_that_nobody_named_is_asked_for_as_unknown(tmp_path: Path) -> No
     story.moved(session="s2").fails("deploy", times=3)
     told(tmp_path, story)
     for model, failed in (("unknown", 2), ("m", 3)):
-        with connect(tmp_path, threads=2, filters=Filters(models=(model,))) as connection:
-            assert connection.execute("SELECT model, failures FROM model_tool_matrix").fetchall() == [(model, failed)]
+        query = "SELECT model, failures FROM model_tool_matrix"
+        assert rows(tmp_path, query, filters=Filters(models=(model,))) == [(model, failed)]
 
 
 def test_sessions_with_a_large_share_for_nothing_come_before_long_ones_that_fail_as_all_do(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_no_limit_hides_all_failures(tmp_path: Path) -> None:
     for severity in ("server_error", "invalid_input", "validation"):
         story.fails("deploy", {"to": severity}, with_=severity)
     told(tmp_path, story)
-    with connect(tmp_path, threads=2) as connection:
+    with connect(tmp_path, threads=2, query=BY_NAME["failures"].sql) as connection:
         found = ask(connection, BY_NAME["failures"], 1)
     assert len(found.rows) == 3
     assert found.left_out == 0

@@ -20,6 +20,9 @@ def stored(values: list[bytes]) -> list[bytes]:
     return [row["record"].encode() for row in rows if row.get("record") is not None]
 
 
+MOST = 12_000
+"""Events of a recorded run that are folded here, twice."""
+
 NOT_DECIDED = frozenset({"events"})
 """What the engine appends to the log is an input."""
 
@@ -41,8 +44,8 @@ def test_the_scenarios_fold_the_same(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACE_NAMES)
 def test_a_recorded_run_folds_the_same(trace: str) -> None:
-    """Every decision comes out of a recorded run's stored form."""
-    values = lines_of(trace)
+    """Every decision comes out of a recorded run's stored form, as far as it is folded."""
+    values = lines_of(trace)[:MOST]
     assert decided(stored(values)) == decided(values)
 
 

@@ -27,7 +27,7 @@ SUBJECTS = ("key", "breaker_key", "call_id", "pattern", "failure_key", "guarante
 """Fields that say what a decision is about."""
 
 MOST = 12_000
-"""Events of a recorded run that are folded here, three and five times over; `test_refolding` folds the runs whole."""
+"""Events of a recorded run that are folded here, three and five times over."""
 
 DECISIONS = frozenset({"escalations", "breakers", "nudges", "suggestions"})
 

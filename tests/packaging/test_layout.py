@@ -4,10 +4,10 @@ import ast
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import pytest
 from import_graph import circles, import_graph
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +22,6 @@ def packages_in_tree() -> set[str]:
     """Every folder below the code folders that holds a module, by its dotted name."""
     folders = {path.parent for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py")}
     return {"trustfold", *(".".join(["trustfold", *folder.relative_to(ROOT).parts]) for folder in folders)}
-
-
-def package_modules() -> list[Path]:
-    """Every module of the package."""
-    return sorted([*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))])
 
 
 def test_packages_are_the_tree() -> None:
@@ -69,27 +64,35 @@ def test_pytest_imports_tests_by_path() -> None:
     assert PROJECT["tool"]["pytest"]["pythonpath"] == ["tests/support"]
 
 
-@pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_inside_the_package_are_relative(path: Path) -> None:
-    """No module of the package imports `trustfold` absolutely, or a folder of it as a package of its own."""
+def nodes_of_the_package() -> Iterator[tuple[str, ast.AST]]:
+    """Every node of every module, and the module's path."""
+    for path in [*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            yield str(path.relative_to(ROOT)), node
+
+
+def test_imports_are_relative_and_agents_never_discovered() -> None:
+    """No module imports `trustfold` absolutely, or a folder of it as a package of its own.
+
+    No Faust app is built with `autodiscover`, which would import every package of trustfold.
+    """
     foreign = {"trustfold", "tests", *CODE_FOLDERS, "cli", "config", "errors"}
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        assert not [name for name in names if name.split(".")[0] in foreign], f"{path.name}:{node.lineno}"
-
-
-@pytest.mark.parametrize("path", package_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_agents_are_never_discovered(path: Path) -> None:
-    """No Faust app is built with `autodiscover`, which would import every package of trustfold."""
-    keywords = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.keyword)]
-    for keyword in keywords:
-        if keyword.arg == "autodiscover":
-            assert isinstance(keyword.value, ast.Constant), f"{path.name}:{keyword.value.lineno}"
-            assert keyword.value.value is False, f"{path.name}:{keyword.value.lineno}"
+    absolute, discovering = [], []
+    for path, node in nodes_of_the_package():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            within = isinstance(node, ast.ImportFrom) and node.level
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            if not within and any(name.split(".")[0] in foreign for name in names):
+                absolute.append(f"{path}:{node.lineno}")
+        elif isinstance(node, ast.keyword) and node.arg == "autodiscover":
+            discovering.append((path, ast.unparse(node.value)))
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            discovering += [
+                (path, ast.unparse(value)) for key, value in pairs if key and ast.unparse(key) == "'autodiscover'"
+            ]
+    assert absolute == []
+    assert {value for _, value in discovering} == {"False"}, discovering
 
 
 def test_no_import_leads_back() -> None:

@@ -14,6 +14,7 @@ import pytest
 from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
+from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.recorder import Recorder
 from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
@@ -97,15 +98,15 @@ def told(root: Path, story: Story, **options: Any) -> None:
     record(root, story.records, **options)
 
 
-def rows(root: Path, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+def rows(root: Path, query: str, *arguments: Any, filters: Filters = EVERYTHING) -> list[tuple[Any, ...]]:
     """Answer of the catalogue."""
-    with connect(root, threads=2) as connection:
+    with connect(root, threads=2, filters=filters, query=query) as connection:
         return connection.execute(query, list(arguments)).fetchall()
 
 
 def one(root: Path, query: str, *arguments: Any) -> dict[str, Any]:
     """The only row of an answer, by column name."""
-    with connect(root, threads=2) as connection:
+    with connect(root, threads=2, query=query) as connection:
         cursor = connection.execute(query, list(arguments))
         names = [column[0] for column in cursor.description]
         found = cursor.fetchall()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from duckdb import DuckDBPyConnection
 from fixed_rules import Rules
 from trustfold.cli.checks import Checker
 from trustfold.cli.whatif import warm_up
@@ -35,8 +36,7 @@ def compared(
     """Other rules against those in force: as recorded, else the shipped ones; or against given ones."""
     filters = filters._replace(since=since or filters.since)
     with (
-        connect(root, threads=2) as connection,
-        connect(root, filters=filters, threads=2) if filters != EVERYTHING else nullcontext(connection) as filtered,
+        _catalogues(root, filters) as (connection, filtered),
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         recorded = tuple(recorded_rules(connection)) if present is None else ()
@@ -56,13 +56,28 @@ def searched(
     """A search over a history; judged by what it tells, by labels, or by what a test knows."""
     asked: Sequence[str] = grid
     with (
-        connect(root, threads=2) as connection,
-        connect(root, filters=filters, threads=2) if filters != EVERYTHING else nullcontext(connection) as filtered,
+        _catalogues(root, filters) as (connection, filtered),
         lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
     ):
         known = Judged(truth, 0) if truth else judged(filtered, inputs, labels, alarm_of(asked), patterns_of(asked))
         material = Material(connection, inputs, passing(connection, filters), guard=Checker)
         return search(material, present or Rules(), Wanted(asked, **wanted), known)
+
+
+READS = (
+    "decisions events tool_calls loops false_alarms patterns recorded_from recorded_events recorded_commands "
+    "recorded_settings recorded_rules recorded_outcomes recorded_standings"
+)
+"""Views that a comparison or a search reads."""
+
+
+@contextmanager
+def _catalogues(root: Path, filters: Filters) -> Iterator[tuple[DuckDBPyConnection, DuckDBPyConnection]]:
+    """The catalogue of everything, and the one with filters."""
+    with ExitStack() as stack:
+        whole = stack.enter_context(connect(root, threads=2, query=READS))
+        narrowed = filters != EVERYTHING
+        yield whole, stack.enter_context(connect(root, filters=filters, threads=2, query=READS)) if narrowed else whole
 
 
 def lenient() -> Rules:
