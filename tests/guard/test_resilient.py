@@ -166,7 +166,7 @@ async def test_a_synthesis_is_published_and_flagged(guard: ToolGuard) -> None:
 
 
 async def test_what_was_away_is_tried_last_the_next_time() -> None:
-    """A missing key and a time-out cost no quality; in such a scenario the tool that worked comes first, days later too."""
+    """A missing key and a time-out cost no quality; what worked in such a scenario comes first, days later."""
     guard = guard_for_tests()
 
     async def no_key(text: str) -> str:
