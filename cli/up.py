@@ -101,13 +101,17 @@ def up(  # noqa: PLR0913 - each is an option of its own
     except BaseException:
         engine.close()
         raise
+    started = f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"
+    if not settings.operator_token and not allow_local_orders:
+        started += "\nIt takes no orders (reset, approve, settings): start it with TRUSTFOLD_OPERATOR_TOKEN, and give "
+        started += "your commands the same, or with --allow-local-orders"
     with ExitStack() as beside:
         if history is not None:
             _count(app.state.service, beside.enter_context(recording_beside(path, recorded)))
         stopped = serve(
             app,
             listener,
-            lambda: note(f"trustfold is up at {url}, store {path}; Ctrl-C stops it\nSee what it decides: {url}/"),
+            lambda: note(started),
             beside.enter_context(private_socket(path)),
         )
     if temporary:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..projections.calls.attempt import danger_of_key
-from ..projections.calls.keys import in_quotes
+from ..projections.calls.keys import order
 from ..schemas.codec import dated
 from ..schemas.event_base import epoch_ms
 from ..schemas.vocabulary import TrustState
@@ -103,12 +103,6 @@ def in_words(seconds: float) -> str:
 
 def _units(count: int, unit: str) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}" if count else ""
-
-
-def order(words: str, key: str, workspace: str | None, *options: str) -> str:
-    """Return a command for a shell; it names a workspace that is a folder, so that it works in every folder."""
-    where = f" --workspace {in_quotes(workspace)}" if workspace and workspace.startswith("/") else ""
-    return f"`trustfold {words} {in_quotes(key)}{''.join(f' {option}' for option in options)}{where}`"
 
 
 def when(time: str, now_ms: int) -> str:

@@ -118,6 +118,12 @@ def in_quotes(key: str) -> str:
     return "'" + key.replace("'", "'\\''") + "'"
 
 
+def order(words: str, key: str, workspace: str | None, *options: str) -> str:
+    """Return a command for a shell; it names a workspace that is a folder, so that it works in every folder."""
+    where = f" --workspace {in_quotes(workspace)}" if workspace and workspace.startswith("/") else ""
+    return f"`trustfold {words} {in_quotes(key)}{''.join(f' {option}' for option in options)}{where}`"
+
+
 def make_key(tool_name: str, params: Mapping[str, str]) -> str:
     """Return `tool|name=value|…` with parameters sorted by name; parameters without a value are omitted."""
     parts = [f"{name}={escape(value)}" for name, value in sorted(params.items()) if value]

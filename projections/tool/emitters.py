@@ -13,7 +13,7 @@ from ...schemas.codec import dated, rfc3339
 from ...schemas.outcomes import US, CallOutcome, ProbeRequest
 from ...schemas.vocabulary import BreakerMode, BreakerState, DangerKind, TrustState, TrustTrigger
 from ..calls.attempt import HARMS, level_of
-from ..calls.keys import in_quotes
+from ..calls.keys import order
 from ..emitter import time_or_none
 from . import breaker, trust
 from .failure_counts import effective_failures
@@ -64,9 +64,11 @@ def trust_changed(fold: Fold, record: TrustRecord, change: trust.Change, rule: E
             expires_at=time_or_none(record.escalated_at + record.duration_ms if record.duration_ms else 0),
             successes=record.successes,
             successes_needed=record.successes_needed,
-            recovery_hint=recovery_hint(record, rule, change.order_key, fold.at) or None,
-            notification=observation(record, change) if observed else notification(record, change, rule, fold.at),
-            permission_warning=None if observed else permission_warning(record, change, rule, fold.at),
+            recovery_hint=recovery_hint(record, rule, change.order_key, fold.at, workspace) or None,
+            notification=observation(record, change)
+            if observed
+            else notification(record, change, rule, fold.at, workspace),
+            permission_warning=None if observed else permission_warning(record, change, rule, fold.at, workspace),
             silent=not rule.notify_user or bool(change.part_of) or change.trigger is TrustTrigger.AGED,
             part_of=change.part_of or None,
         ),
@@ -245,23 +247,23 @@ def breaker_state(fold: Fold) -> bool:
 # --- ready-to-show texts (docs/trust.md) ---
 
 
-def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str, at: int) -> str:
-    """Text on how trust is restored; `order_key` is the key of the record whose reset lets calls of the key run."""
+def recovery_hint(record: TrustRecord, rule: EscalationRule, order_key: str, at: int, place: str) -> str:
+    """Text on how trust is restored; `order_key` is that of the record whose reset lets calls of the key run."""
     match record.state:
         case TrustState.ESCALATED:
             when = dated(trust.recovery_at(record, rule), at)
             return (
                 f"{rule.success_count_to_recover} successful calls after {when} restore trust; "
-                f"`trustfold reset {in_quotes(order_key)}` at once"
+                f"{order('reset', order_key, place)} at once"
             )
         case TrustState.RECOVERING if record.pending:
-            return f"ready: `trustfold recover {in_quotes(order_key)}` restores trust"
+            return f"ready: {order('recover', order_key, place)} restores trust"
         case TrustState.RECOVERING:
             return f"{record.successes_needed - record.successes} more successful calls restore trust"
         case TrustState.BLOCKED:
-            return f"manual reset required: `trustfold reset {in_quotes(order_key)}`"
+            return f"manual reset required: {order('reset', order_key, place)}"
         case TrustState.REMOVED:
-            return f"an operator took the tool away; `trustfold restore {in_quotes(order_key)}` brings it back"
+            return f"an operator took the tool away; {order('restore', order_key, place)} brings it back"
     return ""
 
 
@@ -271,11 +273,11 @@ def subject(record: TrustRecord) -> str:
     return f"Service '{name}'" if record.scope == "service" else f"Tool '{record.key}'"
 
 
-def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int) -> str:
+def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int, place: str) -> str:
     """Text shown to the user when the state of a key changes."""
     name, why, order_key = subject(record), change.reason, change.order_key
     if change.pending:
-        return f"{name} ready for recovery. Use `trustfold recover {in_quotes(order_key)}` to restore trust."
+        return f"{name} ready for recovery. Use {order('recover', order_key, place)} to restore trust."
     match change.after:
         case TrustState.ESCALATED:
             until = dated(record.escalated_at + record.duration_ms, at)
@@ -284,7 +286,7 @@ def notification(record: TrustRecord, change: trust.Change, rule: EscalationRule
                 f"   Recovery: {rule.success_count_to_recover} successful calls after cooldown"
             )
         case TrustState.BLOCKED:
-            return f"🛑 {name} blocked - {why}\n   {recovery_hint(record, rule, order_key, at)}"
+            return f"🛑 {name} blocked - {why}\n   {recovery_hint(record, rule, order_key, at, place)}"
         case TrustState.RECOVERING:
             return f"{name} is recovering ({record.successes}/{record.successes_needed} successes)"
         case TrustState.REMOVED:
@@ -302,10 +304,12 @@ def observation(record: TrustRecord, change: trust.Change) -> str:
     return f"⚠️ {name} does not work\n   Reason: {change.reason}\n   No call is refused or asked about because of it."
 
 
-def permission_warning(record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int) -> str | None:
+def permission_warning(
+    record: TrustRecord, change: trust.Change, rule: EscalationRule, at: int, place: str
+) -> str | None:
     """Warning for a permission prompt while the key is not trusted."""
     if change.after is TrustState.TRUSTED:
         return None
     recovers = change.after is TrustState.RECOVERING
     what = "is recovering:" if recovers else f"has been {change.after} due to:"
-    return f"This tool {what} {change.reason}\n{recovery_hint(record, rule, change.order_key, at)}"
+    return f"This tool {what} {change.reason}\n{recovery_hint(record, rule, change.order_key, at, place)}"

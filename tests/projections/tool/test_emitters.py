@@ -65,10 +65,21 @@ def test_a_state_tells_why_trust_was_lost() -> None:
 def test_a_hint_counts_the_successes_that_are_missing() -> None:
     """While trust recovers; when enough calls worked and a person must agree, it says how."""
     record = TrustRecord(key="deploy", scope="key", state=TrustState.RECOVERING, successes=1, successes_needed=3)
-    said = emitters.recovery_hint(record, EscalationRule(), "deploy", 0)
+    said = emitters.recovery_hint(record, EscalationRule(), "deploy", 0, "shop")
     assert said == "2 more successful calls restore trust"
     record.pending = True
-    assert emitters.recovery_hint(record, EscalationRule(), "deploy", 0).startswith("ready: `trustfold recover")
+    said = emitters.recovery_hint(record, EscalationRule(), "deploy", 0, "shop")
+    assert said == "ready: `trustfold recover 'deploy'` restores trust"
+
+
+def test_printed_orders_name_a_workspace_that_is_a_folder() -> None:
+    """They work in whatever folder they are typed, from the history and the dashboard, too."""
+    place = "/srv/ada's shop"
+    story = Story().moved(workspace=place).fails("deploy", times=3)
+    ordered = "`trustfold reset 'deploy' --workspace '/srv/ada'\\''s shop'` at once"
+    told = story.decided("trust.changed", key="deploy")
+    assert told["recovery_hint"].endswith(ordered)
+    assert told["permission_warning"].endswith(ordered)
 
 
 def test_only_an_escalation_that_ends_by_itself_tells_when() -> None:
