@@ -35,7 +35,7 @@ _CLAUDE_EVENTS = (
 _EVENTS: dict[str, tuple[str, ...]] = {
     "claude": _CLAUDE_EVENTS,
     "qwen": (
-        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolBatch", "PostCompact"),
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolBatch"),
         *("Stop", "SubagentStop", "StopFailure", "SessionEnd"),
     ),
     "codex": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -99,9 +100,33 @@ class CallRules(RulesBase, kw_only=True, frozen=True):
     danger: DangerRules = DangerRules()
 
     def __post_init__(self) -> None:
-        """Validate the patterns as regular expressions."""
+        """Validate the patterns: regular expressions that take linear time over every text."""
         for pattern in (*self.security_patterns, *self.risky_patterns, *self.security_allow):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"security pattern {pattern!r} is no regular expression: {error}") from None
+            if fault := _fault_of(pattern):
+                raise ValueError(f"security pattern {pattern!r} {fault}")
+
+
+_MOST_STEPS = 200_000
+"""Steps of a proof: about a fifth of a second."""
+
+
+@lru_cache(maxsize=256)
+def _fault_of(pattern: str) -> str:
+    """Return why an operator's expression is refused; empty if it is not.
+
+    Commands of foreign agents are matched with it, and `re` holds the interpreter meanwhile.
+    """
+    from .linear_patterns import TooLarge, ambiguity  # noqa: PLC0415 - few rules have such patterns
+
+    try:
+        found = ambiguity(re.compile(pattern), steps=_MOST_STEPS)
+    except re.error as error:
+        return f"is no regular expression: {error}"
+    except (TooLarge, NotImplementedError):
+        return "is too large to prove that it takes linear time: shorten its repetitions"
+    if found is None:
+        return ""
+    return (
+        f"takes more than linear time over some texts, because they can be divided in many ways between {found.first} "
+        f"and {found.second}: leave out `.*` at its beginning and between words (or bound it, `.{{0,80}}`)"
+    )

@@ -155,11 +155,8 @@ def shapes_for(raw: bytes, lower: bytes, forms: bytes) -> list[Shape]:
         texts = {"raw": raw, "folded": lower, "forms": forms}
         for place in sorted(maybe):
             shape = STRUCTURES[place]
-            read = texts[shape.read]
-            for needle in shape.needles:
-                if needle in read:
-                    found.append(shape)
-                    break
+            if any(map(texts[shape.read].__contains__, shape.needles)):
+                found.append(shape)
     if candidates := _candidates(raw):
         for start in _STARTS.intersection(_START.findall(candidates)):
             for needle, shape in STARTS[start]:

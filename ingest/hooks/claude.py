@@ -47,8 +47,12 @@ class ClaudeDialect(Dialect):
     ids: ClassVar[tuple[str, ...]] = ("tool_use_id",)
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own."""
-        return None if "cursor_version" in payload else super().read(payload, event, tail)
+        """Parse a payload; skips those of Cursor, which may run these hooks, too, and reports by its own.
+
+        Also those of an agent without a kind: the client's own, that shortens the context.
+        """
+        skipped = "cursor_version" in payload or ("agent_id" in payload and payload.get("agent_type") == "")
+        return None if skipped else super().read(payload, event, tail)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""

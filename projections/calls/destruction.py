@@ -81,9 +81,9 @@ def occurs(pattern: re.Pattern[str], text: str) -> bool:
 
     `re` holds the interpreter during a search, and an expression that looks far ahead takes 0.2 s for 64 KB.
     """
-    return any(
-        pattern.search(text, at, at + _PIECE_CHARS + _OVERLAP_CHARS) for at in range(0, len(text) or 1, _PIECE_CHARS)
-    )
+    if len(text) <= _PIECE_CHARS:
+        return pattern.search(text) is not None
+    return any(pattern.search(text, at, at + _PIECE_CHARS + _OVERLAP_CHARS) for at in range(0, len(text), _PIECE_CHARS))
 
 
 @lru_cache(maxsize=4)

@@ -219,12 +219,12 @@ def _missing_in(
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
         caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name
         return Missing("credential", _refused_by(low, request, command_word) or service or caller)
-    if any(phrase in low for phrase in _AWAY):
+    if any(map(low.__contains__, _AWAY)):
         host = _DOCKER if "docker daemon" in low else host_in_message(low) or host_of_url(request)
         if manager and not (host and host in request):
             return Missing("network", manager)
         return Missing("host", host) if host else None
-    if manager and (severity is Severity.TIMEOUT or any(phrase in low for phrase in _TIMED_OUT)):
+    if manager and (severity is Severity.TIMEOUT or any(map(low.__contains__, _TIMED_OUT))):
         return Missing("network", manager)
     return None
 
@@ -288,7 +288,7 @@ def _module_in(text: str) -> str:
 
 
 def _is_refused(text: str, severity: Severity) -> bool:
-    if any(phrase in text for phrase in _CREDENTIAL):
+    if any(map(text.__contains__, _CREDENTIAL)):
         return True
     return "401" in text and (severity is Severity.PERMISSION or _401.search(text) is not None)
 
@@ -304,11 +304,10 @@ def _refused_by(text: str, request: str, program: str) -> str:
 
 def _manager(program: str, request: str) -> str:
     """Return the package manager by which a line loads packages; empty if it loads none."""
-    if _LOCAL.search(request) or _OFFLINE.search(request):
-        return ""
-    if program in PACKAGE_MANAGERS:
-        return PACKAGE_MANAGERS[program]
-    return "pip" if program.startswith("python") and _PIP_MODULE.search(request) else ""
+    manager = PACKAGE_MANAGERS.get(program, "")
+    if not manager and program.startswith("python") and _PIP_MODULE.search(request):
+        manager = "pip"
+    return "" if not manager or _LOCAL.search(request) or _OFFLINE.search(request) else manager
 
 
 def _names(request: str, host: str) -> bool:

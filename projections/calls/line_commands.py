@@ -21,6 +21,7 @@ MAX_NAMES = 64
 
 _MAX_DEPTH = 4
 _NAME = re.compile(r"[\w.+@%-]{1,64}\Z")
+_AT_VERSION = re.compile(r"[\w.-]+@[\w.^~-]+\Z")
 _VALUED = frozenset(
     """-v --volume --mount -e --env -w --workdir -u --user --name --network --entrypoint -p --publish --package
     --platform -h --hostname --env-file -l --label -m --memory --cpus --add-host -c --container -n --namespace -f --file
@@ -130,7 +131,7 @@ def _line(words: Sequence[str]) -> str:
     if not words:
         return ""
     if len(words) == 1:
-        return words[0].partition("@")[0] if re.match(r"[\w.-]+@[\w.^~-]+\Z", words[0]) else words[0]
+        return words[0].partition("@")[0] if _AT_VERSION.match(words[0]) else words[0]
     first = words[0].partition("@")[0] or words[0]
     if first.rpartition("/")[2] in SHELLS or " " not in first:
         return shlex.join([first, *words[1:]])

@@ -181,7 +181,7 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
 EXCHANGE_S = 1.0
 """Seconds between two exchanges of the workers' progress."""
 
-BACKLOG_EXCHANGE_S = 0.1
+BACKLOG_EXCHANGE_S = 0.03
 """The same while one of them folds a backlog: the time that the others are held back for nothing."""
 
 

@@ -52,8 +52,8 @@ def time_in_note(note: str) -> int | None:
     return int(at) if word == "behind" and at.isdigit() else None
 
 
-EXCHANGES_AHEAD = 5
-"""Exchanges in which the slowest worker's progress is how far another one may be ahead of it: half a second of work."""
+EXCHANGES_AHEAD = 1
+"""Exchanges in which the slowest worker's progress is how far another one may be ahead of it."""
 
 
 class Skew:

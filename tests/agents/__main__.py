@@ -39,8 +39,9 @@ END = 1500
 
 MCP = "mcp"
 _LABELS = {"context": "nudge", "refusal": "refusal", "question": "refusal", "pause": "pause"}
+_PIECE = 8
 _DRAWN = 20
-"""Characters of a text that a terminal shows in one piece."""
+"""Characters of a text that a terminal shows in one piece, at least and usually."""
 
 _START = 60
 """Characters at the start of a text by which it is found again."""
@@ -167,7 +168,8 @@ def _seen(said: Sequence[dict[str, Any]], ended: tuple[int, float, str]) -> str:
     """What a person saw of it: the words at the end, notices, the reason of a pause, an exit code."""
     notices = counted("notice" for one in said if one["kind"] == "notice")
     shown = "".join(ended[2].split())  # a terminal is drawn without blanks, and in parts
-    seen = [LAST_WORDS] if "".join(DONE[:_DRAWN].split()) in shown else []
+    words = "".join(DONE.split())
+    seen = [LAST_WORDS] if any(words[at : at + _PIECE] in shown for at in range(len(words) - _PIECE)) else []
     seen += [notices] if notices != NOTHING else []
     reasons = ["".join(one["text"].split())[:_DRAWN] for one in said if one["kind"] in {"pause", "refusal"}]
     seen += ["the reason"] if any(reason in shown for reason in reasons) else []

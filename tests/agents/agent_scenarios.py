@@ -29,6 +29,9 @@ RED = "./red"
 """Tests that fail with the same words, whatever the file holds."""
 
 LOOK = "./look"
+TURNS = ("./look left", "./look right")
+"""Calls that make a loop of two: some agents end a run by themselves that makes one call again and again."""
+
 BLOCKED = "./launch now"
 KEY = "launch"
 
@@ -168,10 +171,12 @@ SCENARIOS = {
     "edited": Scenario(
         "a test stays red while ten programs edit the file", lambda _: [s for one in EDITS for s in (RED, one)]
     ),
-    "waiting": Scenario("eight looks at a build that waits in a queue", lambda _: ("sleep 1 && ./queued",) * 8),
+    "waiting": Scenario(
+        "eight looks at a build that waits in a queue", lambda _: ("sleep 1 && ./queued", "sleep 2 && ./queued") * 4
+    ),
     "rejected": Scenario(
         "eight edits that do not fit the file",
-        lambda agent: [Step((edit(agent, f"NONE = {n}", "X = 1"),), f"Now I edit {n}.") for n in range(8)],
+        lambda agent: [Step((edit(agent, f"NONE = {n}", "X = 1"),), f"Now I edit {n}.") for n in range(8)] + ["ls"],
         told=frozenset({"nudge"}),
         decided=("failure_streak",),
         never=("pause", "announce"),
@@ -198,23 +203,23 @@ SCENARIOS = {
         decided=("launch blocked",),
         blocks=True,
     ),
-    "loop": Scenario("the same call five times", lambda _: (LOOK,) * 5, frozenset({"nudge"}), ("repetitive_calls",)),
+    "loop": Scenario("the same call four times", lambda _: (LOOK,) * 4, frozenset({"nudge"}), ("repetitive_calls",)),
     "pause": Scenario(
-        "the same call seven times: a pause",
-        lambda _: (LOOK,) * 7,
+        "two calls in turn, seven times each: a pause",
+        lambda _: TURNS * 7,
         frozenset({"nudge", "refusal"}),
         ("repetitive_calls", "pause"),
     ),
     "deaf": Scenario(
-        "the same call twelve times, also when it is refused",
-        lambda _: (LOOK,) * 12,
+        "the same, also when they are refused",
+        lambda _: TURNS * 10,
         frozenset({"nudge", "refusal"}),
         ("repetitive_calls", "pause"),
         words=False,
     ),
     "terminal": Scenario(
         "in a terminal: a pause, the person says to go on, stops the next call, and says it again",
-        lambda _: (LOOK,) * 7,
+        lambda _: TURNS * 7,
         frozenset({"nudge", "refusal"}),
         ("repetitive_calls", "pause"),
         terminal=True,
@@ -235,7 +240,7 @@ SCENARIOS = {
 }
 """Scenarios by name."""
 
-LIMITS: dict[tuple[str, str], str] = {}
+LIMITS = {("twins", "opencode"): "OpenCode ends a run without a person if one message makes three equal calls."}
 """What an agent does otherwise, by scenario and agent: the words of the page that say so."""
 
 

@@ -144,6 +144,7 @@ PROGRAMS = (
         "bash",
         (".config/opencode/plugin/trustfold.js", ""),
         {".config/opencode/opencode.json": _OPENCODE_CONFIG},
+        escapes=2,
     ),
     Program(
         "copilot",

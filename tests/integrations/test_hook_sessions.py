@@ -260,6 +260,13 @@ def test_a_shortened_context_is_told(agent: str, event: str, payload: dict[str, 
     assert [kind for (kind,) in conversation.told()] == ["session.started", "context.compacted"]
 
 
+def test_a_shortened_context_is_no_agent_of_its_own(claude: Conversation) -> None:
+    """Claude Code reports the end of an agent without a kind: its own, that has written the summary."""
+    claude.hook(base("SubagentStop", agent_id="a1", agent_type="", last_assistant_message="They looked around."))
+    claude.hook(base("PostCompact", trigger="manual"))
+    assert claude.told()[-2:] == [("turn.started",), ("context.compacted",)]
+
+
 def test_what_gemini_says_before_every_request_is_no_shortened_context() -> None:
     """It fires the hook whenever it looks whether the context is too long, which it hardly ever is."""
     conversation = Conversation("gemini")

@@ -13,9 +13,10 @@ import pytest
 from trustfold.ingest.agents import copilot, kiro, opencode, pi
 from trustfold.projections.session import announcing
 from trustfold.projections.session.detectors import tool_avoidance
+from trustfold.rules.linear_patterns import ambiguity
 
-from tests.support.linear_patterns import ambiguity, pumped
 from tests.support.product_patterns import Found, compiled_in_functions, held_patterns, modules_without_import
+from tests.support.pumped_texts import pumped
 
 EXEMPT = {
     ("trustfold.projections.calls.masks", "_NUMBER"): (
@@ -40,7 +41,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] =
     ],
     ("trustfold.streams.kafka.faults", "describe"): lambda: [r"^\[Error -?\d+\] KafkaError(: )?"],
     ("trustfold.projections.calls.danger", "_compiled"): list,  # the operator's own
-    ("trustfold.rules.calls", "__post_init__"): list,  # the same, at their check
+    ("trustfold.rules.calls", "_fault_of"): list,  # the same, at their check
     ("trustfold.security.secret_patterns", "_shape"): list,  # held by tables
     ("trustfold.history.catalogue", "_sql_of"): list,  # names of our own files
 }

@@ -26,7 +26,7 @@ _TEXTS = st.dictionaries(
 )
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "NudgeRules.texts": _TEXTS,
-    "CallRules.security_patterns": st.just([r"curl\b.*\| *sh"]),
+    "CallRules.security_patterns": st.just([r"curl\b[^|]{0,200}\| *sh"]),
     "CallRules.risky_patterns": st.just([r"npm publish"]),
     "CallRules.security_allow": st.just([r"^rm -rf /tmp/"]),
     "BehaviourRules.window_steps": st.integers(20, 100),

@@ -25,7 +25,7 @@ from trustfold.streams.kafka.stages import Topology
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 RULES = Path(__file__).parents[2] / "ops" / "prometheus" / "rules.yml"
-OF_PROMETHEUS = {"up": {"job", "instance"}}
+OF_PROMETHEUS = {"up": {"job", "instance"}, "process_start_time_seconds": {"job", "instance"}}
 
 VALUES = {
     "status": set(ResultStatus),
@@ -40,7 +40,9 @@ VALUES = {
 }
 """Labels whose values are known beforehand."""
 
-_SELECTOR = re.compile(r"(?<![\w:])((?:trustfold_|tool:trustfold_)\w+(?::\w+)?|up)(?![\w(:])(\{[^}]*\})?")
+_SELECTOR = re.compile(
+    r"(?<![\w:])((?:trustfold_|tool:trustfold_)\w+(?::\w+)?|up|process_start_time_seconds)(?![\w(:])(\{[^}]*\})?"
+)
 _MATCHER = re.compile(r"(\w+)\s*(=~|!~|!=|=)\s*\"((?:[^\"\\]|\\.)*)\"")
 _GROUPED = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 

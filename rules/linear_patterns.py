@@ -1,4 +1,4 @@
-"""Proof that a regular expression is matched in linear time by a backtracking engine.
+"""Proves that a regular expression is matched in linear time by a backtracking engine.
 
 The work of such an engine is at most the number of paths through the expression's automaton over the text, from each
 place at which an attempt may begin. The automaton, with a loop in front for the search, has a linear number of them
@@ -14,12 +14,12 @@ possessive repetition of one class is left only before a character of another cl
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from re import _compiler, _parser  # type: ignore[attr-defined]
-from re import _constants as sre
+from re import _constants as sre  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 _SAMPLES = [*range(256), 0x130, 0x131, 0x17F, 0x212A, 0x2028, 0x3000, 0x660, 0x4E00, 0xFF21, 0xFF41, 0xD800, 0x1F600]
@@ -42,6 +42,10 @@ class Ambiguity(NamedTuple):
     second: str
 
 
+class TooLarge(Exception):
+    """A proof needs more steps than it may take."""
+
+
 class Automaton:
     """Automaton of an expression, whose states are the places that consume a character.
 
@@ -49,8 +53,11 @@ class Automaton:
     beginning and the end of the text.
     """
 
-    def __init__(self, pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = False) -> None:
+    def __init__(
+        self, pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = False, steps: float = math.inf
+    ) -> None:
         self.pattern = pattern
+        self._steps = steps
         self.searched = searched
         tree = _parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG)
         self._state = tree.state
@@ -76,7 +83,13 @@ class Automaton:
 
     # --- construction, from the end backwards ---
 
+    def _spend(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise TooLarge
+
     def _node(self, what: Any, following: list[int]) -> int:
+        self._spend()
         self._nodes.append((what, following))
         return len(self._nodes) - 1
 
@@ -129,11 +142,13 @@ class Automaton:
         if kind is sre.BRANCH:
             return self._node(None, [self._sequence(list(one), flags, end) for one in value[1]])
         if kind in _REPEATS:
-            return self._repeat(kind, *value, flags, end)
+            least, most, inner = value
+            return self._repeat(kind, least, most, inner, flags, end)
         if kind is sre.AT:
             return self._guards(self._at(value, flags), end)
         if kind in {sre.ASSERT, sre.ASSERT_NOT}:
-            return self._assertion(kind, *value, flags, end)
+            direction, inner = value
+            return self._assertion(kind, direction, inner, flags, end)
         raise NotImplementedError(f"{kind} in {self.pattern.pattern!r}")
 
     def _repeat(self, kind: Any, least: int, most: int, inner: Any, flags: int, end: int) -> int:
@@ -245,6 +260,7 @@ class Automaton:
 
         def walk(node: int, after: int, over: int, seen: tuple[int, ...]) -> None:
             while True:
+                self._spend()
                 what, following = self._nodes[node]
                 if what is not None and what[0] == "over":
                     if over & self.consumes[what[1]] and after:
@@ -315,21 +331,6 @@ class Automaton:
                 return certain
             certain -= left
 
-    @property
-    def begins(self) -> list[tuple[tuple[int, int], int]]:
-        """Transitions with which a match begins."""
-        return [
-            (state, state[1] & edge.over)
-            for edge in self._ways(self.start)
-            for state in self.edges
-            if state[0] == edge.target and state[1] & edge.over
-        ]
-
-    @cached_property
-    def cycles(self) -> dict[tuple[int, int], int]:
-        """States that lie on a cycle, with the number of their strongly connected component."""
-        return self._components(set())
-
     @cached_property
     def components(self) -> dict[tuple[int, int], int]:
         """States that lie on a cycle, with the number of their strongly connected component.
@@ -379,33 +380,6 @@ class Automaton:
             if sizes[number] > 1 or any(target == state for target, _ in edges[state])
         }
 
-    # --- words ---
-
-    def sample(self, mask: int) -> Any:
-        """One character of a set, the last."""
-        return self._characters[(mask & self.all).bit_length() - 1]
-
-    def word(
-        self,
-        edges: list[tuple[tuple[int, int], int]],
-        goal: Callable[[tuple[int, int]], bool],
-        inside: set[tuple[int, int]] | None = None,
-    ) -> Any:
-        """A shortest word along transitions to a goal; None without one."""
-        empty: Any = self.pattern.pattern[:0]
-        waiting = deque((edge, empty) for edge in edges)
-        seen: set[tuple[int, int]] = set()
-        while waiting:
-            (state, over), word = waiting.popleft()
-            if state in seen or (inside is not None and state not in inside):
-                continue
-            seen.add(state)
-            word += self.sample(over)
-            if goal(state):
-                return word
-            waiting += [(edge, word) for edge in self.edges[state]]
-        return None
-
     # --- the decision ---
 
     def ambiguity(self) -> Ambiguity | None:
@@ -444,6 +418,7 @@ class Automaton:
         start = (state, state, False)
         seen, waiting = {start}, [start]
         while waiting:
+            self._spend()
             first, second, apart = waiting.pop()
             for one, over in self.edges[first]:
                 if looped.get(one) != number:
@@ -465,6 +440,7 @@ class Automaton:
         start, goal = (p, p, q), (p, q, q)
         seen, waiting = {start}, [start]
         while waiting:
+            self._spend()
             first, middle, last = waiting.pop()
             for one, over in self.edges[first]:
                 if looped.get(one) != looped[p]:
@@ -507,40 +483,22 @@ def _text_of(item: Any) -> str:
     kind, value = item
     if kind is sre.LITERAL:
         return repr(chr(value))
-    return f"{kind} {value}"[:60]
+    return "any character" if kind is sre.ANY else f"{kind} {value}".lower()[:60]
 
 
-def ambiguity(pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = False) -> Ambiguity | None:
+def ambiguity(
+    pattern: re.Pattern[Any], *, searched: bool = True, whole: bool = False, steps: float = math.inf
+) -> Ambiguity | None:
     """Why matching an expression takes more than linear time; None if it is linear.
 
     Arguments:
         pattern: the expression.
         searched: whether matches may begin anywhere (`search`, `finditer`, `sub`, …), not only at one place (`match`).
         whole: whether a match must end with the text (`fullmatch`).
+        steps: steps that the proof may take.
+
+    Raises:
+        TooLarge: it takes more.
+        NotImplementedError: the expression has a part that is not known here.
     """
-    return Automaton(pattern, searched=searched, whole=whole).ambiguity()
-
-
-_STATES_OF_A_LOOP = 2
-"""States of each loop from which texts are made."""
-
-
-def pumped(pattern: re.Pattern[Any], *, chars: int) -> Iterator[Any]:
-    """Texts that make an engine repeat each loop of an expression, once and from its beginning, and fail at the end."""
-    machine = Automaton(pattern, searched=False)
-    edges, begin = machine.edges, machine.begins
-    empty: Any = pattern.pattern[:0]
-    ends = [empty, machine.sample(1 << 0), machine.sample(machine.all)]
-    made: Counter[int] = Counter()
-    for state, number in machine.cycles.items():
-        made[number] += 1
-        if made[number] > _STATES_OF_A_LOOP:
-            continue
-        head = machine.word(begin, lambda one, state=state: one == state)
-        inside = {one for one, other in machine.cycles.items() if other == number}
-        around = machine.word(edges[state], lambda one, state=state: one == state, inside)
-        if head is None or around is None:
-            continue
-        for body in ((head + around * 3), around):
-            for end in ends:
-                yield head + body * (chars // len(body)) + end
+    return Automaton(pattern, searched=searched, whole=whole, steps=steps).ambiguity()
