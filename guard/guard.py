@@ -403,6 +403,8 @@ class ToolGuard(Checking, Reporting):
             call, function = self._call_of(tool_name, function, args, session_id, session, options)
         except EnvelopeRejected as rejected:
             return self._reject(rejected, tool_name, session_id, session)
+        if session is not None and call.recursion_depth:
+            session.begin_limits()
         return await self._flow.run(
             call,
             function,

@@ -84,7 +84,7 @@ class SessionOptions(TypedDict, total=False):
         actor_id: whom calls are made for.
         agent_id: id of the agent in the session.
         settings: the session's overrides of the rules.
-        guarantees: its limits; by default it has none.
+        guarantees: its limits; by default the usual ones from its first recursive call on.
         inject_context_hint: called with the text of a gentle nudge. No callback may block.
         inject_system_guidance: called with the text of a direct nudge.
         request_pause: called with the text of a nudge that interrupts.

@@ -137,5 +137,4 @@ def rank(
     states = [one for kind in _RANKED_BY for one in guard.view.records(kind, workspace)]
     now = datetime.fromtimestamp(guard.clock.now_ms() / 1000, UTC)
     ranked = rank_tools(scenario, candidates, states, now, rules, similarity)
-    # The caller's tags already select: among them even a weak description match is tried.
-    return [one for one in ranked if one.similarity > 0 or tags]
+    return [one for one in ranked if one.similarity > 0]

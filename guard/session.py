@@ -37,7 +37,7 @@ class GuardSession:
         model: name of the current model; sent with every event.
         turn_index: index of the current turn; None before the first.
         message_id: id of the model's message whose calls are made now; None if unknown.
-        spending: counter of its limits; None without limits.
+        spending: counter of its limits; None without limits, which a recursive call ends.
         inbox: inbox of nudges.
         suggestions: other suggestions for it: models, limits; newest last.
     """
@@ -252,15 +252,19 @@ class GuardSession:
         """Return the session's trust override of a call, the most specific key first; None without one."""
         return next((self._trust[key] for key in keys if key in self._trust), None) if self._trust else None
 
+    def begin_limits(self) -> Spending:
+        """Hold the default limits from now on, unless the session has its own; returns what is counted."""
+        if self.spending is None:
+            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
+        return self.spending
+
     def override_guarantees(self, *, confirmed_by: str, **limits: float) -> None:
         """Raise the session's limits after a person's confirmation; each confirmation counts once.
 
         Raises:
             ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
-        if self.spending is None:
-            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
-        self.spending.override(limits, confirmed_by)
+        self.begin_limits().override(limits, confirmed_by)
         self._event(ev.GuaranteeOverridden, limits=published_limits(limits), confirmed_by=confirmed_by)
 
     def allow_once(self, *limits: str, confirmed_by: str) -> None:
@@ -271,9 +275,7 @@ class GuardSession:
         Raises:
             ConfigError: `confirmed_by` is empty, or a limit is unknown.
         """
-        if self.spending is None:
-            self.spending = Spending(ExecutionGuarantees(), self._guard.clock.monotonic_ms())
-        self.spending.allow_once(limits, confirmed_by)
+        self.begin_limits().allow_once(limits, confirmed_by)
 
     def check_limits(self, *, cost_usd: float = 0.0, recursive: bool = False) -> Check:
         """Check an operation other than a guarded call right before it is made; guarded calls are checked by the guard.

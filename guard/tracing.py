@@ -39,7 +39,15 @@ class Tracing:
             "gen_ai.conversation.id": _shown(call, call.session_id),
             "trustfold.guard": True,
         }
-        return self._span("tool_execution", attributes)
+        parent = call.trace.traceparent if call.trace is not None else None
+        return self._span("tool_execution", attributes, parent=self._context_of(parent) if parent else None)
+
+    @staticmethod
+    def _context_of(traceparent: str) -> Any:
+        """Context of the platform's span that an envelope names, the parent of the call's."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
 
     def retry(self, call: Call, attempt: int, wait_ms: float) -> AbstractContextManager[Any]:
         """A child span around the wait for a retry."""
@@ -52,9 +60,9 @@ class Tracing:
         }
         return self._span("retry_delay", attributes)
 
-    def _span(self, name: str, attributes: dict[str, Any]) -> AbstractContextManager[Any]:
+    def _span(self, name: str, attributes: dict[str, Any], *, parent: Any = None) -> AbstractContextManager[Any]:
         span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
-            name, attributes=attributes, record_exception=False, set_status_on_exception=False
+            name, context=parent, attributes=attributes, record_exception=False, set_status_on_exception=False
         )
         return span
 

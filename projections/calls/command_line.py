@@ -76,4 +76,13 @@ def read(line: str, *, windows: bool = False) -> CommandLine:
 def _word(commands: list[SimpleCommand]) -> str:
     names = [command.name for command in commands if command.name]
     name = next((name for name in names if name not in _SETTERS), names[0] if names else "")
-    return name if _PLAIN_WORD.match(name) else ""
+    return name if _PLAIN_WORD.match(name) and not _is_prose(commands[0].words) else ""
+
+
+def _is_prose(words: tuple[str, ...]) -> bool:
+    """Whether a line is a sentence that was sent to a shell: `The tests fail now.`; it names no program."""
+    start = words[0] if words else ""
+    plain = start.replace("'", "").isalpha() and start[0].isupper() and (start[1:].islower() or start == "I")
+    if len(words) < 3 or not plain:
+        return False
+    return all(word.strip("'\".,:;!?()").replace("'", "").replace("-", "").isalpha() for word in words[1:4])

@@ -32,7 +32,8 @@ SHELL_TOOLS = frozenset(
     """bash cli shell sh terminal exec execute_bash run_shell_command run_command execute_command
     shell_command exec_command container.exec local_shell run_terminal_cmd run_in_terminal runinterminal bash_command
     powershell pwsh cmd runcommand executecommand execute_shell_command execute_shell run_shell shell_exec run_bash
-    bash_tool start_process execute_terminal_command""".split()
+    bash_tool start_process execute_terminal_command developer__shell run_terminal_command execute_bash_command
+    launch-process launch_process start-process""".split()
 )
 WINDOWS_SHELLS = frozenset({"powershell", "pwsh", "cmd"})
 CODE_TOOLS = frozenset(

@@ -76,9 +76,15 @@ def record_sighting(sighting: Sighting, ctx: Context) -> tuple[ActivePattern, bo
             expected_action=sighting.expected_action or None,
             request=active.request or None,
             notify_user=notify_user,
-            message=filled_text(KINDS[active.pattern].notice, active, ctx) if notify_user else None,
+            message=filled_text(_notice(active), active, ctx) if notify_user else None,
         )
     return active, raised
+
+
+def _notice(active: ActivePattern) -> str:
+    """Text for a person about a pattern."""
+    kind = KINDS[active.pattern]
+    return kind.notices.get(active.variant, kind.notice)
 
 
 def filled_text(template: str, active: ActivePattern, ctx: Context) -> str:

@@ -3,7 +3,8 @@
 Theory of operation. A tool starts at the score it was registered with. A failure caused by the tool reduces it, by an
 amount that depends on the cause; a run of failures costs more from the fifth and again from the tenth. Each success
 raises the score a little, up to the registered score, which ends the run. A tool that was not reachable or not allowed
-loses nothing: the breaker and trust handle these failures.
+loses nothing of its score, only its place: the scenario in which it failed lowers its rank for similar ones until it
+works there.
 
 Two failures at scenarios with the same word, because the tool is not capable of them, tag the tool `not-for-WORD`;
 words of its own name are ignored. The tag expires, and is removed when the tool succeeds at such a scenario or is
@@ -98,8 +99,12 @@ def fold_call(fold: Fold, outcome: CallOutcome) -> None:
             # A rejected input or an invalid output shows that the tool cannot do it; an exception may be temporary.
             incapable = outcome.severity in {Severity.INVALID_INPUT, Severity.VALIDATION} and not outcome.answered
             _failed(fold, severity, outcome.scenario, incapable=incapable)
-        if state.quality is not None and (severity is not None or state.quality.missed):
-            _publish(fold, outcome.cause, always=severity is not None and bool(outcome.scenario))
+        away = severity is None and (outcome.severity in AVAILABILITY or is_unavailable(outcome))
+        learned = bool(outcome.scenario) and severity is not None
+        if away and outcome.scenario:
+            learned = _note_scenario(_open_record(state, fold.rules.quality), outcome.scenario, fold.at)
+        if state.quality is not None and (severity is not None or learned or state.quality.missed):
+            _publish(fold, outcome.cause, always=learned)
 
 
 def mark(fold: Fold, event: QualityMark) -> None:
@@ -161,9 +166,7 @@ def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: 
     record.score = round(max(0.0, record.score - cost(severity, record.failures, rules)), 6)
     if not scenario:
         return
-    record.scenarios = [one for one in record.scenarios if one.text != scenario]
-    record.scenarios.append(FailedScenario(scenario, at))
-    del record.scenarios[:-MAX_SCENARIOS]
+    _note_scenario(record, scenario, at)
     if incapable:
         own = name_words(state.name)
         until = at + int(rules.tag_days * DAY_MS)
@@ -174,6 +177,16 @@ def _failed(fold: Fold, severity: QualitySeverity, scenario: str, *, incapable: 
                 record.words[word] = WordRecord(failures + 1, until)
         while len(record.words) > MAX_WORDS:
             del record.words[next(iter(record.words))]
+
+
+def _note_scenario(record: QualityRecord, scenario: str, at: int) -> bool:
+    """Record a scenario in which the tool has just failed; whether it is a new one."""
+    before = len(record.scenarios)
+    record.scenarios = [one for one in record.scenarios if one.text != scenario]
+    new = len(record.scenarios) == before
+    record.scenarios.append(FailedScenario(scenario, at))
+    del record.scenarios[:-MAX_SCENARIOS]
+    return new
 
 
 def _succeeded(fold: Fold, record: QualityRecord, outcome: CallOutcome) -> None:

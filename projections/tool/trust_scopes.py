@@ -210,7 +210,11 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
     elif f"service:{service}" != state.scope:
         return FineKey(None, elsewhere=True)
     record = state.fine.get(fine_key)
-    noted = outcome.verdict != "neutral" or outcome.denied or danger_of_key(fine_key) is not None
+    noted = (
+        (not _never_ran(outcome) and outcome.verdict != "neutral")
+        or outcome.denied
+        or danger_of_key(fine_key) is not None
+    )
     if record is None and noted:
         most = fold.rules.trust.max_fine_keys
         if outcome.severity is Severity.SECURITY:
@@ -220,6 +224,11 @@ def _open_fine_key(fold: Fold, whole: TrustRecord, outcome: CallOutcome, since: 
         elif outcome.verdict == "failure" and not outcome.expected:
             fold.emit.count(UNTRACKED)
     return FineKey(record, digest_of(family_of_key(fine_key)))
+
+
+def _never_ran(outcome: CallOutcome) -> bool:
+    """Whether a shell has found no such program, which then needs no record: prose, and what is not installed."""
+    return outcome.severity is Severity.NOT_FOUND and "|command=" in outcome.fine_key
 
 
 @lru_cache(maxsize=8192)

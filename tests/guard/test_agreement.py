@@ -23,7 +23,7 @@ from trustfold.guard.testing import guard_for_tests, set_state
 from trustfold.guard.tools import Tool
 from trustfold.projections.session.calls import describe
 from trustfold.projections.session.verdicts import judge
-from trustfold.rules.calls import ToolRules
+from trustfold.rules.calls import CallRules, DangerRules, ToolRules
 from trustfold.rules.rules import Rules
 from trustfold.schemas.events import ErrorInfo, ToolCallFinished, ToolCallStarted
 from trustfold.schemas.vocabulary import Status
@@ -95,7 +95,8 @@ def test_a_check_sees_the_key_of_the_calls_event(
     send_args: bool, name: str, args: dict[str, Any], families: dict[str, Any]
 ) -> None:
     """For every shape of arguments, with the shipped rules and with configured families."""
-    rules = Rules(tools=ToolRules(families=families))
+    noted = DangerRules(**dict.fromkeys(DangerRules.__struct_fields__, "observe"))  # type: ignore[arg-type]
+    rules = Rules(tools=ToolRules(families=families), calls=CallRules(danger=noted))
     guard = guard_for_tests(rules=rules, send_args=send_args)
 
     async def tool(**_: Any) -> str:
@@ -181,7 +182,7 @@ def told_by_a_worker(call: Call, raw: bytes, *, error: ErrorInfo | None = None) 
         schema_version="1.0", id="2", time=NOW, session_id="s", call_id="c", tool_name=call.name, status=Status.ERROR,
         error=error, result=msgspec.Raw(raw),
     )  # fmt: skip
-    return judge(finish, describe(start, call.args, 0, rules), rules)
+    return judge(finish, describe(start, 0, rules), rules)
 
 
 def call_of(name: str, args: dict[str, Any]) -> Call:
@@ -217,7 +218,8 @@ async def test_a_worker_hears_of_a_failure_what_the_guard_found(error: Exception
     await guard.call("bash", fails, {"command": "make"}, session_id="s", max_attempts=1)
     found = [raw for raw in guard.memory.published if b'"tool_call.finished"' in raw]
     finish = msgspec.json.decode(found[-1], type=ToolCallFinished)
-    verdict = judge(finish, describe(started_by(guard), {"command": "make"}, 0, Rules()), Rules())
+    start = msgspec.structs.replace(started_by(guard), args=msgspec.Raw(b'{"command":"make"}'))
+    verdict = judge(finish, describe(start, 0, Rules()), Rules())
     failure = of_exception(error, call_of("bash", {"command": "make"}).program)
     assert (failure.neutral != "") == verdict.neutral
     assert verdict.neutral or failure.severity is verdict.severity

@@ -160,3 +160,15 @@ async def test_limits_without_bound_are_published_as_the_largest(guard: ToolGuar
         assert (await session.call("pricey", cost_usd=5e6)).ok
     assert published(guard, "guarantee.overridden")[0]["limits"]["max_cost_usd"] == 1e12
     assert decided(guard, "guarantee.violated") == []
+
+
+async def test_the_usual_limits_hold_from_the_first_recursive_call_on(guard: ToolGuard) -> None:
+    """In every session, whoever opened it: the twentieth is made, the next is not, nor one that would cost too much."""
+    async with guard.session("s1") as session:
+        assert all([(await session.call("pricey", args={"n": n})).ok for n in range(5)])
+        made = [await session.call("ask", works, {"n": n}, recursion_depth=1, cost_usd=0.01) for n in range(25)]
+        assert [one.ok for one in made] == [True] * 20 + [False] * 5
+        assert code_of(made[-1]) == "guarantee_exceeded"
+    async with guard.session("s2") as session:
+        made = [await session.call("pricey", args={"n": n}, recursion_depth=1) for n in range(4)]
+        assert [one.ok for one in made] == [True, True, False, False]

@@ -21,6 +21,7 @@ from trustfold.guard import ToolGuard
 from trustfold.guard.otel.processor import GuardSpanProcessor
 from trustfold.guard.otel.receiver import otlp_app
 from trustfold.guard.testing import decided, guard_for_tests, published, set_state
+from trustfold.schemas.tool_envelopes import CallTrace
 from trustfold.streams import http_protocol
 from waiting import wait_until
 
@@ -165,6 +166,17 @@ async def test_our_calls_become_spans_and_are_not_read_back(monkeypatch: pytest.
     assert (call.attributes["trustfold.status"], call.attributes["trustfold.attempts"]) == ("success", 2)
     assert len(published(guard)) == 2
     provider.shutdown()
+
+
+async def test_the_span_of_an_envelope_is_the_parent_of_its_calls(spans: InMemorySpanExporter) -> None:
+    """The platform's trace goes on in ours; one that is malformed begins a new one."""
+    guard = guard_for_tests(tracing=True)
+    guard.register("fetch", lambda: "ok")
+    for traceparent in (f"00-{TRACE}-{SPAN}-01", "nonsense"):
+        await guard.call("fetch", session_id="s1", trace=CallTrace(traceparent=traceparent))
+    own, new = spans.get_finished_spans()
+    assert (f"{own.context.trace_id:032x}", f"{own.parent.span_id:016x}") == (TRACE, SPAN)
+    assert new.parent is None
 
 
 async def test_a_span_says_how_its_call_ended(spans: InMemorySpanExporter) -> None:

@@ -163,3 +163,33 @@ async def test_a_synthesis_is_published_and_flagged(guard: ToolGuard) -> None:
     assert "secret" not in repr(event)
     assert [one["confidence"] for one in event["results"]] == [0.2, 0.1]
     assert len(decided(guard, "confidence.low")) == 1
+
+
+async def test_what_was_away_is_tried_last_the_next_time() -> None:
+    """A missing key and a time-out cost no quality; what worked in such a scenario comes first, days later."""
+    guard = guard_for_tests()
+
+    async def no_key(text: str) -> str:
+        raise PermissionError("API key missing")
+
+    async def slow(text: str) -> str:
+        raise TimeoutError
+
+    async def offline(text: str) -> str:
+        return f"{text} (fr)"
+
+    words = "translate text from english to french"
+    for name, function, more in (("nmt", no_key, ""), ("google", slow, ""), ("offline", offline, " with a dictionary")):
+        guard.register(name, function, description=words + more)
+    first = await guard.call_resilient(words, {"text": "Hello"}, session_id="s1")
+    assert [one.tool_id for one in first.attempts] == ["nmt", "google", "offline"]
+    guard.clock.move(ms=86_400_000)  # type: ignore[attr-defined]
+    again = await guard.call_resilient(words, {"text": "Hello"}, session_id="s1")
+    assert [one.tool_id for one in again.attempts] == ["offline"]
+    assert {one["score"] for one in decided(guard, "state.updated") if one["kind"] == "quality"} == {0.9}
+
+
+async def test_tags_never_choose_what_has_no_similarity(guard: ToolGuard) -> None:
+    """They narrow the search; a translator forecasts no weather."""
+    found = await guard.call_resilient("weather forecast", {"text": "x"}, session_id="s1", tags=["translation"])
+    assert (found.success, found.attempts) == (False, [])

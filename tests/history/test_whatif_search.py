@@ -132,7 +132,7 @@ def troubled() -> Story:
     for number in range(12):
         story.moved(session=f"bad-{number}").fails("deploy", {"n": number}, times=2)
         story.moved(session=f"good-{number}").works("search", {"n": number}, times=2)
-        story.after(minutes=24 * 60)
+        story.after(minutes=12 * 60)
     return story
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from msgspec import structs
+from trustfold.projections.calls.classify import by_type
 from trustfold.projections.tool import breaker as fold
 from trustfold.projections.tool.state import BreakerRecord
 from trustfold.rules.rules import BreakerPolicy
@@ -21,6 +22,7 @@ from trustfold.schemas.vocabulary import BreakerState
 from ..support.fixed_rules import BreakerRules
 from .area import Area, nothing, only, reads
 from .case import UnknownWord, known
+from .endings import _SEVERITIES
 
 _SEED_5 = frozenset({"rlm", "seed-004", "seed-005", "seed-5"})
 """Peers with recursive calls: their breakers guard model tiers, by the policy `recursive`."""
@@ -76,6 +78,7 @@ class Breakers(Area):
             "lease_s": "half_open_max_wait_s lease_s",
             "slow_call_ms": "slow_call_s",
             "slow_rate_threshold": "slow_rate",
+            "excluded_errors": "exclude",
         }
     }
     CONFIG = {
@@ -135,7 +138,9 @@ class Breakers(Area):
         made |= {"ok": bool(event.get("ok")), "http_status": status, "duration_s": event.get("duration_s", 0)}
         if not made["ok"]:
             made |= {"error": event.get("error") or "it failed", "error_class": error_class}
-            made["severity"] = None if error_class or status else "server_error"
+            # Of a class of its own a peer's breaker knows no more than that the call failed.
+            told = bool(status) or error_class in _SEVERITIES or by_type(str(error_class or "")) is not None
+            made["severity"] = None if told else "server_error"
         if error_class in self.ignored or event.get("error") in self.ignored:
             made["expected_failure"] = True
         return {name: value for name, value in made.items() if value is not None}

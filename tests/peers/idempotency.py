@@ -227,9 +227,10 @@ class Idempotency(Area):
         return computed_key(call, self.guard.privacy)
 
     OPS = {
+        "derive_key": op_key,
         "concurrent": reads(_ASKED, _ENDED, {"callers"})(
             lambda self, event: self.op_call(event, int(event.get("callers", 2)))
-        )
+        ),
     }
     EVENTS = {
         "tool_call": reads(_ASKED - {"key", "params"}, _ENDED - {"key"})(lambda self, event: self.op_call(event)),
@@ -288,9 +289,10 @@ class Idempotency(Area):
 
     def see_same_key(self) -> bool:
         """Whether all calls have the same key."""
-        if len(self.answers["key"]) < 2:
+        keys = self.answers["key"] + self.answers["derive_key"]
+        if len(keys) < 2:
             raise UnknownWord("the same key of fewer than two calls")
-        return len(set(self.answers["key"])) == 1
+        return len(set(keys)) == 1
 
     def _answer(self) -> ToolResult | None:
         return self.asked[-1].result if self.asked else None

@@ -21,7 +21,7 @@ from .case import Case, UnknownWord, known, refuse_fields
 from .endings import OUTCOME_FIELDS, failure_of, outcome_of
 
 _ATTEMPTS = frozenset({"outcome", "outcome_sequence", "tool_call"})
-_CALL_FIELDS = frozenset("tool args session idempotent key deadline_s max_attempts".split())
+_CALL_FIELDS = frozenset("tool args session idempotent key deadline_s deadline_ms max_attempts".split())
 
 
 def _part(event: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Retries(Breakers):
             "max_attempts": "max_attempts",
             "base_ms": "base_ms",
             "max_delay_ms": "max_delay_ms",
-            "max_elapsed_ms": "deadline_s",
+            "max_elapsed_ms": "deadline_s deadline_ms",
         }
     }
     CONFIG = {
@@ -125,7 +125,7 @@ class Retries(Breakers):
             "session_id": str(event.get("session", self.world.session)),
             "idempotency_key": event.get("key"),
             "max_attempts": event.get("max_attempts"),
-            "deadline_ms": 1000 * event["deadline_s"] if "deadline_s" in event else None,
+            "deadline_ms": 1000 * event["deadline_s"] if "deadline_s" in event else event.get("deadline_ms"),
         }
         self.result = asyncio.run(self.guard.call(tool, attempt, dict(event.get("args") or {}), **options))
 

@@ -113,6 +113,10 @@ class Trust(Area):
         """Which rule holds for a tool with this domain, service and plugin."""
         return self.rules.trust.rules_for(tool=tool, domain=domain, service=service, plugin=plugin).key
 
+    def op_set_recovery_mode(self, mode: str) -> None:
+        """From the next event on recovery is automatic, or waits for the operator."""
+        self.world.event("session.settings_changed", settings={"recovery_mode": mode})
+
     def op_reset(self, key: str = "all") -> None:
         """An operator's order about a key, or about everything."""
         for one in list(self._records()) if key in {"all", "*"} else [key]:

@@ -66,6 +66,7 @@ class Detector(msgspec.Struct, array_like=True):
             open; it never tells the model to stop using tools. Operators override them in `nudges.texts`.
         variants: further nudge texts, by the `variant` of a sighting.
         notice: text for a person, where one is told.
+        notices: other texts for a person, by the `variant` of a sighting.
         of_session: whether one detector serves all agents of a session and is kept after a user message.
         outlives_user: whether a user message does not end the pattern; only of detectors `of_session`.
         reported: sort position of its sightings within one event. Output ids derive from that order, so it must not
@@ -81,6 +82,7 @@ class Detector(msgspec.Struct, array_like=True):
     texts: ClassVar[Texts]
     variants: ClassVar[Mapping[str, Texts]] = {}
     notice: ClassVar[str] = "The agent repeats itself ({pattern}): {count} times so far, the last call was {request}."
+    notices: ClassVar[Mapping[str, str]] = {}
     of_session: ClassVar[bool] = False
     outlives_user: ClassVar[bool] = False
     reported: ClassVar[int] = 100

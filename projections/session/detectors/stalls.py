@@ -191,7 +191,14 @@ class StalledTurn(Detector, array_like=True):
         "Nothing has come for {seconds} seconds in this turn. Go on, or end the turn.",
         "Nothing has come for {seconds} seconds in this turn. Take the next step, or end the turn and say what you need.",
     )
+    variants = {
+        "long": (
+            "This turn has taken {seconds} seconds. Finish, or end the turn and say how far you are.",
+            "This turn has taken {seconds} seconds. End it now and say how far you are and what is missing.",
+        )
+    }
     notice = "The agent has been silent for {seconds} seconds in the middle of a turn."
+    notices = {"long": "A turn of the agent has taken {seconds} seconds so far."}
     of_session = True
     reported = 16
     wants_action = True
@@ -267,6 +274,7 @@ class StalledTurn(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, severity, kind, multiple, [done.tool_name for done in ctx.state.steps.window[-1:]],
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
+                variant="" if kind == _SILENCE else "long",
                 for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts),
             )  # fmt: skip
             ctx.sightings.append(seen)

@@ -178,10 +178,16 @@ def test_a_key_parses_back_into_tool_and_signature() -> None:
         ("for i in 1 2; do echo $i; done", "echo"),
         ("2>&1 ls", "ls"),
         ("echo 'unclosed", "echo"),
+        ("The tests fail now.", ""),
+        ("I will look at the file first, then run it", ""),
+        ("Let's check whether it works", ""),
+        ("Rscript analyse.R out", "Rscript"),
+        ("Make all", "Make"),
+        ("VBoxManage list vms", "VBoxManage"),
     ],
 )
 def test_the_command_word_is_the_first_that_does_something(line: str, word: str) -> None:
-    """Assignments, wrappers and changes of directory are passed over."""
+    """Assignments, wrappers and changes of directory are passed over; prose that was sent to a shell has none."""
     assert command_line.read(line).word == word
 
 

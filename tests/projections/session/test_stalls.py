@@ -160,6 +160,8 @@ def test_how_long_a_turn_may_take_is_not_limited() -> None:
             story.after(3).works("consult", {"q": f"q{number}"}, result=str(number))
     assert busy[0].patterns() == []
     assert busy[1].found("stalled_turn") == [("minor", 1), ("moderate", 2), ("severe", 4)]
+    said = busy[1].decided("pattern.detected", severity="severe")["message"]
+    assert said == "A turn of the agent has taken 240 seconds so far."
     busy[1].turn_ends()
     assert busy[1].cleared() == ["stalled_turn"]
 

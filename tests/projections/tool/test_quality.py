@@ -90,7 +90,7 @@ def test_a_score_of_zero_is_a_score() -> None:
 
 @pytest.mark.parametrize("severity", list(Severity))
 def test_a_call_costs_by_its_cause(severity: Severity) -> None:
-    """Every severity: what it costs, and that what was out of reach or forbidden costs nothing."""
+    """Every severity: what it costs; what was out of reach or forbidden costs nothing, and is remembered."""
     story = story_of().fails(TOOL, {"n": 1}, with_=str(severity), scenario=SCENARIO)
     cost = {
         Severity.SERVER_ERROR: 0.01,
@@ -101,7 +101,10 @@ def test_a_call_costs_by_its_cause(severity: Severity) -> None:
         Severity.CORRUPTION: 0.10,
     }.get(severity)
     assert (severity in FREE) is (cost is None)
-    assert score_of(story) == (None if cost is None else pytest.approx(0.9 - cost))
+    remembered = cost is not None or severity is not Severity.SECURITY
+    assert score_of(story) == (pytest.approx(0.9 - (cost or 0)) if remembered else None)
+    state = story.state_of("quality", TOOL)
+    assert list(state["failed_scenarios"] if state else []) == ([SCENARIO] if remembered else [])
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504, 401, 403])
@@ -109,11 +112,13 @@ def test_an_outage_never_demotes(status: int) -> None:
     """A service that says it is not there, or not for you, loses no quality, however often.
 
     Of an outage that goes on followers hear about twice in five minutes: each failing call takes four seconds here.
+    Its scenario, in which other tools are tried first until it works there, they hear of once.
     """
     story = story_of().fails(TOOL, times=300, http_status=status, scenario=SCENARIO)
     told = story.all("state.updated", kind="quality")
     assert {(one["score"], one["failures"]) for one in told} <= {(0.9, 0)}
-    assert len(told) == (0 if status in {401, 403} else 8)
+    assert len(told) == (1 if status in {401, 403} else 9)
+    assert {tuple(one["failed_scenarios"]) for one in told} == {(SCENARIO,)}
 
 
 def test_causes_can_be_set() -> None:

@@ -437,3 +437,15 @@ def test_a_service_is_judged_by_its_transport_alone(error: dict[str, Any], held:
     for _ in range(4):
         interrupted.fails("mcp__jira__search", http_status=503).works("mcp__jira__search")
     assert not interrupted.moves("service:jira")
+
+
+def test_a_program_that_never_ran_has_no_record() -> None:
+    """A shell that finds no such program leaves no key behind, and takes no other's place."""
+    story = Story()
+    for number in range(100):
+        call = story.started("bash", {"command": f"nothere{number} now"})
+        story.finished(call, "bash", status="error", result=None, error={"type": "exit_code_127"})
+    story.fails("bash", {"command": "deployctl go"}, times=3)
+    assert story.outputs
+    held = story._topology.processors["tool"].state("w1\x1ftool:bash")  # type: ignore[union-attr]
+    assert list(held.fine) == ["bash|command=deployctl"]  # type: ignore[attr-defined]
