@@ -49,15 +49,16 @@ def test_an_escalation_whose_cooldown_is_over_still_needs_somebody(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_needs_somebody_now_does_so_whenever_it_began(blocked_early: Path) -> None:
+def test_what_needs_somebody_now_does_so_whenever_it_began(tmp_path: Path) -> None:
     """Neither `history now` nor a report of the last day leaves out what was lost before it."""
-    since = ("--since", "2026-01-06T10:00")
-    every = rows(blocked_early, "now")
-    assert rows(blocked_early, "now", *since) == every
-    done = CliRunner().invoke(report, ["--json", *since, "--history", str(blocked_early)])
+    lost = lost_trust(tmp_path, 23)
+    since = ("--since", "2026-01-06T08:00")
+    every = rows(lost, "now")
+    assert rows(lost, "now", *since) == every
+    done = CliRunner().invoke(report, ["--json", *since, "--history", str(lost)])
     assert orjson.loads(done.stdout)["now"] == every
-    page = blocked_early / "report.html"
-    CliRunner().invoke(report, ["--html", str(page), *since, "--history", str(blocked_early)])
+    page = lost / "report.html"
+    CliRunner().invoke(report, ["--html", str(page), *since, "--history", str(lost)])
     assert "trustfold recover &#x27;deploy&#x27;" in page.read_text()
 
 

@@ -93,7 +93,7 @@ def test_commands_say_what_there_is(place: Path) -> None:
     assert b"look-first" in ask(place, ".ask").stdout
     told_tools = ask(place, ".ask tools")
     assert b"search" in told_tools.stdout
-    assert b"FROM tool_health(min_calls := 20) LIMIT 20;" in told_tools.stderr
+    assert b"FROM tool_health(min_calls := 1) QUALIFY calls >= 20 LIMIT 20;" in told_tools.stderr
     for wrong in (".columns nothing", ".ask weather", ".schema"):
         assert ask(place, wrong).returncode == 2
 

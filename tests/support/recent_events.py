@@ -1,7 +1,8 @@
-"""The day of the demo, as if it had just ended: for orders, which are given now and find no evidence that has aged."""
+"""Events as if they had just ended: for orders, which are given now and find no evidence that has aged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import orjson
@@ -9,9 +10,9 @@ from trustfold.cli.demo import events
 from trustfold.schemas.codec import rfc3339
 
 
-def recent_events() -> list[bytes]:
-    """The scripted events of the demo, the last of which is of a minute ago."""
-    bodies = [orjson.loads(line) for line in events()]
+def recent_events(lines: Iterable[bytes] = ()) -> list[bytes]:
+    """Events, the last of which is of a minute ago; by default the scripted ones of the demo."""
+    bodies = [orjson.loads(line) for line in list(lines) or events()]
     times = [datetime.fromisoformat(body["time"]) for body in bodies]
     later = datetime.now(UTC).timestamp() - 60 - max(times).timestamp()
     return [

@@ -16,6 +16,7 @@ from command_line import environment, serving
 from dashboard_kit import now_page, order
 from local_kafka_jars import Installation
 from probing import free_port, status
+from recent_events import recent_events
 from secured_kafka import SecuredKafka, secured_kafka
 from trustfold.cli.main import main
 from trustfold.streams.kafka.acls import Principals, acls
@@ -72,7 +73,7 @@ def process_of(kafka: SecuredKafka, user: str, log: Path, *words: str | Path, **
 def events(tmp_path: Path) -> Path:
     """A file of events."""
     path = tmp_path / "events.ndjson"
-    path.write_bytes(b"\n".join(value for _, value in busy_agents(10, 20)))
+    path.write_bytes(b"\n".join(recent_events(value for _, value in busy_agents(10, 20))))
     return path
 
 
