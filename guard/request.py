@@ -60,7 +60,7 @@ SHIPPED = CallRules()
 
 
 class CallNotes(msgspec.Struct, eq=False):
-    """What the steps of a call note on it for later ones.
+    """Values that a step of a guarded call leaves for later steps.
 
     Attributes:
         key_fingerprint: start of its idempotency key's digest; None: it runs alone.

@@ -49,7 +49,7 @@ _NO_ERROR = re.compile(
       | (?:task|build|tests?)\ failed\b | ^found\ \d{1,9}\ \w""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What also stands in lines that tell of no error, or only that there was one."""
+"""Expression for lines that name an error word but no error: counts of 0, warnings, summaries."""
 
 
 def signature(kind: str, code: str, message: str, status: str = "") -> str:

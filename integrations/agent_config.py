@@ -54,7 +54,7 @@ _EVENTS: dict[str, tuple[str, ...]] = {
 _MATCHERS = {"PreToolUse": "*", "PostToolUse": "*", "PostToolUseFailure": "*", "BeforeTool": "*", "AfterTool": "*"} | {
     "PreCompress": "manual"  # `auto` comes before every request
 }
-"""What events are about: any tool; of Gemini's, what the user orders."""
+"""Matcher of each event: any tool; for Gemini's PreCompress, compaction that the user orders."""
 
 _OWN_FILES = frozenset({"copilot", "opencode"})
 """Agents with a file of their own for these hooks."""

@@ -1,4 +1,4 @@
-"""How a call's end is stored, and how a stored end answers other calls with its key."""
+"""Records of ended calls: written from a call's end, and read as the result of other calls with its key."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MESSAGE = (
 
 
 class Settlement(NamedTuple):
-    """What became of a change.
+    """Outcome of a change that was unknown: done or failed.
 
     Attributes:
         outcome: `done`: it was made; `failed`: it was not, and the call may be made again.

@@ -59,7 +59,7 @@ _KINDS = {
 }  # fmt: skip
 
 _OUTCOMES = frozenset({"nudge.judged", "nudge.withdrawn"})
-"""What becomes of a nudge."""
+"""Types of decisions about an issued nudge."""
 
 _QUIET = frozenset({"time.passed", "breaker.probe_requested"})
 """Types of events that are not shown."""

@@ -143,7 +143,7 @@ _OF_RUNTIMES = frozenset(
 """Classes of languages and of HTTP clients, by which a tool breaks; any other unknown class is the tool's own."""
 
 ANSWER = "answer"
-"""What rules and registrations call a failure by which a tool has answered."""
+"""Word of rules and registrations for a failure that is a tool's answer."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 _TEXT_FIELDS = ("message", "stderr", "content", "body", "output", "stdout", "text")

@@ -45,7 +45,7 @@ def _args_in(raw: Raw | UnsetType) -> Args:
 
 
 class _Call(NamedTuple):
-    """What the tool and the arguments of a call say, apart from most rules.
+    """Description of a call by its tool and arguments alone, without most rules.
 
     Attributes:
         runs: the kind of program that it runs.
