@@ -34,10 +34,7 @@ _CLAUDE_EVENTS = (
 )
 _EVENTS: dict[str, tuple[str, ...]] = {
     "claude": _CLAUDE_EVENTS,
-    "qwen": (
-        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolBatch"),
-        *("Stop", "SubagentStop", "StopFailure", "SessionEnd"),
-    ),
+    "qwen": ("SessionStart", "PreToolUse", "PostToolBatch", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
     "codex": (
         *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd"),
     ),

@@ -114,6 +114,7 @@ class HookSession:
         self._subagent = hook.subagent
         self._model = ""
         self._begun = False
+        self._prompt_id = ""
         self._turn = -1
         self._turn_open = False
         self._at = 0
@@ -229,8 +230,8 @@ class HookSession:
 
     def _handle(self, happening: Happening) -> None:
         match happening:
-            case Prompted(words):
-                self._prompted(words)
+            case Prompted():
+                self._prompted(happening)
             case Received(source):
                 self._event("input.received", source=source)
                 if source in WAKING:
@@ -252,13 +253,17 @@ class HookSession:
             case SessionOver(reason):
                 self._turn_over("")
                 self._event("session.ended", reason=reason or None)
-                self._begun, self._turn = False, -1
+                self._begun, self._turn, self._prompt_id = False, -1, ""
 
-    def _prompted(self, words: int) -> None:
+    def _prompted(self, prompted: Prompted) -> None:
+        known, self._prompt_id = self._prompt_id, prompted.prompt_id
+        is_restored = not self._begun and self.inbox.pause_reason  # by a server that has not heard the turn begin
+        if prompted.again and (prompted.prompt_id == known or is_restored):
+            return
         self._turn_over("")
         self.inbox.resume()
         self._refused = 0
-        self._event("user.message", words=words or None)
+        self._event("user.message", words=prompted.words or None)
         self._begin_turn()
 
     def _said(self, said: Said) -> None:

@@ -230,6 +230,28 @@ def test_states_of_an_earlier_run_hold(tmp_path: Path) -> None:
                 assert "escalated" in json.dumps(agent.runs("./release 4")[0])
 
 
+ODD = {
+    "claude": r'"tool_input": {"command": "git push --force origin main", "description": "half a face \ud83d"}',
+    "gemini": '"tool_input": {"command": "git push --force origin main", "description": "caf\xe9"}',
+    "copilot": r'"toolArgs": "{\"command\": \"git push --force origin main\", \"description\": \"\\ud83d\"}"',
+    "codex": '"tool_input": {"command": "git push --force origin main", "yield_time_ms": NaN}',
+}
+"""Arguments that strict readers of JSON refuse: half a character, as a program cuts texts, Latin 1, no number."""
+
+
+@pytest.mark.parametrize("agent", ODD)
+def test_no_dangerous_command_passes_for_text_that_is_not_unicode(
+    server: TestClient, agent: str, tmp_path: Path
+) -> None:
+    """A payload that another reader would refuse is read all the same, also where arguments are JSON in a text."""
+    event = {"gemini": "BeforeTool", "copilot": "preToolUse"}.get(agent, "PreToolUse")
+    call = f'"tool_name": "bash", "toolName": "bash", "tool_use_id": "t", {ODD[agent]}'
+    body = f'{{"session_id": "s", "sessionId": "s", "cwd": "{tmp_path}", {call}}}'
+    answer = server.post(f"/hooks/{agent}?event={event}", content=body.encode("latin-1"))
+    assert "would overwrite a remote branch by force" in answer.text
+    assert server.get("/v1/hooks").json()["faults"] == {}
+
+
 HOSTILE = (
     *(b"", b"null", b"[]", b"7", b'"x"', b"{", b"\xff\xfe", b'{"session_id": 7}', b"[" * 100_000, b"{}" * 100),
     b'{"session_id": "s", "hook_event_name": "PreToolUse", "tool_input": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
