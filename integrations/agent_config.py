@@ -41,7 +41,7 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "gemini": ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "PreCompress", "AfterAgent", "SessionEnd"),
     "copilot": (
         *("sessionStart", "userPromptSubmitted", "preToolUse", "postToolUse", "postToolUseFailure", "preCompact"),
-        *("agentStop", "sessionEnd"),
+        *("notification", "agentStop", "sessionEnd"),
     ),
     "cursor": (
         *("beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse"),

@@ -175,6 +175,11 @@ class HookSession:
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
         return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
+    def resume(self) -> None:
+        """Lift a pause: the user has spoken, to this agent or to the one that called it."""
+        self.inbox.resume()
+        self._refused = 0
+
     def deliver(self, decision: NudgeIssued | NudgeWithdrawn | PatternDetected) -> None:
         """Queue a nudge, or what a person should be told, for the next answer that can carry it; or drop a nudge."""
         match decision:
@@ -251,9 +256,7 @@ class HookSession:
             case TurnOver(text):
                 self._turn_over(text)
             case SessionOver(reason):
-                self._turn_over("")
-                self._event("session.ended", reason=reason or None)
-                self._begun, self._turn, self._prompt_id = False, -1, ""
+                self._over(reason)
 
     def _prompted(self, prompted: Prompted) -> None:
         known, self._prompt_id = self._prompt_id, prompted.prompt_id
@@ -261,8 +264,7 @@ class HookSession:
         if prompted.again and (prompted.prompt_id == known or is_restored):
             return
         self._turn_over("")
-        self.inbox.resume()
-        self._refused = 0
+        self.resume()
         self._event("user.message", words=prompted.words or None)
         self._begin_turn()
 
@@ -364,6 +366,13 @@ class HookSession:
         if self._turn_open:
             self._event("turn.ended")
             self._turn_open = False
+
+    def _over(self, reason: str) -> None:
+        self._turn_over("")
+        self._event("session.ended", reason=reason or None)
+        if self._subagent:  # nobody prompts it; what is called again has a new task
+            self.resume()
+        self._begun, self._turn, self._prompt_id = False, -1, ""
 
     def _begin_turn(self) -> None:
         if not self._turn_open:

@@ -587,3 +587,46 @@ def test_a_strange_duration_in_the_rollout_of_codex_loses_no_call(duration: Any)
     codex.hook(bash("PreToolUse", 1))
     codex.hook(bash("PostToolUse", 1, tool_response="no such file"))
     assert ("tool_call.finished", "error") in codex.told("status")
+
+
+def test_a_paused_subagent_goes_on_when_it_is_called_again() -> None:
+    """What has ended and is called again has a new task."""
+    claude = Conversation("claude")
+    inside = {"agent_id": "a1", "agent_type": "scout"}
+    claude.hook(bash("PreToolUse", 1, **inside))
+    claude.sessions["s", "a1"].deliver(nudge("Stopped.", "pause", session_id="s/a1"))
+    assert "Stopped" in str(claude.hook(bash("PreToolUse", 2, **inside)))
+    claude.hook(base("SubagentStop", **inside))
+    assert claude.hook(bash("PreToolUse", 3, **inside)) == {}
+
+
+@pytest.mark.parametrize("trailer", ["<shellId: 3 completed with exit code 3>", "<exited with exit code 3>"])
+def test_every_last_line_of_copilot_tells_the_exit_code(trailer: str) -> None:
+    """As in its log; the line is no part of the result."""
+    copilot = Conversation("copilot")
+    call = {"sessionId": "s", "toolName": "bash", "toolArgs": {"command": "make"}}
+    copilot.hook(call, "preToolUse")
+    result = {"resultType": "success", "textResultForLlm": f"broken\n{trailer}"}
+    copilot.hook(call | {"toolResult": result}, "postToolUse")
+    ended = copilot.events[-1]
+    assert (ended["status"], ended["error"]["type"], ended["result"]) == ("error", "exit_code_3", "broken")
+
+
+def test_copilot_tells_agents_and_background_work_from_the_user() -> None:
+    """A subagent names the session that started it; its prompt is that agent's, and a notice is a report or nothing."""
+    copilot = Conversation("copilot")
+    inner = {"sessionId": "a1", "agentId": "a1", "agentType": "scout", "parentAgentId": "s"}
+    about = {"hook_event_name": "Notification", "sessionId": "s", "message": "Agent scout is idle."}
+    copilot.hook({"sessionId": "s", "prompt": "look around"}, "userPromptSubmitted")
+    copilot.hook(inner | {"prompt": "Look around here."}, "userPromptSubmitted")
+    copilot.hook(inner | {"toolName": "bash", "toolArgs": {"command": "ls"}}, "preToolUse")
+    copilot.hook(inner | {"stopReason": "end_turn"}, "agentStop")
+    copilot.hook(about | {"notification_type": "permission_prompt"}, "notification")
+    copilot.hook(about | {"notification_type": "agent_idle"}, "notification")
+    told = [one for one in copilot.told("session_id", "source", "words") if one[0].endswith(("message", "received"))]
+    assert told == [
+        ("user.message", "s", None, 2),
+        ("input.received", "s/a1", "agent", None),
+        ("input.received", "s", "report", None),
+    ]
+    assert ("session.ended", "s/a1") in copilot.told("session_id")
