@@ -168,6 +168,10 @@ class CallRequest(PackedValue):
 
 
 def _telling_text(request: bytes) -> str:
+    if request.startswith(_COMMAND) and b"\\" not in request:
+        command = request[len(_COMMAND) :]
+        if b'"' not in command[:-1]:  # the usual case: nothing else, and nothing that is escaped
+            return command.removesuffix(b'"').decode(errors="replace")
     shown = request.decode(errors="replace")
     try:
         args = orjson.loads(shown)
