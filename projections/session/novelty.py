@@ -134,6 +134,10 @@ class CallRequest(PackedValue):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def within(self, size: int) -> CallRequest:
+        """Return the request, of a longer one its first bytes; cut without its secrets, as half of one is none."""
+        return self if len(self.raw) <= size else CallRequest(self.shown[:size], clean=True)
+
     @property
     def shown(self) -> bytes:
         """The request without secrets."""
