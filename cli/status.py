@@ -40,7 +40,10 @@ from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
 HISTORY = 20
-"""Number of decisions shown with --include-history."""
+"""Number of decisions shown with --include-history, and by `trustfold reliability history`."""
+
+MOST_DECISIONS = 1_000
+"""Largest number of decisions shown."""
 
 MAX_WITHHELD = 10
 """Maximum number of shown answers that were withheld in shadow mode."""
@@ -113,6 +116,24 @@ def status(
     note_unreadable(records)
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[[limit] N]")
+@with_target
+@json_option("Print the decisions as one JSON document.")
+def decisions(*, words: tuple[str, ...], target: Target, as_json: bool) -> None:
+    """Show the latest N decisions about tools, 20 by default, each with its reason; the newest is the last."""
+    number = words[1:] if words[:1] == ("limit",) else words
+    if len(number) > 1 or not all(word.isdecimal() and 0 < int(word) <= MOST_DECISIONS for word in number):
+        raise click.UsageError(f"N is a number up to {MOST_DECISIONS}, as in `trustfold reliability history 50`")
+    found = target.history(int(number[0]) if number else HISTORY)
+    if as_json:
+        write_json({"source": target.name, "history": [one.record for one in found]})
+    elif found:
+        console(wide_in_pipes=True).print(_decisions_table(found))
+    else:
+        note("nothing has been decided about a tool yet")
 
 
 def _show_session(server: Server | None, session: str, *, as_json: bool) -> None:
@@ -257,6 +278,36 @@ def details(
                 title.append(plain(state.state), _STYLES[state.state])
         parts += [title, Padding(fact_table(facts), (0, 0, 1, 2))]
     if history:
+        parts += [Text("History", "bold"), Padding(_decisions_table(history), (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def details(
+    key: str | None,
+    states: Sequence[PublicState],
+    history: Sequence[DecisionRecord],
+    now: datetime,
+    *,
+    complete: bool = True,
+) -> RenderableType:
+    """State of one key, and the decisions about it; `complete` is False if there are states unreadable here."""
+    parts: list[RenderableType] = []
+    if key is not None and not states:
+        clean = Text(f"{key}: trusted, no recent failures", GOOD)
+        parts.append(clean if complete else Text(f"{key}: in a state of a later version, unknown here", WARN))
+    for state in sorted(states, key=lambda one: (_KINDS.index(one.kind), one.key)):
+        if not isinstance(state, TrustUpdated | BreakerUpdated):
+            title, facts = title_of(state, now)
+        else:
+            facts = _facts(state, now)
+            title = Text(f"{state.key}  ", "bold")
+            if isinstance(state, BreakerUpdated):
+                word = circuit_word(state, now)
+                title.append(f"circuit {plain(word)}", _CIRCUITS.get(word, ""))
+            else:
+                title.append(plain(state.state), _STYLES[state.state])
+        parts += [title, Padding(fact_table(facts), (0, 0, 1, 2))]
+    if history:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(no_wrap=True, style=QUIET)
         table.add_column(width=1)
@@ -268,6 +319,19 @@ def details(
             table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
         parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
     return Group(*parts)
+
+
+def _decisions_table(history: Sequence[DecisionRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style=QUIET)
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for decision in history:
+        line = decision.line
+        style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
+        table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
+    return table
 
 
 def _trust_table(states: Sequence[TrustUpdated], now: datetime, *, workspaces: bool) -> Table:
