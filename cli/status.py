@@ -291,45 +291,6 @@ def details(
     return Group(*parts)
 
 
-def details(
-    key: str | None,
-    states: Sequence[PublicState],
-    history: Sequence[DecisionRecord],
-    now: datetime,
-    *,
-    complete: bool = True,
-) -> RenderableType:
-    """State of one key, and the decisions about it; `complete` is False if there are states unreadable here."""
-    parts: list[RenderableType] = []
-    if key is not None and not states:
-        clean = Text(f"{key}: trusted, no recent failures", GOOD)
-        parts.append(clean if complete else Text(f"{key}: in a state of a later version, unknown here", WARN))
-    for state in sorted(states, key=lambda one: (_KINDS.index(one.kind), one.key)):
-        if not isinstance(state, TrustUpdated | BreakerUpdated):
-            title, facts = title_of(state, now)
-        else:
-            facts = _facts(state, now)
-            title = Text(f"{state.key}  ", "bold")
-            if isinstance(state, BreakerUpdated):
-                word = circuit_word(state, now)
-                title.append(f"circuit {plain(word)}", _CIRCUITS.get(word, ""))
-            else:
-                title.append(plain(state.state), _STYLES[state.state])
-        parts += [title, Padding(fact_table(facts), (0, 0, 1, 2))]
-    if history:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(no_wrap=True, style=QUIET)
-        table.add_column(width=1)
-        table.add_column(overflow="fold")
-        table.add_column(overflow="fold")
-        for decision in history:
-            line = decision.line
-            style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
-            table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
-        parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
-    return Group(*parts)
-
-
 def _decisions_table(history: Sequence[DecisionRecord]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style=QUIET)

@@ -1,10 +1,10 @@
 """Reports of a tool's trust and failure counts in one workspace to the fleet stages, per user (docs/trust.md).
 
 Theory of operation. Every call of the tool is counted in coarse buckets of time; likewise those of a service and of a
-shell's command. While the tool as a whole is trusted, nothing is reported. Otherwise a report is emitted for each of its users: when the state changes, when there are enough
-calls for a rate, when the failure rate has moved by a tenth, and with the first call of each new bucket. The return to
-trust is reported twice, the second time in a later bucket: if a crash has swapped the order of a command and a call,
-the fleet still gets the final state (decision 0012).
+shell's command. While the tool as a whole is trusted, nothing is reported. Otherwise a report is emitted for each of
+its users: when the state changes, when there are enough calls for a rate, when the failure rate has moved by a tenth,
+and with the first call of each new bucket. The return to trust is reported twice, the second time in a later bucket: if
+a crash has swapped the order of a command and a call, the fleet still gets the final state (decision 0012).
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ KEYS = {
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_what_fails_in_three_workspaces_asks_in_the_fourth(kind: str) -> None:
-    """A command, an HTTP service and an MCP server are escalated for the user as tools are, and other users' are not."""
+    """A command, an HTTP service and an MCP server are escalated for the user as tools are, for others they are not."""
     tool, args, how = CALLS[kind]
     story = Story(user="ada")
     for workspace in ("w1", "w2", "w3"):
