@@ -237,7 +237,7 @@ def test_policies_show_their_own_ladders_and_texts(tmp_path: Path) -> None:
 
 
 def test_config_alone_shows_the_rules(tmp_path: Path) -> None:
-    """As `config show`, and as the seed writes it: `reliability config`."""
+    """As `config show` does, also as `reliability config`."""
     env = {"TRUSTFOLD_THRESHOLD": "7"}
     shown = trustfold("config", "show", cwd=tmp_path, env=env)
     for words in (("config",), ("reliability", "config")):

@@ -263,7 +263,7 @@ def test_a_long_key_stays_on_one_line_and_is_recognised() -> None:
 
 
 def test_the_latest_decisions_about_tools(store: Path) -> None:
-    """`reliability history [N]`, as the seed writes it, needs no recording; the newest decision is the last."""
+    """`reliability history [N]` needs no recording; the newest decision is the last."""
     command = ("reliability", "history", "--store", store.name)
     everything = json.loads(trustfold(*command, "--json", cwd=store.parent).stdout)["history"]
     assert len(everything) > 2
