@@ -72,7 +72,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
     """
     if detach or stop:
         others = (store, host, rules_file, policies_file, allow_local_orders, history is not None, detach and stop)
-        _in_background(port, stop=stop, others=any(others))
+        _in_background(port, stop=stop, others=any(others) or (stop and port is not None))
         return
     try:
         from ..streams.embedded.roles import check_exposure
@@ -85,6 +85,10 @@ def up(  # noqa: PLR0913 - each is an option of its own
     settings = Settings.from_env()
     recorded = Path(history) if history else settings.history
     temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
+    if temporary and store:
+        raise ConfigError(
+            "--store keeps nothing under TRUSTFOLD_PERSIST=false or TRUSTFOLD_SESSION_ONLY; unset one of them"
+        )
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
