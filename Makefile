@@ -105,7 +105,7 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 .PHONY: typecheck
 typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py
+	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py
 
 .PHONY: imports
 imports: $(VENV)/dev ## Direction of dependencies: import-linter

@@ -38,10 +38,9 @@ def build(source: Path, target: Path) -> tuple[Path, Path]:
         CalledProcessError: setuptools refused; its message stands on standard error.
     """
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    version = re.search(r'^__version__ = "(.*)"$', (source / "__init__.py").read_text(), flags=re.MULTILINE)
-    assert version is not None
+    (version,) = re.findall(r'^__version__ = "(.*)"$', (source / "__init__.py").read_text(), flags=re.MULTILINE)
     readme = source / "README.md"
-    readme.write_text(absolute(readme.read_text(), project["urls"]["Source"], f"v{version[1]}"))
+    readme.write_text(absolute(readme.read_text(), project["urls"]["Source"], f"v{version}"))
     sdist = _built("build_sdist", source, target)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(sdist) as archive:
