@@ -103,9 +103,11 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 	@$(BIN)/ruff format .
 
 .PHONY: typecheck
-typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
+typecheck: $(VENV)/dev ## Types: mypy --strict on the package, the scripts and the examples of the docs
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py
+	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py docs/write_examples.py
+	@$(BIN)/python docs/write_examples.py build/examples
+	@$(BIN)/mypy build/examples
 
 .PHONY: imports
 imports: $(VENV)/dev ## Direction of dependencies: import-linter
