@@ -169,6 +169,13 @@ def test_up_without_persistence_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_store_that_would_not_be_kept_is_refused(tmp_path: Path) -> None:
+    """`--store` under TRUSTFOLD_PERSIST=false contradicts it; nothing is started."""
+    done = trustfold("up", "--port", "0", "--store", "s.db", cwd=tmp_path, env={"TRUSTFOLD_PERSIST": "false"})
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"--store keeps nothing under TRUSTFOLD_PERSIST=false" in done.stderr
+
+
 def test_up_with_the_kill_switch_folds_nothing(tmp_path: Path, looping: list[bytes]) -> None:
     """TRUSTFOLD_ENABLED=false: events are taken and nothing comes of them."""
     with up(cwd=tmp_path, env={"TRUSTFOLD_ENABLED": "false"}) as server:
