@@ -65,6 +65,7 @@ class Skew:
         seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
         rest: seconds until the next exchange over a backlog. It is such that the slowest folds about a quarter of the
             lead meanwhile: in a thin log workers would otherwise wait for news alone, in a dense one ask for nothing.
+        held: whether a record was held back since the last `spend`.
         waiting: whether nothing is folded because of the others; time counts as waiting until the next `spend`.
     """
 
@@ -84,7 +85,7 @@ class Skew:
         self._slowest = math.inf
         self._credit = wait
         self._asked_at = clock()
-        self.waiting = self._told = False
+        self.waiting = self.held = self._told = False
         self._step = 0.0
 
     @property
@@ -119,6 +120,7 @@ class Skew:
             self._told = True
             log.warning("this worker is %.0f s ahead of another one and has waited for it for %g s longer than it "
                         "folded; it waits no more than half of the time now", self.seconds, self._wait)  # fmt: skip
+        self.held = self.held or self._credit > 0
         return self._credit > 0
 
     def spend(self) -> None:
@@ -126,7 +128,7 @@ class Skew:
         now = self._clock()
         passed, self._asked_at = now - self._asked_at, now
         self._credit += -passed if self.waiting else min(passed, MOST_COUNTED_S)
-        self._credit, self.waiting = min(self._credit, self._wait), False
+        self._credit, self.waiting, self.held = min(self._credit, self._wait), False, False
 
 
 SLACK_MS = 100
@@ -296,7 +298,7 @@ class Order:
         base = min([self.outputs_in_flight.oldest(full), *(first for first, _ in in_flight)])
         ahead = sum(count for _, count in in_flight) + self.outputs_in_flight.count
         taken = self._slices(heads, base, ahead if self.outputs_in_flight.waited_for else 0, place)
-        self.skew.waiting = not taken and self.held == "workers"
+        self.skew.waiting = self.skew.held and not taken
         if not taken and self.held == "stage" and not in_flight:
             self._give_up_waiting(base)
         return taken
