@@ -181,13 +181,16 @@ def _faust_settings(settings: KafkaSettings) -> dict[str, Any]:
 EXCHANGE_S = 1.0
 """Seconds between two exchanges of the workers' progress."""
 
+BACKLOG_EXCHANGE_S = 0.03
+"""The same while one of them folds a backlog: the time that the others are held back for nothing."""
+
 
 async def run_exchange(engine: Engine) -> None:
     """Exchange progress with the other workers until cancelled; a fault fails the worker."""
     backlog = False
     try:
         while True:
-            await asyncio.sleep(engine.order.skew.rest if backlog else EXCHANGE_S)
+            await asyncio.sleep(BACKLOG_EXCHANGE_S if backlog else EXCHANGE_S)
             backlog = await engine.update_skew()
     except Exception as error:  # noqa: BLE001 - reported by failing the worker
         await engine.fail(error)

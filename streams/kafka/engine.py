@@ -267,9 +267,8 @@ class Engine:
         oldest = min([skew.slowest, *(at for at in reached if at is not None)])
         backlog = oldest < (time.time() - self.settings.worker_lead) * 1000
         if backlog:
-            _, notes = await asyncio.gather(consumer.post_notes(), consumer.notes(foreign_partitions))
-        else:
-            notes = await consumer.notes(foreign_partitions)
+            await consumer.post_notes()
+        notes = await consumer.notes(foreign_partitions)
         if self._tenure is tenure:
             skew.update(notes)
         return backlog

@@ -51,9 +51,6 @@ buffered backlog would hold up each round of a stage's outputs for that long."""
 HELD_S = 0.01
 """Longest wait in seconds for records while others are held back; the cause may end without a new record."""
 
-WORKERS_HELD_S = 0.002
-"""The same while other workers hold them back, which ends with an exchange of progress."""
-
 COMMIT_S = 5.0
 """Timeout of a commit in seconds. aiokafka retries without end; the commit timer retries with newer offsets."""
 
@@ -168,10 +165,6 @@ class LaneThread(driver.AIOKafkaConsumerThread):
         if self._consumer is not None and self._consumer._fetcher is not None:
             self._consumer._fetcher._fetch_max_wait_ms = BUSY_WAIT_MS if busy else FETCH_WAIT_MS
 
-    def fetched(self) -> bool:
-        """Whether fetched records wait to be taken; read in another thread, to save a call in this one."""
-        return bool(self._consumer is not None and self._consumer._fetcher._records)
-
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Do nothing: the monitor checks progress."""
 
@@ -273,7 +266,7 @@ class BatchConsumer(driver.Consumer):
         """Poll for up to `wait` seconds and deliver the next records; return the wait of the next poll."""
         order: Order = self.engine.order
         wanted, began = order.wanted(), time.monotonic()
-        if wanted and (wait or self.lane_thread.fetched()):  # aiokafka takes an empty set for "all"
+        if wanted:  # aiokafka takes an empty set for "all"
             self._buffer(gate, order, await self._poll(wanted, wait))
         elif wait:
             await asyncio.sleep(wait)
@@ -289,8 +282,6 @@ class BatchConsumer(driver.Consumer):
         self.lane_thread.set_fetch_wait(bool(batches or order.held))
         if batches:
             return 0.0
-        if order.held == "workers":
-            return WORKERS_HELD_S
         return HELD_S if order.held or gate.in_flight else POLL_S
 
     async def _poll(self, wanted: set[TP], wait: float) -> Mapping[Any, list[Any]]:

@@ -11,11 +11,11 @@ Three rules hold a record back, each for a bounded time:
 - the worker's own outputs in flight: nothing is folded that is newer by more than the lead;
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
-Workers exchange their progress through committed offsets: a commit carries, for each partition of events or commands
-behind its log end, the order time it has reached (`commit_note`); over a backlog they commit such notes all the time. A
-worker ahead of the slowest by more than its lead waits, but in all not much longer than it folds: a stuck worker must
-not stop the group, nor a thin log make it slower than one worker alone. The lead grows with the pace of the slowest:
-waiting for less than it folds between two exchanges would order nothing (docs/operating.md, Backlogs).
+Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
+order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. A worker ahead
+of the slowest by more than its lead waits, but only for a bounded time, as a stuck worker must not stop the group; then
+it continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than it
+folds between two exchanges would order nothing (docs/operating.md, Backlogs).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import logging
 import math
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import attrgetter
@@ -51,11 +52,8 @@ def time_in_note(note: str) -> int | None:
     return int(at) if word == "behind" and at.isdigit() else None
 
 
-MOST_COUNTED_S = 0.5
-"""Most seconds between two batches that count as folding: a worker without records does not fold."""
-
-REST_S = 0.002, 0.03
-"""Shortest and longest rest in seconds between two exchanges over a backlog."""
+EXCHANGES_AHEAD = 1
+"""Exchanges in which the slowest worker's progress is how far another one may be ahead of it."""
 
 
 class Skew:
@@ -63,10 +61,6 @@ class Skew:
 
     Attributes:
         seconds: order time between this worker's next record and the slowest other worker that is behind; 0 without.
-        rest: seconds until the next exchange over a backlog. It is such that the slowest folds about a quarter of the
-            lead meanwhile: in a thin log workers would otherwise wait for news alone, in a dense one ask for nothing.
-        held: whether a record was held back since the last `spend`.
-        waiting: whether nothing is folded because of the others; time counts as waiting until the next `spend`.
     """
 
     def __init__(self, *, lead: float, wait: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,19 +68,16 @@ class Skew:
 
         Args:
             lead: seconds of order time that this worker may be ahead.
-            wait: seconds by which waits may exceed the time in which records were folded.
+            wait: longest time, in seconds, of one wait.
             clock: monotonic seconds.
         """
         self.seconds = 0.0
-        self.rest = REST_S[1]
-        self._least_ms = lead * 1000
+        self._lead_ms = lead * 1000
         self._wait = wait
         self._clock = clock
         self._slowest = math.inf
-        self._credit = wait
-        self._asked_at = clock()
-        self.waiting = self.held = self._told = False
-        self._step = 0.0
+        self._since: float | None = None
+        self._steps: deque[float] = deque(maxlen=EXCHANGES_AHEAD + 1)
 
     @property
     def slowest(self) -> float:
@@ -96,17 +87,16 @@ class Skew:
     @property
     def lead_ms(self) -> float:
         """Milliseconds of order time that this worker may be ahead: the setting, or the slowest's latest progress."""
-        return max(self._least_ms, self._step)
+        return max(self._lead_ms, self._steps[-1] - self._steps[0]) if self._steps else self._lead_ms
 
     def update(self, notes: Iterable[str]) -> None:
         """Update from the notes of the others' commits, after each exchange."""
-        before = self._slowest
         self._slowest = min((at for note in notes if (at := time_in_note(note)) is not None), default=math.inf)
         if self._slowest == math.inf:
-            self.seconds, self._credit, self._told = 0.0, self._wait, False
-        self._step = self._slowest - before if before < self._slowest < math.inf else 0.0
-        least, most = REST_S
-        self.rest = max(self.rest / 2, least) if self._step > self._least_ms / 4 else min(self.rest * 2, most)
+            self.seconds, self._since = 0.0, None
+            self._steps.clear()
+        else:
+            self._steps.append(self._slowest)
 
     def holds(self, head: float) -> bool:
         """Whether a record of this order time must wait."""
@@ -115,28 +105,26 @@ class Skew:
         ahead = head - self._slowest
         self.seconds = max(ahead / 1000, 0.0)
         if ahead <= self.lead_ms:
+            self._since = None
             return False
-        if self._credit <= 0 and not self._told:
-            self._told = True
-            log.warning("this worker is %.0f s ahead of another one and has waited for it for %g s longer than it "
-                        "folded; it waits no more than half of the time now", self.seconds, self._wait)  # fmt: skip
-        self.held = self.held or self._credit > 0
-        return self._credit > 0
-
-    def spend(self) -> None:
-        """Count the time since the last call as spent on waiting for other workers, if it was, or on folding."""
         now = self._clock()
-        passed, self._asked_at = now - self._asked_at, now
-        self._credit += -passed if self.waiting else min(passed, MOST_COUNTED_S)
-        self._credit, self.waiting, self.held = min(self._credit, self._wait), False, False
+        if self._since is None:
+            self._since = now
+        if now - self._since <= self._wait:
+            return True
+        if self._since > -math.inf:
+            log.warning("this worker is %.0f s ahead of another one and has waited %g s; it no longer waits",
+                        self.seconds, self._wait)  # fmt: skip
+            self._since = -math.inf
+        return False
 
 
 SLACK_MS = 100
 """Milliseconds within which records of different partitions count as simultaneous, so that batches stay long."""
 
 LEAD_RECORDS = 100
-"""Records that may be folded beyond the lead: a log with an event a minute would otherwise wait for the brokers at each
-one. Commands, which others write for a later stage, go by the time alone: nothing else orders them.
+"""Records of the first stage that may be folded beyond the lead: a log with an event a minute would otherwise wait for
+the brokers at each. Later stages use the time alone; their inputs are ordered.
 """
 
 MOST_UNDERWAY = 20_000
@@ -261,9 +249,9 @@ class Order:
         return min([*heads, self.outputs_in_flight.oldest_of(topics)])
 
     def behind(self, tp: TP, place: Place) -> int | None:
-        """Return the order time of a partition that publishers fill; None at its log end, and of internal topics."""
+        """Return the order time of a partition with records to fold; None at its log end."""
         buffer = self._buffers.get(tp)
-        if buffer is None or buffer.internal or not buffer.latest or (not len(buffer) and _ended(place(tp))):
+        if buffer is None or not buffer.latest or (not len(buffer) and _ended(place(tp))):
             return None
         return buffer.head if len(buffer) else buffer.latest
 
@@ -285,7 +273,6 @@ class Order:
             in_flight: order time of the first record, and number of records, of polls not yet folded.
         """
         self.held = ""
-        self.skew.spend()
         buffers = self._buffers
         full = {tp for tp, buffer in buffers.items() if len(buffer)}
         if not full:
@@ -298,7 +285,6 @@ class Order:
         base = min([self.outputs_in_flight.oldest(full), *(first for first, _ in in_flight)])
         ahead = sum(count for _, count in in_flight) + self.outputs_in_flight.count
         taken = self._slices(heads, base, ahead if self.outputs_in_flight.waited_for else 0, place)
-        self.skew.waiting = self.skew.held and not taken
         if not taken and self.held == "stage" and not in_flight:
             self._give_up_waiting(base)
         return taken
@@ -320,7 +306,7 @@ class Order:
             most, bound = spare, min(limit, min(heads[1:3])[0] + SLACK_MS if len(heads) > 1 else limit)
             if head > limit:
                 most, bound = min(spare, LEAD_RECORDS - ahead), head
-                if most <= 0 or (stage and not buffer.internal):
+                if stage or most <= 0:
                     self.held = "stage"
                     break
             if (held := self._holds(buffer, head, ahead)) != "":

@@ -47,8 +47,7 @@ class KafkaSettings:
         stage_lead: seconds of log time that a stage may be ahead of one that reads its outputs. Less makes a small
             backlog slower: each step waits for the brokers.
         worker_lead: seconds of log time that a worker may be ahead of another that is behind its log end.
-        order_wait: longest time, in seconds, that a silent partition holds back the rest, and by which waits for other
-            workers may exceed the time in which this one folds.
+        order_wait: longest time, in seconds, that a silent partition or another worker holds back the rest.
         record_timeout: seconds of processor time that one record may take before it ends the worker.
         instance_id: name of this worker in the group (static membership): a worker that restarts under the same name
             within the session timeout gets its partitions back without a rebalance. Empty is off.

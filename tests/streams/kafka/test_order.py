@@ -132,16 +132,6 @@ def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
     assert log.times() == [12_000]
 
 
-def test_outcomes_of_a_thin_log_are_folded_in_one_go() -> None:
-    """They lie in their partitions in order; to wait at each of them for the brokers would order nothing."""
-    log = Log(outcomes0=[10_000, 20_000, 30_000], commands0=[40_000])
-    log.order.outputs_in_flight.queued(9_000, 1)
-    assert [times for tp, times in log.take() if tp == OUTCOMES] == [[10_000], [20_000], [30_000]]
-    assert log.order.held == "stage"
-    log.order.outputs_in_flight.reset()
-    assert log.take() == [(COMMANDS, [40_000])]
-
-
 def test_few_records_under_way_hold_up_no_event_but_every_command() -> None:
     """In a thin log the first stage need not wait at each event; a later stage keeps its order in time."""
     log = Log(events0=[20_000], commands0=[])
@@ -180,7 +170,7 @@ def test_time_of_an_outcome_is_that_of_its_cause() -> None:
     assert [tp for tp, _ in log.take()] == [OUTCOMES, EVENTS[0]]
 
 
-def test_a_worker_far_ahead_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> None:
     """Records of its own stages flow; those from outside wait, until the patience ends or the skew is small again."""
     log = Log(events0=[100_000], outcomes0=[99_900])
     log.skew.update([commit_note(10_000), commit_note(None), commit_note(50_000)])
@@ -196,21 +186,6 @@ def test_a_worker_far_ahead_waits(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
     log.skew.update([])
     assert not log.skew.seconds
-
-
-def test_waits_for_other_workers_take_no_longer_than_folding() -> None:
-    """After the patience a worker ahead folds for as long as it waits, however thin the log and slow the brokers."""
-    log = Log(events0=[])
-    waited = folded = 0.0
-    for number in range(2_000):
-        at = 1_000_000 + number * 600_000
-        log.fetch(EVENTS[0], at)
-        log.skew.update([commit_note(at - 5_000_000)])
-        while not log.take():
-            waited, log.now = waited + 0.02, log.now + 0.02
-        folded, log.now = folded + 0.01, log.now + 0.01
-    assert waited <= PATIENCE + folded + 0.1
-    assert waited > folded
 
 
 @given(st.none() | st.integers(0, 2**53))
