@@ -1,10 +1,10 @@
 """Redaction: removes secrets from texts, JSON values and records before they leave a process or are stored.
 
-Theory of operation. Most texts hold no secret, so the code is optimised to find that out. Byte tables split a text into
-runs of token characters; only long runs with a digit or a capital letter are compared with the vendors' prefixes.
-Digits are checked only in long groups, labels only where what precedes a separator ends like one. The rest is searched
-with the patterns of `secret_patterns` whose words or characters occur. Texts in base64 and with percent signs are
-decoded and searched, too. See docs/guard.md, Privacy.
+Theory of operation. Most texts hold no secret, so the code is optimised to find that out. One search finds all strings
+(needles) without which no expression of `secret_patterns` matches, and an expression is tried only where its needles
+are; tests prove that none misses a match. Tokens of vendors are looked for in long runs of token characters with
+a digit or a capital letter only. Texts in base64 and with percent signs are decoded and searched, too.
+See docs/guard.md, Privacy.
 """
 
 from __future__ import annotations
@@ -13,37 +13,27 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 import orjson
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from .secret_patterns import (
     BASE64,
-    BETWEEN,
     CARD,
-    DIGITS,
     EMAIL,
     ENCODED,
-    GATES,
     IBAN,
-    INNER,
-    LABEL_ENDS,
-    LABEL_GROUPS,
+    LABELS,
     LONGEST_BARE,
-    OTHERS,
-    QUOTES,
     REST,
     RUN,
-    SEPARATED,
-    STARTS,
     STRUCTURES,
-    WIDE,
-    WORD_SET,
-    WORDS,
+    TOKENS,
     Label,
     Shape,
     iban_length,
@@ -52,6 +42,7 @@ from .secret_patterns import (
     is_session_name,
     labelled_secret,
     looks_random,
+    plain,
 )
 
 HIDDEN = "[redacted]"
@@ -71,10 +62,8 @@ _TOKEN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_
 _RUNS = bytes(97 if byte in _TOKEN_BYTES else 32 for byte in range(256))
 _FORMS = bytes(48 if 48 <= byte <= 57 else 65 if 65 <= byte <= 90 else byte for byte in range(256))
 _MIXED = re.compile(rb"[0-9A-Z]")
-_START = re.compile(rb"(?<![A-Za-z0-9])(?=([A-Za-z0-9][\w.~+/-]{2}))")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _LONG_RUN = b"a" * RUN
-_INNER = tuple((shape.needles[0], shape) for shape in INNER)
 _CARD_DIGITS = b"0" * 13
 _MAX_RECORD_DEPTH = 64
 _LONGEST_LABEL = 60
@@ -115,15 +104,8 @@ def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
     """Redact UTF-8 text; returns the same object if it holds no secret. Longer than `MAX_BYTES`, it is hidden."""
     if len(raw) > MAX_BYTES:
         return _HIDDEN
-    text, lower, forms = _views(raw)
-    for shape in shapes_for(text, lower, forms):
-        if places := _places(shape, text, lower):
-            raw = _without(raw, places)
-            text, lower, forms = _views(raw)
-    for label in _labels(lower):
-        if places := _labelled(label, text, lower):
-            raw = _without(raw, places)
-            text, lower, forms = _views(raw)
+    raw = _without_shapes(raw)
+    forms = raw.translate(_FORMS)
     if b"000" in forms and _CARD_DIGITS in forms.translate(None, b" -"):
         raw = CARD.sub(lambda found: _HIDDEN if is_card(found.group().decode()) else found.group(), raw)
     if b"AA00" in forms:
@@ -138,11 +120,17 @@ def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
     return raw
 
 
-def _views(raw: bytes) -> tuple[bytes, bytes, bytes]:
-    r"""Return a text as it is searched, each byte at its place: with line ends for `\n`, in lower case, as forms."""
-    if b"\\n" in raw:
-        raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
-    return raw, raw.lower(), raw.translate(_FORMS)
+def _without_shapes(raw: bytes) -> bytes:
+    """Return a text without what matches a shape or follows a label; the same object if there is none."""
+    done = -1
+    while True:
+        text = Text(raw)
+        for rule in text.rules:
+            if rule > done and (places := text.places(rule)):
+                raw, done = _without(raw, places), rule
+                break
+        else:
+            return raw
 
 
 def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
@@ -150,158 +138,245 @@ def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
     run = match.group().rstrip(b"=").translate(_STANDARD)
     if run[:4] not in ENCODED and run[:3] != b"eyJ":
         return False
-    plain = b64decode(run[: len(run) - (len(run) % 4 == 1)] + b"==")
-    return redact_bytes(plain, _MAX_ENCODINGS) is not plain
+    decoded = b64decode(run[: len(run) - (len(run) % 4 == 1)] + b"==")
+    return redact_bytes(decoded, _MAX_ENCODINGS) is not decoded
 
 
-def _decoded(raw: bytes, plain: bytes, depth: int) -> bytes:
+def _decoded(raw: bytes, decoded: bytes, depth: int) -> bytes:
     """Return an encoded text as it is, or decoded and redacted if it holds a secret."""
-    shown = redact_bytes(plain, depth + 1)
-    return raw if shown is plain else shown.decode("utf-8", "replace").encode()
+    shown = redact_bytes(decoded, depth + 1)
+    return raw if shown is decoded else shown.decode("utf-8", "replace").encode()
 
 
 def secret_spans(text: str) -> list[str]:
     """The secrets in a text."""
     raw = text.encode("utf-8", "surrogatepass")
-    seen, lower, forms = _views(raw)
-    places = [place for shape in shapes_for(seen, lower, forms) for place in _places(shape, seen, lower)]
-    for label in _labels(lower):
-        places += _labelled(label, seen, lower)
+    seen = Text(raw)
+    places = [place for rule in seen.rules for place in seen.places(rule)]
     return [raw[start:end].decode("utf-8", "replace") for start, end in places]
 
 
-_ENCODED = Shape("base64", BASE64, tuple(ENCODED), check=_is_encoded_secret)
+# --- the search ------------------------------------------------------------------------------------------------------
 
-TOKEN_STARTS = {start: (*found,) for start, found in STARTS.items()}
-"""Shapes of tokens with their needle, by the first three bytes."""
+_ENCODED = Shape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
 
-for _needle in ENCODED:
-    TOKEN_STARTS[_needle[:3]] = (*TOKEN_STARTS.get(_needle[:3], ()), (_needle, _ENCODED))
-_STARTS = frozenset(TOKEN_STARTS)
+RULES: tuple[Shape | Label, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
+"""What texts are searched for, in this order: earlier rules may contain later ones."""
 
+TOKEN_STARTS = frozenset(
+    (needle + last)[:3]
+    for shape in (*TOKENS, _ENCODED)
+    if shape.anchored
+    for needle in shape.needles
+    for last in ((b"",) if len(needle) > 2 else (bytes((byte,)) for byte in range(45, 127)))
+)
+"""First three bytes of tokens."""
 
-def shapes_for(raw: bytes, lower: bytes, forms: bytes) -> list[Shape]:
-    """Return the shapes whose needles occur in a text, given also in lower case and with its digits as `0`."""
-    maybe = {
-        place
-        for character, gates in GATES.items()
-        if character in lower
-        for gate, places in gates.items()
-        if gate in lower
-        for place in places
-    }
-    words = WORD_SET.intersection(lower.translate(BETWEEN).split())
-    for word in words:
-        maybe.update(WORDS.get(word, ()))
-    if b"0000" in forms:
-        maybe.update(place for needle, place in DIGITS if needle in forms)
-    texts = {"raw": raw, "folded": lower, "forms": forms}
-    found = [
-        shape
-        for shape in [STRUCTURES[place] for place in sorted(maybe)]
-        if not (shape.beside and shape.beside.isdisjoint(words))
-        and (shape.anchored or any(map(texts[shape.read].__contains__, shape.needles)))
-    ]
-    if candidates := _candidates(raw):
-        found += _tokens_in(candidates)
-    return found
+_FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
+
+_CHUNK = 1 << 16
+"""Bytes that are searched at once: what is found takes more memory than the text."""
 
 
-def _tokens_in(candidates: bytes) -> list[Shape]:
-    """Return the shapes of tokens that long runs of token characters may have."""
-    found: list[Shape] = []
-    for start in _STARTS.intersection(_START.findall(candidates)):
-        for needle, shape in TOKEN_STARTS[start]:
-            if needle in candidates and shape not in found:
-                found.append(shape)
-    for needle, shape in _INNER:
-        if needle in candidates:
-            found.append(shape)
-    return found
+class Needles:
+    """Search for all needles of some rules at once.
+
+    Attributes:
+        needles: the needles, by number.
+        numbers: their numbers.
+        rules: the rules of a needle, by number.
+        of_rule: the numbers of a rule's needles.
+    """
+
+    def __init__(self, needles: Mapping[int, Iterable[bytes]]) -> None:
+        every = sorted({needle for some in needles.values() for needle in some})
+        self.needles = every
+        self.numbers = {needle: number for number, needle in enumerate(every)}
+        self.of_rule = {rule: [self.numbers[needle] for needle in some] for rule, some in needles.items()}
+        self.rules: list[tuple[int, ...]] = [()] * len(every)
+        for rule, some in self.of_rule.items():
+            for number in some:
+                self.rules[number] = (*self.rules[number], rule)
+        self._longest = max(map(len, every))
+        self._search = BytesAhoCorasick(every, implementation=Implementation.DFA).find_matches_as_indexes
+
+    def find(self, text: bytes) -> dict[int, list[int]]:
+        """Return the places of each needle in a text, by the needle's number."""
+        found: dict[int, list[int]] = {}
+        for number, start, _ in self._search(text, overlapping=True) if len(text) <= _CHUNK else self._in_parts(text):
+            if number in found:
+                found[number].append(start)
+            else:
+                found[number] = [start]
+        return found
+
+    def _in_parts(self, text: bytes) -> Iterator[tuple[int, int, int]]:
+        for begin in range(0, len(text), _CHUNK):
+            for number, start, end in self._search(text[begin : begin + _CHUNK + self._longest - 1], overlapping=True):
+                if start < _CHUNK:
+                    yield number, begin + start, begin + end
 
 
-def _labels(lower: bytes) -> list[Label]:
-    """Return the labels that a text, in lower case, may have before its separators."""
-    if not lower.isascii() and lower.translate(None, OTHERS):
-        for separator in WIDE:
-            lower = lower.replace(separator, b":")
-    if b" is " in lower or b" was " in lower:
-        lower = lower.replace(b" is ", b":").replace(b" was ", b":")
-    elif b":" not in lower and b"=" not in lower:
-        return []
-    ends = [
-        piece
-        for piece in lower.translate(SEPARATED, QUOTES).split(b":")
-        if piece.rstrip(b"0123456789")[-3:] in LABEL_ENDS
-    ]
-    if not ends:
-        return []
-    groups = {group for end in ends for group in LABEL_ENDS[end.rstrip(b"0123456789")[-3:]]}
-    tails = b"\n".join([end[-_LONGEST_LABEL:] for end in ends])
-    found: list[Label] = []
-    for group in sorted(groups):
-        for word, label in LABEL_GROUPS[group]:
-            if word in tails and label not in found:
-                found.append(label)
-    return found
+class Search(NamedTuple):
+    """What texts are searched with.
+
+    Attributes:
+        needles: those of structures and labels.
+        tokens: those of tokens.
+        beside: what must be beside the needles of a rule: sets of needles, and strings.
+    """
+
+    needles: Needles
+    tokens: Needles
+    beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
 
 
-def _candidates(raw: bytes) -> bytes:
-    """Return the long runs of token characters with a digit or a capital letter, joined by spaces."""
-    runs = raw.translate(_RUNS)
-    found = []
-    start = runs.find(_LONG_RUN)
-    while start >= 0:
-        end = runs.find(b" ", start + RUN)
-        run = raw[start:end] if end >= 0 else raw[start:]
-        if _MIXED.search(run):
-            found.append(run)
-        start = runs.find(_LONG_RUN, end) if end >= 0 else -1
-    return b" ".join(found)
+@cache
+def _search() -> Search:
+    needles = Needles(
+        {
+            rule: one.needles if isinstance(one, Shape) else one.words
+            for rule, one in enumerate(RULES)
+            if not _FIRST_TOKEN <= rule < _FIRST_LABEL
+        }
+    )
+    return Search(
+        needles,
+        Needles({rule: shape.needles for rule, shape in enumerate((*TOKENS, _ENCODED), _FIRST_TOKEN)}),
+        {
+            rule: tuple(
+                frozenset(map(needles.numbers.__getitem__, group)) if needles.numbers.keys() >= set(group) else group
+                for group in shape.beside
+            )
+            for rule, shape in enumerate(STRUCTURES)
+            if shape.beside
+        },
+    )
 
 
-def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Return the positions of the secrets of one shape."""
-    found, done = [], 0
-    text = lower if shape.read == "folded" else raw
-    for match in (
-        _beginning_with(shape, text) if shape.anchored and shape.read != "forms" else shape.pattern.finditer(text)
-    ):
-        start, end = match.span(match.lastindex or 0)
-        if done <= start < end and (shape.check is None or shape.check(match, raw)):
-            found.append((start, end))
-            done = end
-    return found
+class Text:
+    """Text in which secrets are looked for.
 
+    Attributes:
+        raw: the text, with line ends for `\\n`, each byte at its place.
+        rules: the numbers of the rules that may match it, in order.
+    """
 
-def _beginning_with(shape: Shape, text: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield the matches of an anchored shape, in order of place."""
-    places = []
-    for needle in shape.needles:
-        at = text.find(needle)
-        while at >= 0:
-            places.append(at)
-            at = text.find(needle, at + 1)
-    done = 0
-    for at in sorted(places):
-        if at >= done and (match := shape.pattern.match(text, at)):
-            done = match.end()
-            yield match
+    def __init__(self, raw: bytes) -> None:
+        if b"\\n" in raw:
+            raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
+        self.raw = raw
+        self._lower: bytes | None = None
+        search = _search()
+        plain_text = plain(raw)
+        self._found = search.needles.find(plain_text)
+        rules: set[int] = set()
+        for number in self._found:
+            rules.update(search.needles.rules[number])
+        rules = {
+            rule for rule in rules if rule not in search.beside or self._is_beside(plain_text, search.beside[rule])
+        }
+        self._tokens: dict[int, list[int]] = {}
+        if runs := self._runs():
+            for number in search.tokens.find(runs):
+                for rule in search.tokens.rules[number]:
+                    self._tokens.setdefault(rule, []).append(number)
+        self.rules = sorted([*rules, *self._tokens])
 
+    def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
+        for group in groups:
+            if isinstance(group, frozenset):
+                if group.isdisjoint(self._found):
+                    return False
+            else:
+                for one in group:
+                    if one in plain_text:
+                        break
+                else:
+                    return False
+        return True
 
-def _labelled(label: Label, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Return the positions of the values after labels such as `password:`."""
-    found, at = [], 0
-    while (match := label.pattern.search(lower, at)) is not None:
-        place = labelled_secret(match, raw, label.foreign)
-        if place is None:
-            at = match.end(2)  # the value may contain a label itself
-        else:
-            start, at = place
-            if at - start >= LONGEST_BARE:
-                at = REST.match(raw, at).end()  # type: ignore[union-attr] # it matches anything
-            found.append((start, at))
-    return found
+    @property
+    def lower(self) -> bytes:
+        """The text in lower case."""
+        if self._lower is None:
+            self._lower = self.raw.lower()
+        return self._lower
+
+    def _runs(self) -> bytes:
+        """Return the long runs of token characters with a digit or a capital letter, joined by spaces."""
+        raw, runs = self.raw, self.raw.translate(_RUNS)
+        found = []
+        start = runs.find(_LONG_RUN)
+        while start >= 0:
+            end = runs.find(b" ", start + RUN)
+            run = raw[start:end] if end >= 0 else raw[start:]
+            if _MIXED.search(run):
+                found.append(run)
+            start = runs.find(_LONG_RUN, end) if end >= 0 else -1
+        return b" ".join(found)
+
+    def places(self, rule: int) -> list[tuple[int, int]]:
+        """Return the places of the secrets that a rule finds."""
+        one = RULES[rule]
+        return self._of_label(rule, one) if isinstance(one, Label) else self._of_shape(rule, one)
+
+    def _starts(self, rule: int) -> list[int]:
+        """Return the places where a rule's needles are."""
+        if rule not in self._tokens:
+            return sorted(
+                place for number in _search().needles.of_rule[rule] for place in self._found.get(number, ())
+            )
+        places = []
+        for number in self._tokens[rule]:
+            needle = _search().tokens.needles[number]
+            at = self.raw.find(needle)
+            while at >= 0:
+                places.append(at)
+                at = self.raw.find(needle, at + 1)
+        return sorted(places)
+
+    def _of_shape(self, rule: int, shape: Shape) -> list[tuple[int, int]]:
+        found, done = [], 0
+        is_token = rule >= _FIRST_TOKEN
+        for match in (
+            self._beginning_with(rule, shape)
+            if shape.anchored
+            else shape.pattern.finditer(self.lower if shape.folded else self.raw)
+        ):
+            start, end = match.span(match.lastindex or 0)
+            if (
+                done <= start < end
+                and (not is_token or _MIXED.search(match.group()))
+                and (shape.check is None or shape.check(match, self.raw))
+            ):
+                found.append((start, end))
+                done = end
+        return found
+
+    def _beginning_with(self, rule: int, shape: Shape) -> Iterator[re.Match[bytes]]:
+        """Yield the matches of an anchored shape, in order of place."""
+        text, done = self.lower if shape.folded else self.raw, 0
+        for at in self._starts(rule):
+            if at >= done and (match := shape.pattern.match(text, at)):
+                done = match.end()
+                yield match
+
+    def _of_label(self, rule: int, label: Label) -> list[tuple[int, int]]:
+        """Return the places of the values after labels such as `password:`."""
+        found, done = [], 0
+        for at in self._starts(rule):
+            if at < done or (match := label.pattern.match(self.lower, at)) is None:
+                continue
+            place = labelled_secret(match, self.raw, label.foreign)
+            if place is None:
+                done = match.end(2)  # the value may contain a label itself
+            else:
+                start, done = place
+                if done - start >= LONGEST_BARE:
+                    done = REST.match(self.raw, done).end()  # type: ignore[union-attr] # it matches anything
+                found.append((start, done))
+        return found
 
 
 def _without(raw: bytes, places: list[tuple[int, int]]) -> bytes:

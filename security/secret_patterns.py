@@ -30,6 +30,13 @@ NAME = re.compile(
 )
 """Names whose value is always secret."""
 
+NAME_STEMS = (
+    "pass|pw|secret|token|key|auth|credential|cookie|sess|sid|bearer|jwt|otp|mfa|pin|cvv|cvc|ssn|iban|pan|card|ccnum|cc_num"
+    "|cc-num|conn|dsn|webhook|sig|hmac|salt|seed|mnemonic|recovery|kubeconfig|pfx|psk|assertion|kennwort|contrase|senha"
+    "|wachtwoord|haslo"
+)
+"""Every name in ASCII that is secret contains one of these."""
+
 LONGEST_NAME = 1_024
 """Length above which a name is not read."""
 
@@ -56,23 +63,29 @@ class Shape(NamedTuple):
     Attributes:
         kind: kind of secret.
         pattern: expression over UTF-8; the first matching group is the secret, or the whole match without one.
-        needles: every match contains one of these; texts without any are not searched.
-        read: what the needles are looked for in: the text as it is, with ASCII letters in lower case (the pattern, too),
-            or with every digit as `0` and every capital letter as `A`.
-        gates: the text in lower case contains one of these, too; few and shared, so they are searched first.
-        beside: words of which the text has one, too; empty: any.
+        needles: every match contains one of these, or begins with one if `anchored`. Those of `TOKENS` stand in the
+            text as they are, others in what `plain` makes of it.
         anchored: every match begins with one of the needles.
+        folded: the expression is for texts in lower case.
+        beside: groups of strings; what `plain` makes of the text contains one of each group, too.
         check: decides about a match; gets the match and the text in its original case. None: every match is a secret.
     """
 
     kind: str
     pattern: re.Pattern[bytes]
     needles: tuple[bytes, ...]
-    read: str = "raw"
-    gates: tuple[str, ...] = ()
-    beside: frozenset[bytes] = frozenset()
     anchored: bool = False
+    folded: bool = False
+    beside: tuple[tuple[bytes, ...], ...] = ()
     check: Callable[[re.Match[bytes], bytes], bool] | None = None
+
+
+_PLAIN = bytes(48 if 48 <= byte <= 57 else byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
+
+
+def plain(text: bytes) -> bytes:
+    """Return a text with its ASCII letters in lower case and every digit as `0`, each at its place."""
+    return text.translate(_PLAIN)
 
 
 def _has_entropy(match: re.Match[bytes], text: bytes) -> bool:
@@ -87,13 +100,18 @@ def looks_random(value: bytes) -> bool:
     return any(48 <= byte <= 57 for byte in value) or (tail != tail.lower() and value != value.upper())
 
 
-def _shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | None = None, gates: str = "") -> Shape:
-    read = pattern[3 : pattern.index(")")] if pattern.startswith("(?#") else "raw"
-    compiled = re.compile(pattern.removeprefix(f"(?#{read})").encode())
-    beginnings = tuple(needles.removeprefix("^").encode().split(b"|"))
-    first, _, beside = gates.replace("_", " ").partition("^")
-    words = frozenset(beside.encode().split(b"|")) if beside else frozenset()
-    return Shape(kind, compiled, beginnings, read, tuple(first.split("|")), words, needles.startswith("^"), check)
+def _shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | None = None, *beside: str) -> Shape:
+    """Return a shape; `needles` are separated by `|` and begin with `^` if matches begin with them."""
+    folded = pattern.startswith("(?#folded)")
+    return Shape(
+        kind,
+        re.compile(pattern.removeprefix("(?#folded)").encode()),
+        tuple(needles.removeprefix("^").encode().split(b"|")),
+        needles.startswith("^"),
+        folded,
+        tuple(tuple(group.encode().split(b"|")) for group in beside),
+        check,
+    )
 
 
 def _has_digit(match: re.Match[bytes], _: bytes) -> bool:
@@ -146,7 +164,7 @@ def _formats() -> Iterator[Shape]:
         begin = "|".join(re.escape(one) for one, _ in starts)
         runs = "|".join(re.escape(one) + (letter + f"{{{least}}}" if least else letter) for one, least in starts)
         end = {"only": f"(?!{letter})", "upper": f"{letter}*(?![a-z])", "uuid": ""}
-        tail = end.get(flag) or end.get(alphabet, letter + "*")
+        tail = end.get(flag) or end.get(alphabet, letter.replace("]", "=]*") if alphabet == "any" else letter + "*")
         check = _has_digit_after(re.compile(f"(?:{begin})".encode())) if flag == "digit" else None
         yield _shape(
             alphabet,
@@ -157,20 +175,20 @@ def _formats() -> Iterator[Shape]:
 
 
 TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
-    _shape(kind, needles, pattern, check[0] if check else None)
+    _shape(kind, needles.removeprefix("*") if needles[0] == "*" else "^" + needles, pattern, *check)
     for kind, needles, pattern, *check in (
-        ("gocardless, lob", "^live_|test_", _W + r"(?:live|test)_(?:pub_)?[A-Za-z0-9_-]{30,}", _has_digit),
+        ("gocardless, lob", "live_|test_", _W + r"(?:live|test)_(?:pub_)?[A-Za-z0-9_-]{30,}", _has_digit),
         ("yandex", "t1.", _W + r"t1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{60,}"),
         ("slack", "xox", _W + r"xox[abceoprs](?:\.xox[abeoprs])?-[A-Za-z0-9-]{12,}"),
         ("sk key", "sk-", _W + r"sk-(?=[\w-]{0,60}[A-Z0-9])[A-Za-z0-9_-]{16,}"),
         ("sendgrid", "SG.", _W + r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-        ("mailchimp", "-us", _W + r"[0-9a-f]{32}-us\d{1,2}(?!\d)"),
+        ("mailchimp", "*-us", _W + r"[0-9a-f]{32}-us\d{1,2}(?!\d)"),
         ("discord", "MD|MT|Mj|Mz|ND|NT|Nj|Nz|OD|OT|Oj|Oz", _W + r"[MNO][DTjz][A-Za-z0-9_-]{22,24}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
         ("square", "sq0", _W + r"sq0[a-z]{3}-[0-9A-Za-z_-]{20,}"),
         ("facebook", "EAA", _W + r"EAA[A-Za-z][A-Za-z0-9_-]{60,}"),
         ("twitter", "AAAAAAAAAAAAAAAA", _W + r"A{18,}[A-Za-z0-9%]{20,}"),
         ("vault", "s.", _W + r"s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?!\w)"),
-        ("terraform", ".atlasv1.", _W + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
+        ("terraform", "*.atlasv1.", _W + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
         ("notion", "secret_|ntn_", _W + r"(?:secret|ntn)_(?=[A-Za-z]*\d)[A-Za-z0-9]{30,}"),
         ("langsmith", "lsv2_|ls__", _W + r"(?:lsv2_\w{20,}|ls__[0-9a-f]{32})"),
         ("circleci", "CCIPAT_|CCIPRJ_", _W + r"CCIP(?:AT|RJ)_[A-Za-z0-9]{16,}_[0-9a-f]{32,}"),
@@ -180,34 +198,34 @@ TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
         ("postman", "PMAK-", _W + r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
         ("1password", "ops_eyJ|A3-", _W + r"(?:ops_eyJ[A-Za-z0-9+/_-]{40,}=*|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,11}-?){4,6})"),
         ("resend, posthog, prefect", "re_|phx_|phc_|pnu_|pnb_|rdme_|nyk_|tfp_|wandb_v1_",
-         _W + r"(?:re|ph[xc]|pn[ub]|rdme|nyk|tfp|wandb_v1)_(?=[A-Za-z0-9_.-]{24})[A-Za-z_-]*+(?:\d[A-Za-z0-9_.-]*+)?", _has_digit),
+         _W + r"(?:re|ph[xc]|pn[ub]|rdme|nyk|tfp|wandb_v1)_[A-Za-z0-9_-]{24,}", _has_digit),
         ("hubspot", "pat-", _W + r"pat-(?:na|eu|ap)\d-" + _UUID),
         ("dynatrace", "dt0", _W + r"dt0[a-z]\d\d\.[A-Z0-9]{24}\.[A-Z0-9]{60,}"),
-        ("azure ad", "Q~", _W + r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
-        ("azure devops", "AZDO", _W + r"[A-Za-z0-9]{70,}AZDO[A-Za-z0-9]{4}"),
-        ("azure registry", "+ACR", r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{42}\+ACR[A-Za-z0-9]{6}"),
+        ("azure ad", "*Q~", _W + r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
+        ("azure devops", "*AZDO", _W + r"[A-Za-z0-9]{70,}AZDO[A-Za-z0-9]{4}"),
+        ("azure registry", "*+ACR", r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{42}\+ACR[A-Za-z0-9]{6}"),
         ("azure refresh token", "0.A|1.A", _W + r"[01]\.A[\w-]{50,}+(?:\.\d)?\.Ag[\w-]{200,}"),
         ("adobe", "p8e-", _W + r"p8e-[A-Za-z0-9]{32}"),
         ("adyen", "AQE", _W + r"AQE[A-Za-z0-9+/]{40,200}={0,2}-[A-Za-z0-9+/=]{30,}"),
         ("authress", "sc_|ext_|scauth_|authress_", _W + r"(?:sc|ext|scauth|authress)_[A-Za-z0-9]{5,30}\.[A-Za-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[A-Za-z0-9+/_=-]{30,}"),
         ("clickup", "pk_", _W + r"pk_\d{6,10}_[0-9A-Z]{32}"),
-        ("defined networking", "dnkey-", _W + r"dnkey-[A-Za-z0-9=_]{20,30}-[A-Za-z0-9=_-]{40,}"),
+        ("defined networking", "dnkey-", _W + r"dnkey-[A-Za-z0-9_]{20,30}={0,2}-[A-Za-z0-9=_-]{40,}"),
         ("grafana", "eyJrIjoi", _W + r"eyJrIjoi[A-Za-z0-9]{60,}"),
-        ("new relic license", "FFFFNRAL", _W + r"[0-9a-fx]{32,40}FFFFNRAL"),
-        ("maxmind", "_mmk", _W + r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),
+        ("new relic license", "*FFFFNRAL", _W + r"[0-9a-fx]{32,40}FFFFNRAL"),
+        ("maxmind", "*_mmk", _W + r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),
         ("harness", "pat.|sat.", _W + r"[ps]at\.[A-Za-z0-9_-]{22}\.[0-9a-f]{24}\.[A-Za-z0-9]{20}"),
-        ("storyblok", "tt-", _W + r"[0-9A-Za-z]{22}tt-\d{4,}-[A-Za-z0-9_-]{20}"),
+        ("storyblok", "*tt-", _W + r"[0-9A-Za-z]{22}tt-\d{4,}-[A-Za-z0-9_-]{20}"),
         ("telnyx", "KEY0", _W + r"KEY0[0-9A-Z]{30,}_\w{20,}"),
         ("vendor prefix", "key_|pat_|ops_|secret_|token_|co_|pul_",
          _W + r"(?:key|pat|ops|secret|token|co|pul)_(?=[A-Za-z]*\d)(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20,}"),
         ("okta", "00", _W + r"00[A-Z][A-Za-z0-9_-]{39}(?![\w-])|" + _W + r"00[A-Za-z0-9_-][A-Z][A-Za-z0-9_-]{38}(?![\w-])"),
-        ("jwt", "eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{6,}+(?:\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)?", _has_dot),
+        ("jwt", "eyJ|pk.eyJ|sk.eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{13,}+(?:\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)?", _has_dot),
         ("age plugin", "AGE-PLUGIN-", _W + r"AGE-PLUGIN-\w+-1[0-9A-Z]{20,}"),
         ("bitcoin", "xprv|yprv|zprv|tprv", _W + r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{90,}"),
-        ("bitcoin", "5H|5J|5K|Kw|Kx|Ky|Kz|L1|L2|L3|L4|L5", _W + r"[5KL][1-9A-HJ-NP-Za-km-z]{50,51}(?![A-Za-z0-9])", _has_checksum),
+        ("bitcoin", "5H|5J|5K|Kw|Kx|Ky|Kz|L1|L2|L3|L4|L5", _W + r"(?:5[HJK]|K[w-z]|L[1-5])[1-9A-HJ-NP-Za-km-z]{49,50}(?![A-Za-z0-9])", _has_checksum),
         ("private key body", "MII|MIG|MHc|MC4|b3B",
          _W + r"(?:MII[A-Za-z0-9+/]{1,4}IBA(?:AK|DA)|MI(?:GH|GE|G2)AgEAM|MHcCAQEE|MIGkAgEBBD|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdj)"
-         r"[A-Za-z0-9+/=]{8,}+(?:(?:\s|\\n?){1,8}[A-Za-z0-9+/=]{16,76}+)*+"),
+         r"[A-Za-z0-9+/]{8,}+={0,2}(?:(?:\s|\\n?){1,8}[A-Za-z0-9+/=]{16,76}+)*+"),
     )
 )  # fmt: skip
 """Tokens in one run of at least `RUN` letters, digits, `_`, `-`, `.`, `~`, `+` and `/`."""
@@ -215,27 +233,11 @@ TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
 RUN = 16
 """Shortest run of token characters that is checked, in bytes."""
 
-STARTS: dict[bytes, tuple[tuple[bytes, Shape], ...]] = {}
-"""Tokens with their needle, by its first three bytes, for those that begin with a needle."""
-
-INNER = tuple(
-    shape
-    for shape in TOKENS
-    if not shape.needles[0][:1].isalnum() or shape.needles[0] in {b"Q~", b"AZDO", b"tt-", b"FFFFNRAL"}
-)
-"""Tokens with their needle after the beginning."""
-
-for _token in TOKENS:
-    for _needle in () if _token in INNER else _token.needles:
-        for _last in (b"",) if len(_needle) > 2 else (bytes([byte]) for byte in range(45, 127)):
-            _start = (_needle + _last)[:3]
-            STARTS[_start] = (*STARTS.get(_start, ()), (_needle, _token))
-
 BASE64 = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
-ENCODED = {
-    b64encode(start) for found in STARTS.values() for needle, _ in found for start in (needle[:3],) if len(start) == 3
-} | {b"eyJ", b"LS0t"}
+ENCODED = frozenset(
+    b64encode(needle[:3]) for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 2
+) | {b"eyJ", b"LS0t"}
 """First characters in base64 of tokens, of an object of JSON, and of a key in PEM."""
 
 _VALUE = (
@@ -247,6 +249,10 @@ _WEBHOOKS = (
     r"hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks|[\w.-]*webhook\.office\.com"
     r"|hooks\.zapier\.com/hooks/catch|[\w-]+\.tines\.com/webhook"
 )
+_IN_QUERY_ENDS = (
+    "sig signature x-amz-credential token key code auth sid session sessionid session_id clientid client_id password"
+    " passwd pwd secret"
+).split()
 _IN_QUERY = (
     r"sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|[\w-]*token|[\w-]*key|code|auth|sid|session"
     r"|(?:session|client)_?id|[\w-]*password|passwd|pwd|[\w-]*secret"
@@ -267,8 +273,7 @@ _FOREIGN_WORDS = (
 
 _QUOTE = r"(?:\\*[\"'`])?"
 _NAMED = r"(?:name|key|field|header|variable|property|param|setting)"
-_SECRETS = "pass|token|secret|key|auth|cred|pwd|cookie|psk"
-_SET = r"(?:\bset[a-z]*|\bconfig(?:ure)?\s+set|\bconfig|\bput|#define)"
+_SET = r"(?:\bset(?:x|env|var)?|\bconfig(?: set)?|\bput|#define) [ \t]{0,3}"
 
 
 def _is_named(match: re.Match[bytes], text: bytes) -> bool:
@@ -301,7 +306,7 @@ def _is_random_value(match: re.Match[bytes], text: bytes) -> bool:
 
 def _is_set(match: re.Match[bytes], text: bytes) -> bool:
     """Whether a call sets a password, and what it is given is one."""
-    return _is_random_value(match, text) and _SETS.search(text[max(0, match.start() - 48) : match.start()]) is not None
+    return _is_random_value(match, text) and _SETS.search(text[max(0, match.end(1) - 48) : match.end(1)]) is not None
 
 
 def _is_code(match: re.Match[bytes], text: bytes) -> bool:
@@ -319,130 +324,133 @@ _NAME_AFTER = re.compile(
 )
 _NAME_IN_TAG = re.compile(rb"(?i:name|key|id|type|property)\s{0,4}=\s{0,4}\\*[\"']?([\w.:-]{2,64})")
 
+_HEX = [f"{first}{second}" for first in "0abcdef" for second in "0abcdef"]
 _PROGRAMS = tuple(
-    (programs.split(), needles, pattern)
-    for programs, needles, pattern in (
-        ("mysql mysqldump mysqladmin mysqlimport mariadb 7z 7za 7zr unrar rar", "-p", r"-p\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
-        ("mongo mongosh mongodump mongorestore sshpass psexec", "-p", r"-p {0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
-        ("docker podman helm nerdctl buildah skopeo oras az oc", "login", r"login\b[^\n|;&]{0,200}? -p[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
-        ("redis valkey", "-a |-a=|--pass", r"(?:-a|--pass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
-        ("zip unzip sqlcmd bcp tsql ipmitool mosquitto", "-P", r"-P[ =]{0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
-        ("ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami ldappasswd", "-w|-s|-a", r"-[wsa][ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
-        ("keytool jarsigner apksigner", "-storepass|-keypass|storepass", r"-(?:storepass|keypass|srcstorepass|deststorepass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
-        ("schtasks", "/rp", r"/rp {1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
-        ("net", "net use", r"use +\S{1,80} +\S{1,80} +([^\s/*][^\s/]*) +/user"),
-        ("net", "net use", r"user +[\w.-]{1,80} +([^\s/*][^\s/]*)(?: +/|\s*\Z)"),
-        ("smbclient rpcclient winexe smbmap net", "-U", r"-U {0,4}\\*['\"]?[\w.\\-]{1,80}%([^\s'\"\\]+)"),
-        ("openssl", "-K", r"-K {1,4}([0-9A-Fa-f]{16,})"),
-        ("htpasswd", "htpasswd", r"(?:-(?=\w{0,4}n)\w{1,5}|-\w{0,4}b\w{0,4} +\S{1,80}) +\S{1,80} +\\*['\"]?([^\s'\"\\]+)"),
-        ("sqlplus", "@", r"[\w.-]{1,80}/([^\s@/'\"\\]+)@"),
-        ("nmcli", "password", r"password +\\*['\"]?([^\s'\"\\]+)"),
+    (programs.split(), needles, pattern, beside)
+    for programs, needles, pattern, *beside in (
+        ("mysql mysqldump mysqladmin mysqlimport mariadb 7z 7za 7zr unrar rar", " -p", r"-p\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "mysql|mariadb|0z|rar"),
+        ("mongo mongosh mongodump mongorestore sshpass psexec", " -p", r"-p {0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "mongo|sshpass|psexec"),
+        ("docker podman helm nerdctl buildah skopeo oras az oc", " -p", r"login\b[^\n|;&]{0,200}? -p[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)", "login"),
+        ("redis valkey", " -a| --pass", r"(?:-a|--pass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)", "redis|valkey"),
+        ("zip unzip sqlcmd bcp tsql ipmitool mosquitto", " -p", r"-P[ =]{0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "zip|sqlcmd|bcp|tsql|ipmitool|mosquitto"),
+        ("ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami ldappasswd", "^ldap", r"-[wsa][ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
+        ("keytool jarsigner apksigner", "storepass|-keypass", r"-(?:storepass|keypass|srcstorepass|deststorepass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
+        ("schtasks", "^schtasks", r"/rp {1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
+        ("net", " /user", r"use +\S{1,80} +\S{1,80} +([^\s/*][^\s/]*) +/user", "net"),
+        ("net", " user ", r"user +[\w.-]{1,80} +([^\s/*][^\s/]*)(?: +/|\s*\Z)", "net"),
+        ("smbclient rpcclient winexe smbmap net", " -u", r"-U {0,4}\\*['\"]?[\w.\\-]{1,80}%([^\s'\"\\]+)", "%"),
+        ("openssl", "^openssl", r"-K {1,4}([0-9A-Fa-f]{16,})"),
+        ("htpasswd", "^htpasswd", r"(?:-(?=\w{0,4}n)\w{1,5}|-\w{0,4}b\w{0,4} +\S{1,80}) +\S{1,80} +\\*['\"]?([^\s'\"\\]+)"),
+        ("sqlplus", "^sqlplus", r"[\w.-]{1,80}/([^\s@/'\"\\]+)@"),
+        ("nmcli", "^nmcli", r"password +\\*['\"]?([^\s'\"\\]+)"),
         ("poetry", "http-basic", r"http-basic\.\S{1,80} +\S{1,80} +([^\s'\"\\]+)"),
-        ("curl", "-u", r"-u {0,4}\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)"),
-        ("curl", "--cert|-E", r"(?:--cert|-E) +[\w./-]{1,120}:([^\s'\"\\/]+)"),
-        ("http https httpie xh", "http -a|http --auth|https -a|xh -a|httpie -a", r"(?:-a|--auth) +\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)"),
+        ("curl", "^curl", r"-u {0,4}\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", " -u"),
+        ("curl", "^curl", r"(?:--cert|-E) +[\w./-]{1,120}:([^\s'\"\\/]+)", " --cert| -e"),
+        ("http https httpie xh", " -a | --auth ", r"(?:-a|--auth) +\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", "http|xh"),
         ("kubectl oc", "--from-literal", r"secret\b[^\n|;&]{0,300}?--from-literal[= ]\\*['\"]?[\w.-]{1,80}=([^\s'\"\\]+)"),
-        ("ngrok wandb vault", "authtoken|login", r"(?:authtoken|login) +\\*['\"]?([\w.-]{16,})"),
-        ("gh", "secret set", r"secret +set [^\n|;&]{0,100}?(?:--body|-b)[ =]{1,4}\\*['\"]?([^\s'\"\\]+)"),
+        ("ngrok wandb vault", "^ngrok|wandb|vault", r"(?:authtoken|login) +\\*['\"]?([\w.-]{16,})"),
+        ("gh", " set ", r"secret +set [^\n|;&]{0,100}?(?:--body|-b)[ =]{1,4}\\*['\"]?([^\s'\"\\]+)", "secret"),
     )
 )  # fmt: skip
-"""Programs, what their command has then, and the flag or place of their password."""
+"""Programs, needles, the flag or place of their password, and what their command has beside."""
 
 STRUCTURES = tuple(
-    _shape(kind, needles, pattern, check[0] if check else None, gates)
-    for kind, gates, needles, pattern, *check in cast("tuple[tuple[Any, ...], ...]", (
-        ("private key", "private|static", "PRIVATE KEY|Static key",
+    _shape(kind, needles, pattern, *check)
+    for kind, needles, pattern, *check in cast("tuple[tuple[Any, ...], ...]", (
+        ("private key", "private key|static key v0",
          r"-{4,5} ?BEGIN [A-Za-z0-9 ]*(?:PRIVATE KEY(?: BLOCK)?|Static key V\d) ?-{4,5}[\s\S]*?(?:-{4,5} ?END[^-]*-{4,5}|\Z)"),
-        ("private key cut", "private", "PRIVATE KEY",
+        ("private key cut", "private key",
          r"(?<![A-Za-z0-9+/=\\])((?:[A-Za-z0-9+/=]{16,76}(?:\s|\\n?){1,4}){1,80})-----END [A-Z0-9 ]*PRIVATE KEY"),
-        ("putty key", "putty", "PuTTY-User-Key-File-", r"PuTTY-User-Key-File-\d[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\Z)"),
-        ("header", "authorization|proxyauthorization", "authorization",
+        ("putty key", "^putty-user-key-file-", r"PuTTY-User-Key-File-\d[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\Z)"),
+        ("header", "^authorization",
          r"(?#folded)authorization(?:\\*['\"])?\]?\s*[:=,]\s*(?:\\*[\"'])?(?:f\\*['\"])?([^\s\r\n'\",;}\\][^\r\n'\",;}\\]*)",
          lambda match, text: is_header_value(text[slice(*match.span(1))])),
-        ("cookie", "cookie|cookies|setcookie", "cookie",
+        ("cookie", "^cookie|set-cookie|setcookie",
          r"(?#folded)(?<![a-z])(?:set-?)?cookies?(?:\\*['\"])?\s*[:=]\s*(?:\\*[\"'])?([^\s=\r\n'\"}\\]{0,256}=[^\r\n'\"}\\]*)"),
-        ("session cookie", "=", "^sess|sid=|samlresponse=",
+        ("session cookie", "^sess=|session=|sessid=|sess_id=|sessionid=|session_id=|samlresponse=|sid=",
          r"(?#folded)(?:sess(?:ion)?(?:_?id)?|samlresponse|(?<![a-z])sid)=([a-z0-9%._:~+/-]{8,})", _has_entropy),
-        ("bearer", "bearer|basic|digest|negotiate|token", "^bearer|basic|digest|negotiate|token ",
+        ("bearer", "^bearer|basic|digest|negotiate|token ",
          r"(?#folded)(?<![a-z])(?:(?:bearer|basic|digest|negotiate)\s+|token +)([a-z0-9+/._~=-]{8,})", _has_entropy),
-        ("credentials in a URL", "@", "://", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", _is_value_given),
-        ("password with a slash in a URL", "@", "://", r"://[^\s/@'\":]{1,80}:([^\s'\"@:/]{1,80}/[^\s'\"@:]{0,80})@",
-         lambda match, _: not _PORT.match(match[1])),
-        ("user in a URL", "@", "://", r"://([A-Za-z0-9_-]{16,}):?@"),
-        ("jdbc", "jdbc", "jdbc:", r"jdbc:\w{1,20}:\w{1,20}:[\w.-]{1,80}/([^\s@/'\"]+)@", _is_value_given),
-        ("webhook", "slack|discord|discordapp|office|zapier|tines", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/|.tines.com/",
+        ("credentials in a URL", "^://", r"://[^\s/@'\":]*:([^\s/'\"@]*(?:@[^\s/'\"@.]*)*)@", _is_value_given, "@"),
+        ("password with a slash in a URL", "^://", r"://[^\s/@'\":]{1,80}:([^\s'\"@:/]{1,80}/[^\s'\"@:]{0,80})@",
+         lambda match, _: not _PORT.match(match[1]), "@"),
+        ("user in a URL", "^://", r"://([A-Za-z0-9_-]{16,}):?@", None, "@"),
+        ("jdbc", "^jdbc:", r"jdbc:\w{1,20}:\w{1,20}:[\w.-]{1,80}/([^\s@/'\"]+)@", _is_value_given),
+        ("webhook", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/|.tines.com/webhook/",
          rf"https?://(?:{_WEBHOOKS})/([^\s'\"<>\\]+)"),
-        ("hook", "hooks", "/hooks/", r"/hooks/([a-z0-9]{26})(?![a-z0-9])"),
-        ("query", "?|&|%|#", "=|%3d", rf"(?#folded)(?:[?&#]|%26|%3f)(?=[\w-]{{2,64}}+[=%])(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
-        ("set command", "set|setx|config|configure|put|define", "^set|config|put|#define",
-         rf"(?#folded){_SET}(?:\s{{1,4}}--?[\w-]{{1,30}}){{0,3}}\s{{1,4}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", _is_named_and_random),
-        ("flag", "-^pass|password|passwd|passphrase|token|api|apikey|secret|auth|authkey|access|accesskey|secretkey|private|privatekey|pin|otp|pw|oauth2", "-", rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){_VALUE}", _is_value_given),
-        ("windows flag", "pass|p|password", "/pass:|/p:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:\\*['\"]?([^\s'\"\\]+)", _is_value_given),
-        ("user flag", "-^u|user", "-u|-U|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
+        ("hook", "^/hooks/", r"/hooks/([a-z0-9]{26})(?![a-z0-9])"),
+        ("query", "|".join(f"{name}{equals}" for name in _IN_QUERY_ENDS for equals in ("=", "%0d")),
+         rf"(?#folded)(?:[?&#]|%26|%3f)(?=[\w-]{{2,64}}+[=%])(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
+        ("set command", "^set |setx |setenv |setvar |config |put |#define ",
+         rf"(?#folded){_SET}(?:--?[\w-]{{1,30}}[ \t]{{1,4}}){{0,3}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", _is_named_and_random),
+        ("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw",
+         rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){_VALUE}", _is_value_given),
+        ("windows flag", "^/p:|/pass:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:\\*['\"]?([^\s'\"\\]+)", _is_value_given),
+        ("user flag", "^-u|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
         *(
-            (programs[0], "|".join(programs), needles, rf"(?<![\w.-])(?:{'|'.join(programs)})(?![A-Za-z0-9])[^\n|;&]{{0,300}}? {pattern}", _is_value_given)
-            for programs, needles, pattern in _PROGRAMS
+            (programs[0], needles, rf"(?<![\w.-])(?:{'|'.join(programs)})(?![A-Za-z0-9])[^\n|;&]{{0,300}}? {pattern}", _is_value_given, *beside)
+            for programs, needles, pattern, beside in _PROGRAMS
         ),
-        ("password by a pipe", "echo|printf", "chpasswd|--password-stdin|sudo -S|--stdin|--with-token|secret put|secret set|--passphrase-fd",
-         r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\+n)?\\*['\"]?\s{0,4}\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?chpasswd|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
-         _is_value_given),
-        ("password by a here string", "<<<", "<<<",
+        ("password by a pipe", "chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
+         r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?chpasswd|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
+         _is_value_given, "echo|printf"),
+        ("password by a here string", "<<<",
          r"(?:--with-token|--password-stdin|chpasswd|passwd|sudo -S)[^\n<]{0,80}<<<\s{0,4}\\*['\"]?(?:[\w.@-]{1,80}:)?([^\s'\"\\]+)", _is_value_given),
-        ("secure string", "securestring", "securestring", r"(?#folded)convertto-securestring\s+(?:-string\s+)?\\*[\"']([^\"'\n\\]+)", _is_value_given),
-        ("redis", "auth|requirepass|masterauth", "AUTH |requirepass|masterauth",
+        ("secure string", "^convertto-securestring", r"(?#folded)convertto-securestring\s+(?:-string\s+)?\\*[\"']([^\"'\n\\]+)", _is_value_given),
+        ("redis", "^auth |requirepass |masterauth ",
          r"\b(?:AUTH +(?:[\w.-]{1,40} +(?=[^\s]{0,40}[0-9A-Z]))?|requirepass +|masterauth +)\\*[\"']?([^\s\"'\\]{5,})", _is_random_value),
-        ("cisco", "password|secret", "password |secret ", r"\b(?:password|secret) [057] ([^\s'\"\\]{8,})", _has_entropy),
-        ("sql password", "identified|password", "identified|password",
+        ("cisco", "^password 0 |secret 0 ", r"\b(?:password|secret) [057] ([^\s'\"\\]{8,})", _has_entropy),
+        ("sql password", "identified|password",
          r"(?#folded)(?:identified\s+(?:with\s+\w+\s+)?by|(?:with|encrypted)\s+password|(?:role|user|login)\s+\S{1,80}\s+password|password\s+for\s+[^\s=]+(?:\s*+=)?)"
-         r"\s+\\*'([^'\n\\]+)"),
-        ("sql login", "password", "with password", r"(?#folded)with\s+password\s{0,4}=\s{0,4}n?\\*'([^'\n\\]+)"),
-        ("netrc", "password", "login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", _is_value_given),
-        ("netrc machine", "password", "machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given),
-        ("pgpass", ":", ":00|:*:",
-         r"(?#forms):(?<=[\w.*-]:)(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+):?", _is_value_given),
-        ("password hash", "$", "$", r"\$(?:2[abxy]?|1|5|6|7|y|gy|sha1|md5|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]*|P|H|krb5\w+)"
-         r"\$[A-Za-z0-9./+=,$*-]{16,}"),
-        ("django hash", "pbkdf2|bcrypt", "pbkdf2_sha|bcrypt_sha256$", r"(?:pbkdf2_sha\d+|bcrypt_sha256)\$[A-Za-z0-9./+=$-]{20,}"),
-        ("scram", "scram", "SCRAM-SHA-", r"SCRAM-SHA-\d+\$\d+:([A-Za-z0-9+/=]+\$[A-Za-z0-9+/=:]+)"),
-        ("paypal", "$^access", "access_token$", r"access_token\$\w+\$[a-z0-9]{10,}\$[a-z0-9]{20,}"),
-        ("ldap hash", "sha|ssha|md5|smd5|crypt|ssha256|ssha512|sha256|sha512", "^{ssha|{sha|{md5|{smd5|{crypt",
-         r"(?#folded)\{(?:s?sha(?:256|512)?|s?md5|crypt)\}([a-z0-9./+$=]{16,})"),
-        ("mysql hash", "*", "*A|*0", r"(?#forms)\*[0-9A-F]{40}(?![0-9A-Za-z])"),
-        ("ntlm hash", "aad3b435b51404eeaad3b435b51404ee|***", ":::", r":(?:[0-9a-fA-F]{32}|\*{3,}):([0-9a-fA-F]{32}):::"),
-        ("salesforce", "!", "00D", r"(?<![A-Za-z0-9])00D[A-Za-z0-9]{12}![A-Za-z0-9_.]{40,}"),
-        ("minisign", "minisign", "minisign", r"minisign encrypted secret key(?:\s|\\n?){1,4}([A-Za-z0-9+/=]{40,})"),
-        ("telegram", ":a", ":AA", r"(?:(?<![\w.])|(?<=/bot))\d{7,12}:AA[A-Za-z0-9_-]{28,}"),
-        ("firebase", ":a", ":APA91b", r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{8,}+:APA91b[A-Za-z0-9_-]{80,}"),
-        ("twitch", "oauth", "oauth:", r"\boauth:[a-z0-9]{30}\b"),
-        ("google refresh", "1//0", "1//0", r"(?<!\w)1//0[0-9A-Za-z_-]{20,}"),
-        ("asana", "", "0/000000000000", r"(?#forms)(?<!\w)[12]/\d{12,}(?:/\d{12,})?:[0-9a-f]{32}"),
-        ("fly", "flyv1", "FlyV1 ", r"FlyV1 ([A-Za-z0-9_+/=,-]{20,})"),
-        ("odbc", ";^pwd|password", ";", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", _is_value_given),
-        ("element", "<", "<", r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>([^<>\n]+)</", _is_value_given),
-        ("tag", "<^value|content", "<",
-         r"<(?i:input|meta|add|param|property|variable|entry|setting|item)\b[^<>]{0,300}?\s(?i:value|content)\s{0,4}=\s{0,4}\\*[\"']([^\"'<>\\]+)\\*[\"'][^<>]{0,300}", _is_secret_tag),
-        ("named value", "value|values|val|content", _SECRETS,
-         rf"(?#folded){_NAMED}{_QUOTE}\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}([\w .-]{{2,64}}){_QUOTE}\s{{0,4}},?(?:\s|\\n?){{0,24}}(?:-\s)?{_QUOTE}(?:values?|val|content){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}(?:\[\s{{0,4}})?{_VALUE}", _is_named),
-        ("value with a name", "value|val|content", _SECRETS,
-         rf"(?#folded)(?<![a-z])(?:value|val|content){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}\\*[\"']([^\"'\\\n]{{1,400}})\\*[\"']", _is_named_after),
-        ("pair", "password|passwd|passphrase|token|secret|key|apikey|pwd|auth|authorization|cookie|credential", "(\"|('|(\\|[\"|['|[\\|( '|( \"",
-         r"(?#folded)[(\[]\s{0,4}\\*[\"']([\w.-]{2,64})\\*[\"']\s{0,4},\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}[)\]]", _is_named_and_random),
-        ("setter", "password|setpassword|withpassword|passphrase|setpassphrase|secret|setsecret|token|settoken|withtoken|setapikey|pwd|setpwd", "(\"|('|(\\",
-         r"(?#folded)\((?:(?<=password\()|(?<=passwd\()|(?<=passphrase\()|(?<=secret\()|(?<=token\()|(?<=api_?key\()|(?<=pwd\())\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)".replace(
-             "(?<=api_?key\\()", "(?<=apikey\\()|(?<=api_key\\()"), _is_set),
-        ("login of a library", "auth|login", "^auth=(|auth = (|.login(",
-         r"(?#folded)(?:\bauth\s{0,4}=\s{0,4}|\.login)\(\s{0,4}\\*[\"'][^\"'\\\n]{1,100}\\*[\"']\s{0,4},\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_value_given),
-        ("kubernetes secret", "secret", "secret",
+         r"\s+\\*'([^'\n\\]+)", None, "'"),
+        ("sql login", "password", r"(?#folded)with\s+password\s{0,4}=\s{0,4}n?\\*'([^'\n\\]+)", None, "with", "'"),
+        ("netrc", "^login", r"(?#folded)\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(\S+)", _is_value_given, "password"),
+        ("netrc machine", "^machine", r"(?#folded)\bmachine\s+\S+\s[^\n]{0,200}?\bpassword\s+(\S+)", _is_value_given, "password"),
+        ("pgpass", "^:00:|:000:|:0000:|:00000:|:*:",
+         r":(?<=[\w.*-]:)(?:\d{2,5}|\*):[\w*-]+:[\w*.@-]+:([^\s:\"'\\/]+):?", _is_value_given),
+        ("password hash", "^$0$|$0a$|$0b$|$0x$|$0y$|$y$|$gy$|$sha0$|$md0$|$apr0$|$argon0|$scrypt$|$pbkdf0|$p$|$h$|$krb0",
+         r"\$(?:2[abxy]?|1|5|6|7|y|gy|sha1|md5|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]*|P|H|krb5\w+)\$[A-Za-z0-9./+=,$*-]{16,}"),
+        ("django hash", "^pbkdf0_sha|bcrypt_sha000$", r"(?:pbkdf2_sha\d+|bcrypt_sha256)\$[A-Za-z0-9./+=$-]{20,}"),
+        ("scram", "^scram-sha-", r"SCRAM-SHA-\d+\$\d+:([A-Za-z0-9+/=]+\$[A-Za-z0-9+/=:]+)"),
+        ("paypal", "^access_token$", r"access_token\$\w+\$[a-z0-9]{10,}\$[a-z0-9]{20,}"),
+        ("ldap hash", "^{ssha|{sha|{md0|{smd0|{crypt", r"(?#folded)\{(?:s?sha(?:256|512)?|s?md5|crypt)\}([a-z0-9./+$=]{16,})"),
+        ("mysql hash", "^" + "|".join("*" + digits for digits in _HEX), r"\*[0-9A-F]{40}(?![0-9A-Za-z])"),
+        ("ntlm hash", ":::", r":(?:[0-9a-fA-F]{32}|\*{3,}):([0-9a-fA-F]{32}):::"),
+        ("salesforce", "^00d", r"(?<![A-Za-z0-9])00D[A-Za-z0-9]{12}![A-Za-z0-9_.]{40,}", None, "!"),
+        ("minisign", "^minisign encrypted secret key", r"minisign encrypted secret key(?:\s|\\n?){1,4}([A-Za-z0-9+/=]{40,})"),
+        ("telegram", "0:aa", r"(?:(?<![\w.])|(?<=/bot))\d{7,12}:AA[A-Za-z0-9_-]{28,}"),
+        ("firebase", ":apa00b", r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{8,}+:APA91b[A-Za-z0-9_-]{80,}"),
+        ("twitch", "^oauth:", r"\boauth:[a-z0-9]{30}\b"),
+        ("google refresh", "^0//0", r"(?<!\w)1//0[0-9A-Za-z_-]{20,}"),
+        ("asana", "^0/000000000000", r"(?<!\w)[12]/\d{12,}(?:/\d{12,})?:[0-9a-f]{32}"),
+        ("fly", "^flyv0 ", r"FlyV1 ([A-Za-z0-9_+/=,-]{20,})"),
+        ("odbc", "^pwd=|password=", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", _is_value_given, ";"),
+        ("element", "password|passwd|secret|token|apikey|api_key|keymaterial|psk",
+         r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>([^<>\n]+)</", _is_value_given, "</"),
+        ("tag", "^<input|<meta|<add|<param|<property|<variable|<entry|<setting|<item",
+         r"<(?i:input|meta|add|param|property|variable|entry|setting|item)\b[^<>]{0,300}?\s(?i:value|content)\s{0,4}=\s{0,4}\\*[\"']([^\"'<>\\]+)\\*[\"'][^<>]{0,300}",
+         _is_secret_tag, "value|content"),
+        ("named value", "val|content",
+         rf"(?#folded){_NAMED}{_QUOTE}\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}([\w .-]{{2,64}}){_QUOTE}\s{{0,4}},?(?:\s|\\n?){{0,24}}(?:-\s)?{_QUOTE}(?:values?|val|content){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}(?:\[\s{{0,4}})?{_VALUE}",
+         _is_named, _NAMED[3:-1], NAME_STEMS),
+        ("value with a name", "^val|content",
+         rf"(?#folded)(?<![a-z])(?:value|val|content){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}\\*[\"']([^\"'\\\n]{{1,400}})\\*[\"']", _is_named_after, NAME_STEMS),
+        ("pair", NAME_STEMS,
+         r"(?#folded)[(\[]\s{0,4}\\*[\"']([\w.-]{2,64})\\*[\"'],\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}[)\]]", _is_named_and_random, "\",|',", "(|["),
+        ("setter", "^password(|passwd(|passphrase(|secret(|token(|apikey(|api_key(|pwd(",
+         r"(?#folded)(password|passwd|passphrase|secret|token|api_?key|pwd)\(\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_set),
+        ("login of a library", "^auth|.login(",
+         r"(?#folded)(?:\bauth\s{0,4}=\s{0,4}|\.login)\(\s{0,4}\\*[\"'][^\"'\\\n]{1,100}\\*[\"']\s{0,4},\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_value_given, "("),
+        ("kubernetes secret", "^kind:",
          r"(?#folded)\bkind:\s{0,4}secret\b[\s\S]{0,300}?\b(?:string)?data:(?:\s|\\n?){1,20}([\w.-]{1,80}:[^\n\"\'\\]*(?:\n[ \t]{1,12}[\w.-]{1,80}:[^\n\"\'\\]*)*)"),
-        ("password in prose", "password|passphrase|passcode|pwd|pin|token|passwort|kennwort|passe|senha", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
+        ("password in prose", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
          r"(?#folded)(?:(?<=with )|(?<=using )|(?<=use )|(?<=by )|(?<=mit )|(?<=avec )|(?<=com )|(?<=the )|(?<=dem )|(?<=le )|(?<=la )|(?<=with a ))(?:password|passphrase|passcode|pwd|pin|token|passwort|kennwort|mot de passe|senha) \\*[\"']?([^\s\"'\\,;]{5,})", _is_random_value),
-        ("password in foreign prose", "|".join(_FOREIGN_WORDS), " ist | lautet | est | es | é | è | to | je | är | er | är ",
+        ("password in foreign prose", "^" + "|".join(_FOREIGN_WORDS),
          rf"(?#folded)(?:{'|'.join(_FOREIGN_WORDS)})\s(?:ist|lautet|est|es|é|è|to|je|är|er)(?:\s|\s?:\s?)\\*(?:[\"'`]|„|“|«\s?)?([^\s\"'\\,;]{{5,}})", _is_random_value),
-        ("credentials", "credentials|credential|creds|login|pass|zugangsdaten|identifiants|credenciales|credenziali", "credential|creds|login|user|zugangsdaten|identifiants|credenziali",
+        ("credentials", "^credential|creds|login|user/pass|zugangsdaten|identifiants|credenciales|credenziali",
          r"(?#folded)(?:credentials?|creds|login|user/pass(?:word)?|zugangsdaten|identifiants|credenciales|credenziali)\s{0,4}[:=]\s{0,4}[\w.@-]{1,80}\s{0,4}[/|]\s{0,4}([^\s\"'\\,;/]{5,80})(?=[\s\"'\\,;]|\Z)", _is_random_value),
-        ("code", "code|passcode^verification|security|confirmation|2fa|mfa|login|authentication|time|sms|einmal|secret", "code",
-         r"(?#folded)code\s{0,4}(?:is|:|=)\s{0,4}(\d[\d -]{3,9}\d)(?![\w.])", _is_code),
-        ("social security number", "", "000-00-0000", r"(?#forms)(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
+        ("code", "^code is|code:|code :|code=|code =", r"(?#folded)code(?: is| ?[:=])\s{0,4}(\d[\d -]{3,9}\d)(?![\w.])", _is_code),
+        ("social security number", "^000-00-0000", r"(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
     ))
 )  # fmt: skip
 """Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""
@@ -455,7 +463,7 @@ class Label(NamedTuple):
     """Label before a value, such as `password:`.
 
     Attributes:
-        words: what a text has before its separators, one of these, in lower case and without blanks.
+        words: every match begins with one of these, in lower case.
         pattern: expression over the text in lower case: label, separator, then the value in one of five groups.
         foreign: 0: English. 1: a word for a password in another language, 2: one for a key.
     """
@@ -495,6 +503,8 @@ _ENGLISH = {
     "sess": "(?:ion)?[_ -]?(?:id|key)", "sid": "", "seed": "[_ -]?phrase", "recovery": "[_ -]phrase",
     "mnemonic": "", "auth": "", "dsn": "", "psk": "",
 }  # fmt: skip
+_HEADS = {"sess": ("sess", "session"), "seed": ("seed",), "recovery": ("recovery",)}
+_TAILS = {"sess": ("id", "key"), "seed": ("phrase",), "recovery": ("phrase",)}
 _FOREIGN = (
     "passwort|kennwort|zugangscode|mot de passe|code secret|contraseña|contrasena|clave|senha|palavra-passe|palavra passe"
     "|parola d'ordine|parola|wachtwoord|hasło|haslo|heslo|geslo|lozinka|jelszó|parolă|lösenord|losenord|passord|adgangskode"
@@ -512,76 +522,24 @@ def _spellings(word: str) -> set[str]:
 
 
 def _foreign_label(words: str, foreign: int) -> Label:
-    spellings = sorted({one for word in words.split("|") for one in _spellings(word)}, key=len, reverse=True)
+    spellings = sorted({one for word in words.split("|") for one in _spellings(word)}, key=lambda one: (-len(one), one))
     plain = "|".join(re.escape(one).replace("'", ".") for one in spellings if one.isascii() and one != "schluessel")
     other = "|".join(re.escape(one).replace("'", ".") for one in spellings if not one.isascii() or one == "schluessel")
     label = f"(?:{other}|(?<![a-z])(?:{plain}))" if plain else f"(?:{other})"
-    return _label((re.sub(r"[ ']", "", one) for one in spellings), label, "".join(f"|{one}" for one in _WIDE), foreign)
+    return _label((one.partition("'")[0] for one in spellings), label, "".join(f"|{one}" for one in _WIDE), foreign)
 
 
 LABELS = (
     *(
-        _label((word,), word + more + _SUFFIX)
+        _label(
+            (word,) if " " not in more else [head + gap + tail for head in _HEADS[word] for gap in ("", "_", " ", "-") for tail in _TAILS[word]],
+            word + more + _SUFFIX,
+        )
         for word, more in _ENGLISH.items()
     ),
     *(_foreign_label(words, number) for number, words in enumerate(_FOREIGN, 1)),
 )  # fmt: skip
 """Labels before values."""
-
-_MARKS = "-:/=?&%#$;<!*@"
-
-GATES: dict[bytes, dict[bytes, tuple[int, ...]]] = {}
-"""Characters that every text is searched for, each with the gates that hold it, each with its places in `STRUCTURES`."""
-
-WORDS: dict[bytes, tuple[int, ...]] = {}
-"""Words that a text is searched for, with their places in `STRUCTURES`."""
-
-DIGITS = tuple((shape.needles[0], place) for place, shape in enumerate(STRUCTURES) if shape.gates == ("",))
-"""Needles of shapes without a gate, with their places in `STRUCTURES`; each holds `0000`, for four digits."""
-
-for _place, _structure in enumerate(STRUCTURES):
-    for _gate in filter(None, _structure.gates):
-        _key = _gate.encode()
-        _character = next((one.encode() for one in _MARKS if one in _gate), b"")
-        if _character:
-            _gates = GATES.setdefault(_character, {})
-            _gates[_key] = (*_gates.get(_key, ()), _place)
-        else:
-            WORDS[_key] = (*WORDS.get(_key, ()), _place)
-
-BETWEEN = bytes(
-    byte + 32 if 65 <= byte <= 90 else byte if byte >= 128 or bytes((byte,)).isalnum() else 32 for byte in range(256)
-)
-"""Table by which a text becomes words in lower case."""
-
-LABEL_GROUPS: list[tuple[tuple[bytes, Label], ...]] = [
-    tuple((word, label) for label in LABELS if not label.foreign for word in label.words)
-]
-"""Words of labels, the English ones together, the others by their last three bytes."""
-
-LABEL_ENDS = dict.fromkeys(
-    (
-        end.encode()
-        for end in "ord swd ase ode ort ass pwd ret ken key ial als otp pin cvv cvc ssn sig ure jwt _id -id nid sid did"
-        " nic uth dsn lue ash ing b64 e64 ata psk".split()
-    ),
-    (0,),
-)
-"""Places in `LABEL_GROUPS` by the last three bytes before a separator, in lower case, without blanks and last digits."""
-
-for _one in LABELS:
-    for _word in _one.words if _one.foreign else ():
-        LABEL_ENDS[_word[-3:]] = (*LABEL_ENDS.get(_word[-3:], ()), len(LABEL_GROUPS))
-        LABEL_GROUPS.append(((_word, _one),))
-
-WORD_SET = frozenset(WORDS).union(*(shape.beside for shape in STRUCTURES))
-OTHERS = bytes(byte for byte in range(256) if byte not in {one.encode()[0] for one in _WIDE})
-"""All bytes but those with which wide separators begin."""
-
-WIDE = tuple(separator.encode() for separator in _WIDE)
-SEPARATED = bytes(58 if byte in b":=" else byte for byte in range(256))
-QUOTES = b"\"'`\\ \t])?"
-"""Characters allowed between a label and its separator."""
 
 MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")
 """Words behind a label of a phrase."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 ALPHABETS = {
     "alnum": "[A-Za-z0-9]", "word": "[A-Za-z0-9_-]", "dotted": "[A-Za-z0-9_.-]", "base64": "[A-Za-z0-9+/]", "hex": "[0-9a-f]",
-    "HEX": "[0-9A-F]", "Hex": "[0-9a-fA-F]", "upper": "[A-Z0-9]", "lower": "[a-z0-9]", "any": "[A-Za-z0-9+/_=.-]",
+    "HEX": "[0-9A-F]", "Hex": "[0-9a-fA-F]", "upper": "[A-Z0-9]", "lower": "[a-z0-9]", "any": "[A-Za-z0-9+/_.-]",
     "uuid": "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
 }  # fmt: skip
 """Names of sets of characters, and of the form of UUIDs."""

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 import pytest
 from fixed_rules import Rules
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planted_secrets import events_with, found_in, lines_of_all_kinds
 from secret_kinds import FEW, KINDS
@@ -76,7 +76,7 @@ def test_a_dead_letter_that_is_no_text_holds_no_secret_in_base64() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [*STRUCTURES, *TOKENS], ids=lambda shape: shape.kind)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_secret_passes_for_a_plain_id(shape: Shape, data: st.DataObject) -> None:
     """What is taken for an id without a look at all patterns holds nothing that redaction would hide."""
