@@ -255,10 +255,10 @@ def _search() -> Search:
 
 
 class Text:
-    """Text in which secrets are looked for.
+    r"""Text in which secrets are looked for.
 
     Attributes:
-        raw: the text, with line ends for `\\n`, each byte at its place.
+        raw: the text, with line ends for `\n`, each byte at its place.
         rules: the numbers of the rules that may match it, in order.
     """
 
@@ -324,9 +324,7 @@ class Text:
     def _starts(self, rule: int) -> list[int]:
         """Return the places where a rule's needles are."""
         if rule not in self._tokens:
-            return sorted(
-                place for number in _search().needles.of_rule[rule] for place in self._found.get(number, ())
-            )
+            return sorted(place for number in _search().needles.of_rule[rule] for place in self._found.get(number, ()))
         places = []
         for number in self._tokens[rule]:
             needle = _search().tokens.needles[number]
@@ -478,6 +476,7 @@ _PLAIN = re.compile(
 
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ESCAPED = re.compile(rb"\\u00[2-7]")
+_ESCAPES = (b"\\\\", b"\0"), (b"\\n", b"\n"), (b"\\r", b"\n"), (b"\\t", b"\t"), (b'\\"', b'"'), (b"\0", b"\\")
 _FIELD = re.compile(rb"\"([\w .:-]{2,80})\"\s*:")
 
 
@@ -522,7 +521,7 @@ def may_hold_secrets(json: bytes) -> bool:
     if b"\\" in json:
         if b"\\/" in json or (b"\\u00" in json and _ESCAPED.search(json)):
             return True
-        for escape, character in ((b"\\n", b"\n"), (b"\\r", b"\n"), (b"\\t", b"\t"), (b'\\"', b'"')):
+        for escape, character in _ESCAPES:
             json = json.replace(escape, character)
     return redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json))))
 

@@ -23,7 +23,7 @@ NAME = re.compile(
     |session[_-]?(?:key|token)|(?:php|j|asp)[_.-]?sess(?:ion)?[_-]?id|(?:^|[_.-])sid$|bearer|jwt$
     |(?:^|[_-])(?:otp|totp|mfa|pin|cvv2?|cvc2?|ssn|iban|pan)(?:$|[_-])
     |card[_-]?(?:number|no|num)|credit[_-]?card|cc[_-]?(?:number|num)|connection[_-]?string|conn[_-]?str|(?:^|[_-])dsn$
-    |webhook[_-]?(?:url|secret)|(?:^|[_-])(?:sig|signature|hmac|salt|seed)$|seed[_-]?phrase|mnemonic|recovery[_-]?code
+    |webhook[_-]?(?:url|secret)|(?:^|[_-])(?:sig|signature|hmac|salt|seed)$|seed[_-]?phrase|mnemonic|(?:recovery|backup)[_-]?code|code[_-]?verifier|macaroon
     |kubeconfig|keystore|pfx$|psk$|^requirepass$|^masterauth$|key[_-]?material
     |kennwort|mot[_-]?de[_-]?passe|contrase[nñ]a|senha|wachtwoord|has[łl]o$|lösenord|пароль|密码|密碼|パスワード|비밀번호|x-amz-security-token|client[_-]?assertion|(?-i:^[A-Z0-9_]+_KEY$)""",
     re.IGNORECASE | re.VERBOSE,
@@ -32,7 +32,7 @@ NAME = re.compile(
 
 NAME_STEMS = (
     "pass|pw|secret|token|key|auth|credential|cookie|sess|sid|bearer|jwt|otp|mfa|pin|cvv|cvc|ssn|iban|pan|card|ccnum|cc_num"
-    "|cc-num|conn|dsn|webhook|sig|hmac|salt|seed|mnemonic|recovery|kubeconfig|pfx|psk|assertion|kennwort|contrase|senha"
+    "|cc-num|conn|dsn|webhook|sig|hmac|salt|seed|mnemonic|recovery|backup|verifier|macaroon|kubeconfig|pfx|psk|assertion|kennwort|contrase|senha"
     "|wachtwoord|haslo"
 )
 """Every name in ASCII that is secret contains one of these."""
@@ -175,7 +175,7 @@ def _formats() -> Iterator[Shape]:
 
 
 TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
-    _shape(kind, needles.removeprefix("*") if needles[0] == "*" else "^" + needles, pattern, *check)
+    _shape(kind, needles[1:] if needles[0] == "*" else "^" + needles, pattern, check[0] if check else None)
     for kind, needles, pattern, *check in (
         ("gocardless, lob", "live_|test_", _W + r"(?:live|test)_(?:pub_)?[A-Za-z0-9_-]{30,}", _has_digit),
         ("yandex", "t1.", _W + r"t1\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{60,}"),
@@ -220,6 +220,8 @@ TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
          _W + r"(?:key|pat|ops|secret|token|co|pul)_(?=[A-Za-z]*\d)(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20,}"),
         ("okta", "00", _W + r"00[A-Z][A-Za-z0-9_-]{39}(?![\w-])|" + _W + r"00[A-Za-z0-9_-][A-Z][A-Za-z0-9_-]{38}(?![\w-])"),
         ("jwt", "eyJ|pk.eyJ|sk.eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{13,}+(?:\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)?", _has_dot),
+        ("bitcoin, encrypted", "6P", _W + r"6P[RYn][1-9A-HJ-NP-Za-km-z]{55}(?![A-Za-z0-9])"),
+        ("lightning macaroon", "0201036c6e64", _W + r"0201036c6e64[0-9a-f]{40,}"),
         ("age plugin", "AGE-PLUGIN-", _W + r"AGE-PLUGIN-\w+-1[0-9A-Z]{20,}"),
         ("bitcoin", "xprv|yprv|zprv|tprv", _W + r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{90,}"),
         ("bitcoin", "5H|5J|5K|Kw|Kx|Ky|Kz|L1|L2|L3|L4|L5", _W + r"(?:5[HJK]|K[w-z]|L[1-5])[1-9A-HJ-NP-Za-km-z]{49,50}(?![A-Za-z0-9])", _has_checksum),
@@ -247,17 +249,17 @@ _VALUE = (
 )
 _WEBHOOKS = (
     r"hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks|[\w.-]*webhook\.office\.com"
-    r"|hooks\.zapier\.com/hooks/catch|[\w-]+\.tines\.com/webhook"
+    r"|hooks\.zapier\.com/hooks/catch|[\w-]+\.tines\.com/webhook|events\.pagerduty\.com/integration"
 )
 _IN_QUERY_ENDS = (
-    "sig signature x-amz-credential token key code auth sid session sessionid session_id clientid client_id password"
+    "sig signature x-amz-credential token key code auth sid session sessionid session_id clientid client_id code_verifier password"
     " passwd pwd secret"
 ).split()
 _IN_QUERY = (
-    r"sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|[\w-]*token|[\w-]*key|code|auth|sid|session"
+    r"sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|[\w-]*token|[\w-]*key|code|auth|sid|session|code_verifier"
     r"|(?:session|client)_?id|[\w-]*password|passwd|pwd|[\w-]*secret"
 )
-_FLAGS = r"oauth2-bearer|password|passwd|pass|passphrase|token|api-?key|secret|auth-?key|access-?key|secret-?key|private-?key|pin|otp|pw"
+_FLAGS = r"oauth2-bearer|password|passwd|pass|passphrase|token|api-?key|secret|auth-?key|access-?key|secret-?key|private-?key|pin|otp|pw|setcookie|account-key|shared-key|master-key|encryption-key"
 
 
 def _is_value_given(match: re.Match[bytes], text: bytes) -> bool:
@@ -266,11 +268,20 @@ def _is_value_given(match: re.Match[bytes], text: bytes) -> bool:
 
 
 _FOREIGN_WORDS = (
-    "passwort kennwort passe contraseña contrasena clave senha wachtwoord hasło haslo heslo geslo parola lösenord passord"
-    " adgangskode salasana jelszó"
-).split()
+    (
+        "passwort kennwort contraseña contrasena clave senha wachtwoord hasło haslo heslo geslo parola lösenord lösenordet passord"
+        " adgangskode salasana jelszó password пароль mật_khẩu mot_de_passe"
+    )
+    .replace(" ", "|")
+    .replace("_", " ")
+    .split("|")
+)
 """Words for passwords before a verb, in the languages with blanks between words."""
 
+_DIRECTIVES = "password passwd passphrase passwort kennwort bindpw rootpw psk secret community".split()
+_CONNECTS = (
+    "connect basicauth basic_auth networkcredential getconnection pdo passwordauthentication .auth credential credentials"
+).split()
 _QUOTE = r"(?:\\*[\"'`])?"
 _NAMED = r"(?:name|key|field|header|variable|property|param|setting)"
 _SET = r"(?:\bset(?:x|env|var)?|\bconfig(?: set)?|\bput|#define) [ \t]{0,3}"
@@ -304,6 +315,31 @@ def _is_random_value(match: re.Match[bytes], text: bytes) -> bool:
     return _is_value_given(match, text) and _has_entropy(match, text)
 
 
+def _is_mixed(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether a value has letters and digits, as passwords have and words do not."""
+    value = text[slice(*match.span(match.lastindex or 0))]
+    return (
+        len(value) > 4
+        and _DIGIT.search(value) is not None
+        and _LETTER.search(value) is not None
+        and b"/" not in value
+        and not is_placeholder(value)
+        and _NO_PASSWORD.fullmatch(value) is None
+    )
+
+
+def _is_directive(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether what follows a word for passwords at the end of a line is one."""
+    value = text[slice(*match.span(1))]
+    return _is_mixed(match, text) and (len(value) > 7 or value != value.lower())
+
+
+def _is_opaque_value(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether a part of a path is a key, neither a word nor the id of something."""
+    value = text[slice(*match.span(1))]
+    return _has_entropy(match, text) and _ID.fullmatch(value) is None
+
+
 def _is_set(match: re.Match[bytes], text: bytes) -> bool:
     """Whether a call sets a password, and what it is given is one."""
     return _is_random_value(match, text) and _SETS.search(text[max(0, match.end(1) - 48) : match.end(1)]) is not None
@@ -314,10 +350,16 @@ def _is_code(match: re.Match[bytes], text: bytes) -> bool:
     return _PROVES.search(text[max(0, match.start() - 24) : match.start()]) is not None
 
 
-_SETS = re.compile(rb"(?i:set|with)_?[A-Za-z_]{3,30}$|(?<![A-Za-z_.])(?i:password)$")
+_SETS = re.compile(rb"(?i:set|with)_?[A-Za-z_]{3,30}$|(?<![A-Za-z_])(?i:password|passwd|secret)$")
 _PROVES = re.compile(
     rb"(?i:verification|security|confirmation|2fa|mfa|login|authentication|one-time|sms|einmal|secret)[ -]?(?i:pass)?$"
 )
+_LETTER = re.compile(rb"[A-Za-z]")
+_NO_PASSWORD = re.compile(
+    rb"(?i:(?:hmac-?)?(?:sha|md|oauth|argon|base|pbkdf|aes|utf|bcrypt|scrypt|http|tls|ssl|win|x|v)-?\d[\w.-]*|[\w-]+:\d+|[\w-]+\.[a-z]{1,5}\d?)"
+)
+"""Names of algorithms, ports and files."""
+_ID = re.compile(rf"{_UUID}|[0-9a-f]{{40}}|[0-9a-f]{{64}}|\d+".encode())
 _PORT = re.compile(rb"\d{1,5}/")
 _NAME_AFTER = re.compile(
     rf"\s{{0,4}},?\s{{0,24}}{_QUOTE}(?i:{_NAMED}){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}([\w .-]{{2,64}})".encode()
@@ -332,7 +374,7 @@ _PROGRAMS = tuple(
         ("mongo mongosh mongodump mongorestore sshpass psexec", " -p", r"-p {0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "mongo|sshpass|psexec"),
         ("docker podman helm nerdctl buildah skopeo oras az oc", " -p", r"login\b[^\n|;&]{0,200}? -p[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)", "login"),
         ("redis valkey", " -a| --pass", r"(?:-a|--pass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)", "redis|valkey"),
-        ("zip unzip sqlcmd bcp tsql ipmitool mosquitto", " -p", r"-P[ =]{0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "zip|sqlcmd|bcp|tsql|ipmitool|mosquitto"),
+        ("zip unzip sqlcmd bcp tsql ipmitool mosquitto", " -p", r"-P[ =]{0,4}\\*['\"]?(?![./])([^\s'\"\\|;&-][^\s'\"\\|;&]*)", "zip|sqlcmd|bcp|tsql|ipmitool|mosquitto"),
         ("ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami ldappasswd", "^ldap", r"-[wsa][ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
         ("keytool jarsigner apksigner", "storepass|-keypass", r"-(?:storepass|keypass|srcstorepass|deststorepass)[ =]{1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
         ("schtasks", "^schtasks", r"/rp {1,4}\\*['\"]?([^\s'\"\\|;&]+)"),
@@ -341,9 +383,20 @@ _PROGRAMS = tuple(
         ("smbclient rpcclient winexe smbmap net", " -u", r"-U {0,4}\\*['\"]?[\w.\\-]{1,80}%([^\s'\"\\]+)", "%"),
         ("openssl", "^openssl", r"-K {1,4}([0-9A-Fa-f]{16,})"),
         ("htpasswd", "^htpasswd", r"(?:-(?=\w{0,4}n)\w{1,5}|-\w{0,4}b\w{0,4} +\S{1,80}) +\S{1,80} +\\*['\"]?([^\s'\"\\]+)"),
+        ("rabbitmqctl", "^rabbitmqctl", r"(?:add_user|change_password|authenticate_user) +[\w.@-]{1,80} +\\*['\"]?([^\s'\"\\]+)"),
+        ("wpa_passphrase", "^wpa_passphrase", r"+\S{1,80} +\\*['\"]?([^\s'\"\\]+)".removeprefix("+")),
+        ("rclone", "^rclone", r"obscure +\\*['\"]?([^\s'\"\\]+)"),
+        ("mc", " set ", r"alias +set +\S{1,80} +\S{1,200} +\S{1,128} +\\*['\"]?([^\s'\"\\]+)", "alias"),
+        ("openssl", "^openssl", r"-k {1,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
+        ("ssh-keygen", "^ssh-keygen", r"-[NP] {0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
+        ("snmpwalk snmpget snmpset snmpbulkwalk snmptrap", "^snmp", r"-[AX] {0,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
+        ("lftp", "^lftp", r"-u {0,4}\\*['\"]?[\w.@-]{1,80},([^\s'\"\\]+)"),
+        ("db2", " using ", r"user +[\w.-]{1,80} +using +\\*['\"]?([^\s'\"\\]+)", "db0"),
+        ("secretsdump wmiexec smbexec psexec atexec dcomexec mssqlclient getuserspns getnpusers", "@",
+         r"[^\s'\"\\]{1,60}/[\w.-]{1,60}:\\*['\"]?([^\s@'\"\\]+)\\*['\"]?@", "exec|secretsdump|mssqlclient|getuserspns|getnpusers"),
         ("sqlplus", "^sqlplus", r"[\w.-]{1,80}/([^\s@/'\"\\]+)@"),
         ("nmcli", "^nmcli", r"password +\\*['\"]?([^\s'\"\\]+)"),
-        ("poetry", "http-basic", r"http-basic\.\S{1,80} +\S{1,80} +([^\s'\"\\]+)"),
+        ("poetry composer", "http-basic", r"http-basic\.\S{1,80} +\S{1,80} +([^\s'\"\\]+)"),
         ("curl", "^curl", r"-u {0,4}\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", " -u"),
         ("curl", "^curl", r"(?:--cert|-E) +[\w./-]{1,120}:([^\s'\"\\/]+)", " --cert| -e"),
         ("http https httpie xh", " -a | --auth ", r"(?:-a|--auth) +\\*['\"]?[\w.@-]{1,80}:([^\s'\"\\]+)", "http|xh"),
@@ -376,14 +429,17 @@ STRUCTURES = tuple(
          lambda match, _: not _PORT.match(match[1]), "@"),
         ("user in a URL", "^://", r"://([A-Za-z0-9_-]{16,}):?@", None, "@"),
         ("jdbc", "^jdbc:", r"jdbc:\w{1,20}:\w{1,20}:[\w.-]{1,80}/([^\s@/'\"]+)@", _is_value_given),
-        ("webhook", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/|.tines.com/webhook/",
+        ("webhook", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/|.tines.com/webhook/|events.pagerduty.com/integration/",
          rf"https?://(?:{_WEBHOOKS})/([^\s'\"<>\\]+)"),
+        ("secret in a path", "/key/|/token/|/secret/|/apikey/|/api_key/|/api-key/",
+         r"(?#folded)://[\w.:-]{1,120}/(?:[^\s'\"<>\\?#]{0,200}?/)?(?:key|token|secret|api[_-]?key)/([\w-]{20,})", _is_opaque_value),
+        ("channel", "^/t/", r"/t/([a-z]{2}-[0-9a-f]{8}-[0-9a-f-]{27})"),
         ("hook", "^/hooks/", r"/hooks/([a-z0-9]{26})(?![a-z0-9])"),
         ("query", "|".join(f"{name}{equals}" for name in _IN_QUERY_ENDS for equals in ("=", "%0d")),
          rf"(?#folded)(?:[?&#]|%26|%3f)(?=[\w-]{{2,64}}+[=%])(?:{_IN_QUERY})(?:=|%3d)([^&\s'\"<>\\)\]]+)", _is_value_given),
         ("set command", "^set |setx |setenv |setvar |config |put |#define ",
          rf"(?#folded){_SET}(?:--?[\w-]{{1,30}}[ \t]{{1,4}}){{0,3}}\\*[\"']?([\w./:@-]{{2,80}})\\*[\"']?\s{{1,4}}\\*[\"']?([^\s\"'`|;&\\<>=(){{}}\[\],]{{6,}})", _is_named_and_random),
-        ("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw",
+        ("flag", "-oauth0-bearer|-pass|-token|-api|-secret|-auth|-access|-private|-pin|-otp|-pw|-setcookie|-account-key|-shared-key|-master-key|-encryption-key",
          rf"(?#folded)-(?:(?<=[ \"'\[=(\n]-)|(?<=\A-))-?(?:[a-z]+-)?(?:{_FLAGS})(?:=|\s+){_VALUE}", _is_value_given),
         ("windows flag", "^/p:|/pass:|/password:", r"(?#folded)(?<=\s)/p(?:ass(?:word)?)?:\\*['\"]?([^\s'\"\\]+)", _is_value_given),
         ("user flag", "^-u|--user|--proxy-user", r"(?:(?<=[ \"'])|\A)(?:-u|--user|--proxy-user|-U)[=\s]++\\*+['\"]?[^\s:'\"]+:([^\s'\"\\]+)", _is_value_given),
@@ -391,8 +447,8 @@ STRUCTURES = tuple(
             (programs[0], needles, rf"(?<![\w.-])(?:{'|'.join(programs)})(?![A-Za-z0-9])[^\n|;&]{{0,300}}? {pattern}", _is_value_given, *beside)
             for programs, needles, pattern, beside in _PROGRAMS
         ),
-        ("password by a pipe", "chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
-         r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?chpasswd|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
+        ("password by a pipe", "cryptsetup|kinit|smbpasswd|su -|secret create|chpasswd|--password-stdin|--stdin|--with-token|--passphrase-fd|secret put|secret set|sudo",
+         r"\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?\\*['\"]?([^\s'\"|\\]+)(?:\\++n)?\\*+['\"]?\s{0,4}\\*+\|\s{0,4}(?:sudo\s+-S|(?:sudo\s+)?(?:chpasswd|cryptsetup|kinit|smbpasswd|su -|(?:docker|podman) secret create)|[\w./-]{1,40}\s[^\n|;]{0,200}?(?:--password-stdin|--stdin|--with-token|--passphrase-fd|secret (?:put|set)))",
          _is_value_given, "echo|printf"),
         ("password by a here string", "<<<",
          r"(?:--with-token|--password-stdin|chpasswd|passwd|sudo -S)[^\n<]{0,80}<<<\s{0,4}\\*['\"]?(?:[\w.@-]{1,80}:)?([^\s'\"\\]+)", _is_value_given),
@@ -426,7 +482,7 @@ STRUCTURES = tuple(
         ("fly", "^flyv0 ", r"FlyV1 ([A-Za-z0-9_+/=,-]{20,})"),
         ("odbc", "^pwd=|password=", r"(?#folded)(?:pwd|password)=([^;\"'\n=&]{1,80});", _is_value_given, ";"),
         ("element", "password|passwd|secret|token|apikey|api_key|keymaterial|psk",
-         r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>([^<>\n]+)</", _is_value_given, "</"),
+         r"(?#folded)<(?:[\w.:-]*(?:password|passwd|secret|token|api_?key|keymaterial|psk))(?:\s[^<>]{0,200})?>(?:\s{0,40}<value>)?([^<>\n]+)</", _is_value_given, "</"),
         ("tag", "^<input|<meta|<add|<param|<property|<variable|<entry|<setting|<item",
          r"<(?i:input|meta|add|param|property|variable|entry|setting|item)\b[^<>]{0,300}?\s(?i:value|content)\s{0,4}=\s{0,4}\\*[\"']([^\"'<>\\]+)\\*[\"'][^<>]{0,300}",
          _is_secret_tag, "value|content"),
@@ -439,6 +495,22 @@ STRUCTURES = tuple(
          r"(?#folded)[(\[]\s{0,4}\\*[\"']([\w.-]{2,64})\\*[\"'],\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}[)\]]", _is_named_and_random, "\",|',", "(|["),
         ("setter", "^password(|passwd(|passphrase(|secret(|token(|apikey(|api_key(|pwd(",
          r"(?#folded)(password|passwd|passphrase|secret|token|api_?key|pwd)\(\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_set),
+        ("user and password", " -p| -w",
+         r"(?: -[ul] |--user(?:name)?[ =])[^\s-]\S{0,79} (?:[^\n|;&]{0,120}? )?-[pPw](?: |(?=\\*['\"]))\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", _is_mixed, " -u| -l|--user"),
+        ("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),
+         rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})(?=\\*[\"']?[ \t]{{0,4}}(?:[\n;\"']|\Z))", _is_directive),
+        ("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", _is_mixed),
+        ("user line", "^user ", r"(?:(?<=\n)|(?<=\n )|\A)user {1,4}[\w.@-]{1,60} {1,4}([^\s\"'\\]{6,})(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_directive),
+        ("chap", " * ", r"(?<![\w.@-])[\w.@-]{1,60}[ \t]{0,8} \* [ \t]{0,8}\\*[\"']?([^\s\"'\\*]{6,})\\*[\"']?[ \t]{1,8}\*(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_mixed),
+        ("user with password", "^auth |]:0", r"(?:\bauth {1,4}|\]:\d{2,5}[ \t]{1,8})[\w.@-]{1,80}:([^\s\"'\\:]{5,})", _is_mixed),
+        ("redis user", "^setuser", r"(?i:setuser)\s{1,4}\S{1,80}[^\n]{0,100}?\s>([^\s\"'\\]{4,})", _is_value_given),
+        ("wifi code", "^wifi:", r"(?i:wifi):[^\n\"']{0,100}?;P:([^;\n\"']+);", _is_value_given),
+        ("registry value", "/v ", r"/v {1,4}([\w.-]{2,64}) [^\n|;&]{0,80}?/d {1,4}\\*[\"']?([^\s\"'\\]+)", _is_named, "/d "),
+        ("sent line", "^send ", r"\bsend (?:-- )?\\*[\"']([^\"'\\\n]{5,})\\{1,4}[rn]", _is_mixed),
+        ("backup codes", "^backup code|recovery code|scratch code",
+         r"(?#folded)(?:backup|recovery|scratch) codes?\s{0,4}[:=]\s{0,4}([\w-]{6,20}(?:[ ,\t]{1,3}[\w-]{6,20}){0,20})", _has_entropy),
+        ("login with a password", "^" + "|".join(f"{word}(" for word in _CONNECTS),
+         rf"(?#folded)(?:{'|'.join(map(re.escape, _CONNECTS))})\((?:[^()\n]{{0,200}},\s{{0,4}})?\\*[\"'][^\"'\\\n]{{1,100}}\\*[\"']\s{{0,4}},\s{{0,4}}\\*[\"']([^\"'\\\n]{{5,200}})\\*[\"']\s{{0,4}}\)", _is_mixed),
         ("login of a library", "^auth|.login(",
          r"(?#folded)(?:\bauth\s{0,4}=\s{0,4}|\.login)\(\s{0,4}\\*[\"'][^\"'\\\n]{1,100}\\*[\"']\s{0,4},\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_value_given, "("),
         ("kubernetes secret", "^kind:",
@@ -446,9 +518,9 @@ STRUCTURES = tuple(
         ("password in prose", "^password |passphrase |passcode |pwd |pin |token |passwort |kennwort |mot de passe |senha ",
          r"(?#folded)(?:(?<=with )|(?<=using )|(?<=use )|(?<=by )|(?<=mit )|(?<=avec )|(?<=com )|(?<=the )|(?<=dem )|(?<=le )|(?<=la )|(?<=with a ))(?:password|passphrase|passcode|pwd|pin|token|passwort|kennwort|mot de passe|senha) \\*[\"']?([^\s\"'\\,;]{5,})", _is_random_value),
         ("password in foreign prose", "^" + "|".join(_FOREIGN_WORDS),
-         rf"(?#folded)(?:{'|'.join(_FOREIGN_WORDS)})\s(?:ist|lautet|est|es|é|è|to|je|är|er)(?:\s|\s?:\s?)\\*(?:[\"'`]|„|“|«\s?)?([^\s\"'\\,;]{{5,}})", _is_random_value),
+         rf"(?#folded)(?:{'|'.join(_FOREIGN_WORDS)})\s(?:ist|lautet|est|es|é|è|to|je|är|er|là|—|–|это)(?:\s|\s?:\s?)\\*(?:[\"'`]|„|“|«\s?)?([^\s\"'\\,;]{{5,}})", _is_random_value),
         ("credentials", "^credential|creds|login|user/pass|zugangsdaten|identifiants|credenciales|credenziali",
-         r"(?#folded)(?:credentials?|creds|login|user/pass(?:word)?|zugangsdaten|identifiants|credenciales|credenziali)\s{0,4}[:=]\s{0,4}[\w.@-]{1,80}\s{0,4}[/|]\s{0,4}([^\s\"'\\,;/]{5,80})(?=[\s\"'\\,;]|\Z)", _is_random_value),
+         r"(?#folded)(?:credentials?|creds|login|user/pass(?:word)?|zugangsdaten|identifiants|credenciales|credenziali)(?:\s{0,4}[:=]| are| with| as)\s{0,4}[\w.@-]{1,80}\s{0,4}[/|:]\s{0,4}([^\s\"'\\,;/]{5,80})(?=[\s\"'\\,;]|\Z)", _is_random_value),
         ("code", "^code is|code:|code :|code=|code =", r"(?#folded)code(?: is| ?[:=])\s{0,4}(\d[\d -]{3,9}\d)(?![\w.])", _is_code),
         ("social security number", "^000-00-0000", r"(?<![\d.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
     ))
@@ -664,6 +736,8 @@ def labelled_secret(  # noqa: C901, PLR0912 - a classifier is a list of early re
         return (start, end) if number else None
     if label == b"pass" and len(value) < 6 and value.isdigit():
         return None  # `pass: 12` counts tests
+    if label == b"secret" and separator == b":" and text[match.start() - 1 : match.start()] == b":":
+        return None  # `arn:aws:secretsmanager:...:secret:name`
     strong = label.startswith(_STRONG)
     if separator in {b"is", b"was"} and bare:
         if value.endswith((b"ed", b"ing", b"ly")) or not (strong or looks_random(value)):

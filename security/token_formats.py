@@ -30,6 +30,7 @@ bannerbear                bb_pr_ bb_ma_                                         
 beamer                    b_                                                    word  44 digit
 bitbucket data center     BBDC-                                                 base64 40
 brevo                     xkeysib- xsmtpsib-                                    word  40
+cargo                     cio                                                   alnum 32 only
 buildkite                 bkua_ bkat_ bkct_ bkaj_ bkpi_ bkpt_                   word  20
 checkout                  sk_ sk_test_                                          uuid
 clickhouse                4b1d                                                  alnum 38 digit
@@ -40,6 +41,7 @@ databricks                dapi                                                  
 deno                      ddp_ ddw_                                             alnum 30
 digitalocean              dop_v1_ doo_v1_ dor_v1_                               hex   32
 digitalocean spaces       DO00                                                  upper 16
+discord                   mfa.                                                  word  80
 docker                    dckr_pat_ dckr_oat_                                   word  20
 doppler                   dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.        dotted 20
 duffel, shippo            duffel_live_ duffel_test_ shippo_live_ shippo_test_   word  30
@@ -118,6 +120,7 @@ stripe                    sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ 
 supabase                  sbp_                                                  hex   32
 supabase                  sb_secret_                                            word  16
 tailscale                 tskey-                                                word  16
+tezos                     edsk                                                  alnum 50
 tavily                    tvly-                                                 word  16
 teamwork                  tkn.v1_                                               any   60
 tencent                   AKID                                                  alnum 28

@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from hypothesis import strategies as st
+
 _UPPER, _LOWER, _DIGITS = "ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz", "0123456789"
 _ALPHABETS = {
     "a": _UPPER + _LOWER + _DIGITS, "A": _UPPER + _DIGITS, "l": _LOWER + _DIGITS, "h": "0123456789abcdef",
@@ -63,6 +65,11 @@ def filled(template: str, random: Random) -> tuple[str, str]:
 def _lines(name: str) -> list[str]:
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if not line.startswith("# ")]
+
+
+def words_of(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
+    """Texts that an expression would match if it did not look at what is around."""
+    return st.from_regex(re.compile(re.sub(rb"\(\?<?[=!](?:[^()\\]|\\.)*\)", b"", pattern.pattern), pattern.flags))
 
 
 KINDS: dict[str, tuple[str, str]] = {
