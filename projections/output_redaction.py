@@ -85,7 +85,7 @@ def _part_by_part(text: str) -> str:
 
 
 def _without_escapes(part: str) -> str:
-    """Return a part of a key as it reads: with its line ends (`\\J`) and without backslashes."""
+    r"""Return a part of a key as it reads: with its line ends (`\J`) and without backslashes."""
     return part.replace("\\J", "\n").replace("\\", "")
 
 

@@ -329,9 +329,14 @@ def _is_mixed(match: re.Match[bytes], text: bytes) -> bool:
 
 
 def _is_directive(match: re.Match[bytes], text: bytes) -> bool:
-    """Whether what follows a word for passwords at the end of a line is one."""
+    """Whether what follows a word for passwords at the beginning or the end of a line is one."""
     value = text[slice(*match.span(1))]
-    return _is_mixed(match, text) and (len(value) > 7 or value != value.lower())
+    before = text[max(0, match.start() - 24) : match.start()]
+    return (
+        _is_mixed(match, text)
+        and (len(value) > 7 or value != value.lower())
+        and (_BEGINS_LINE.search(before) is not None or _LINE_END.match(text, match.end()) is not None)
+    )
 
 
 def _is_opaque_value(match: re.Match[bytes], text: bytes) -> bool:
@@ -355,6 +360,8 @@ _PROVES = re.compile(
     rb"(?i:verification|security|confirmation|2fa|mfa|login|authentication|one-time|sms|einmal|secret)[ -]?(?i:pass)?$"
 )
 _LETTER = re.compile(rb"[A-Za-z]")
+_BEGINS_LINE = re.compile(rb"(?:\A|\n)[ \t]{0,16}\Z")
+_LINE_END = re.compile(rb"\\*[\"']?[ \t]{0,4}(?:[\n;\"']|\Z)")
 _NO_PASSWORD = re.compile(
     rb"(?i:(?:hmac-?)?(?:sha|md|oauth|argon|base|pbkdf|aes|utf|bcrypt|scrypt|http|tls|ssl|win|x|v)-?\d[\w.-]*|[\w-]+:\d+|[\w-]+\.[a-z]{1,5}\d?)"
 )
@@ -498,7 +505,7 @@ STRUCTURES = tuple(
         ("user and password", " -p| -w",
          r"(?: -[ul] |--user(?:name)?[ =])[^\s-]\S{0,79} (?:[^\n|;&]{0,120}? )?-[pPw](?: |(?=\\*['\"]))\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", _is_mixed, " -u| -l|--user"),
         ("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),
-         rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})(?=\\*[\"']?[ \t]{{0,4}}(?:[\n;\"']|\Z))", _is_directive),
+         rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})", _is_directive),
         ("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", _is_mixed),
         ("user line", "^user ", r"(?:(?<=\n)|(?<=\n )|\A)user {1,4}[\w.@-]{1,60} {1,4}([^\s\"'\\]{6,})(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_directive),
         ("chap", " * ", r"(?<![\w.@-])[\w.@-]{1,60}[ \t]{0,8} \* [ \t]{0,8}\\*[\"']?([^\s\"'\\*]{6,})\\*[\"']?[ \t]{1,8}\*(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_mixed),
@@ -662,7 +669,7 @@ _ENDS_LINE = re.compile(rb"[ \t]{0,8}(?:[\n\"'\\`]|\Z)")
 _VERSION = re.compile(rb"\d+(?:\.\d+)+")
 _REST_OF_LINE = re.compile(rb"[^\n\"'\\]*")
 _PLACEHOLDER = re.compile(
-    rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^]*",
+    rb"\$\w+|\$\{.*|\$\(.*|\{\{?.*|%\w+%|<.*|\.\.\.+|[*xX\xe2\x80\xa2#_-]+|%[sdr]|\[redacted.*|\(.*|\[.*|@\w+|[-+*/|&!?.,:;=~^{}()\[\]]*",
     re.DOTALL,
 )
 _CODE = re.compile(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")

@@ -77,8 +77,8 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """Kind of secret, with a text that holds one and the part that must not be seen."""
 
-FEW = dict(list(KINDS.items())[::4])
-"""Every fourth kind, for tests that plant them in many places."""
+FEW = dict(list(KINDS.items())[::6])
+"""Every sixth kind, for tests that plant them in many places."""
 
 INNOCENTS: list[str] = [filled(line, Random(line))[0] for line in _lines("innocents.txt")]
 """Texts without a secret, though each has something of one."""
