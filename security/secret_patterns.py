@@ -235,7 +235,7 @@ TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
 RUN = 16
 """Shortest run of token characters that is checked, in bytes."""
 
-BASE64 = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{20,}={0,2}")
+BASE64 = re.compile(rb"(?<![A-Za-z0-9+=_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
 ENCODED = frozenset(
     b64encode(needle[:3]) for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 2
