@@ -235,7 +235,7 @@ TOKENS: tuple[Shape, ...] = tuple(_formats()) + tuple(
 RUN = 16
 """Shortest run of token characters that is checked, in bytes."""
 
-BASE64 = re.compile(rb"(?<![A-Za-z0-9+=_-])[A-Za-z0-9+/_-]{20,}={0,2}")
+BASE64 = re.compile(rb"(?<![A-Za-z0-9+_-])[A-Za-z0-9+/_-]{20,}={0,2}")
 
 ENCODED = frozenset(
     b64encode(needle[:3]) for shape in TOKENS for needle in shape.needles if shape.anchored and len(needle) > 2
@@ -439,7 +439,7 @@ STRUCTURES = tuple(
         ("webhook", "hooks.slack.com/|/api/webhooks/|webhook.office.com/|hooks.zapier.com/|.tines.com/webhook/|events.pagerduty.com/integration/",
          rf"https?://(?:{_WEBHOOKS})/([^\s'\"<>\\]+)"),
         ("secret in a path", "/key/|/token/|/secret/|/apikey/|/api_key/|/api-key/",
-         r"(?#folded)://[\w.:-]{1,120}/(?:[^\s'\"<>\\?#]{0,200}?/)?(?:key|token|secret|api[_-]?key)/([\w-]{20,})", _is_opaque_value),
+         r"(?#folded)://[\w.:-]{1,120}/(?:[^\s'\"<>\\?#]{0,200}?/)??(?:key|token|secret|api[_-]?key)/([\w-]{20,})", _is_opaque_value),
         ("channel", "^/t/", r"/t/([a-z]{2}-[0-9a-f]{8}-[0-9a-f-]{27})"),
         ("hook", "^/hooks/", r"/hooks/([a-z0-9]{26})(?![a-z0-9])"),
         ("query", "|".join(f"{name}{equals}" for name in _IN_QUERY_ENDS for equals in ("=", "%0d")),
@@ -503,7 +503,7 @@ STRUCTURES = tuple(
         ("setter", "^password(|passwd(|passphrase(|secret(|token(|apikey(|api_key(|pwd(",
          r"(?#folded)(password|passwd|passphrase|secret|token|api_?key|pwd)\(\s{0,4}\\*[\"']([^\"'\\\n]{1,400})\\*[\"']\s{0,4}\)", _is_set),
         ("user and password", " -p| -w",
-         r"(?: -[ul] |--user(?:name)?[ =])[^\s-]\S{0,79} (?:[^\n|;&]{0,120}? )?-[pPw](?: |(?=\\*['\"]))\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", _is_mixed, " -u| -l|--user"),
+         r"(?: -[ul] |--user(?:name)?[ =])[^\s-]\S{0,79} (?:[^\n|;&]{0,120}? )??-[pPw](?: |(?=\\*['\"]))\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)", _is_mixed, " -u| -l|--user"),
         ("directive", "^" + "|".join(f"{word}{blank}" for word in _DIRECTIVES for blank in (" ", "\t")),
          rf"(?#folded)(?:{'|'.join(_DIRECTIVES)})[ \t]{{1,8}}(?<!:)\\*[\"']?([^\s\"'\\,;(){{}}<>=]{{6,}})", _is_directive),
         ("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", _is_mixed),
