@@ -317,12 +317,11 @@ def _is_random_value(match: re.Match[bytes], text: bytes) -> bool:
 
 def _is_mixed(match: re.Match[bytes], text: bytes) -> bool:
     """Whether a value has letters and digits, as passwords have and words do not."""
-    value = text[slice(*match.span(match.lastindex or 0))]
+    value = text[slice(*match.span(match.lastindex or 0))].partition(b"/")[0]
     return (
         len(value) > 4
         and _DIGIT.search(value) is not None
         and _LETTER.search(value) is not None
-        and b"/" not in value
         and not is_placeholder(value)
         and _NO_PASSWORD.fullmatch(value) is None
     )
