@@ -508,7 +508,7 @@ STRUCTURES = tuple(
         ("sentinel", "^auth-pass ", r"auth-pass [\w.-]{1,60} ([^\s\"'\\]{5,})", _is_mixed),
         ("user line", "^user ", r"(?:(?<=\n)|(?<=\n )|\A)user {1,4}[\w.@-]{1,60} {1,4}([^\s\"'\\]{6,})(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_directive),
         ("chap", " * ", r"(?<![\w.@-])[\w.@-]{1,60}[ \t]{0,8} \* [ \t]{0,8}\\*[\"']?([^\s\"'\\*]{6,})\\*[\"']?[ \t]{1,8}\*(?=[ \t]{0,4}(?:[\n\"']|\Z))", _is_mixed),
-        ("user with password", "^auth |]:0", r"(?:\bauth {1,4}|\]:\d{2,5}[ \t]{1,8})[\w.@-]{1,80}:([^\s\"'\\:]{5,})", _is_mixed),
+        ("user with password", "^auth |]:0|creds are |credentials are ", r"(?:\b(?:auth|creds are|credentials are) {1,4}|\]:\d{2,5}[ \t]{1,8})[\w.@-]{1,80}:([^\s\"'\\:]{5,})", _is_mixed),
         ("redis user", "^setuser", r"(?i:setuser)\s{1,4}\S{1,80}[^\n]{0,100}?\s>([^\s\"'\\]{4,})", _is_value_given),
         ("wifi code", "^wifi:", r"(?i:wifi):[^\n\"']{0,100}?;P:([^;\n\"']+);", _is_value_given),
         ("registry value", "/v ", r"/v {1,4}([\w.-]{2,64}) [^\n|;&]{0,80}?/d {1,4}\\*[\"']?([^\s\"'\\]+)", _is_named, "/d "),
