@@ -58,7 +58,7 @@ def user_trust_changed(
 
 def user_trust_state(record: UserTrust, change: Change, rules: FleetRules, emit: Emitter) -> None:
     """Emit the public state of a tool that a change has escalated for a user."""
-    key = tool_key(record.tool_name)
+    key = record.subject or tool_key(record.tool_name)
     record_key = f"user:{record.user_id}{US}{key}"
     emit.write(
         "state",
