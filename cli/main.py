@@ -217,7 +217,10 @@ def main(*, verbose: int) -> None:
 main.add_command(
     LazyGroup(
         "reliability",
-        sections={"Commands": {name: COMMANDS[name] for name in RELIABILITY_COMMANDS}},
+        sections={
+            "Commands": {name: COMMANDS[name] for name in RELIABILITY_COMMANDS}
+            | {"history": ("status:decisions", "Show the latest decisions about tools.")}
+        },
         short_help="Older names of the same commands.",
         help="Older names of the same commands, such as `trustfold reliability status`.",
     )

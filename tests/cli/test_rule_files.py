@@ -241,3 +241,13 @@ def test_policies_show_their_own_ladders_and_texts(tmp_path: Path) -> None:
     assert found["texts"] == {"minor": "Call {required_tool} first."}
     with up("--policies", "p.json", cwd=tmp_path):
         assert "own steps" in said("policies", "list", cwd=tmp_path)
+
+
+def test_config_alone_shows_the_rules(tmp_path: Path) -> None:
+    """As `config show` does, also as `reliability config`."""
+    env = {"TRUSTFOLD_THRESHOLD": "7"}
+    shown = trustfold("config", "show", cwd=tmp_path, env=env)
+    for words in (("config",), ("reliability", "config")):
+        alone = trustfold(*words, cwd=tmp_path, env=env)
+        assert (alone.returncode, alone.stdout) == (0, shown.stdout)
+    assert b"count_threshold = 7" in shown.stdout
