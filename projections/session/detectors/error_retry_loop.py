@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from ....rules.behaviour import Ladder
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import Pattern, Severity
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from ..steps import WAITED
+from ..verdicts import Verdict
 from .detector import Detector, Finished
 
 MAX_RETRIES = 16
@@ -46,7 +47,8 @@ class ErrorRetryLoop(Detector, array_like=True):
     """Detector of a request that is repeated and fails the same way, with nothing changed in between.
 
     Holds when the same call fails with the same severity, status or exit code and error type. If the text differs
-    beyond its moving parts, the pattern stays moderate. The calls of one step count once.
+    beyond its moving parts, the pattern stays moderate. The calls of one step count once. What may pass by itself (a
+    service that is away or answers too late) is a poll where something waited between.
 
     Ends with a success of the call, another way of failing, a new successful action, or a new success of a call whose
     effect is unknown: a program may have changed what the call depends on. Where the publisher sends the state of the
@@ -110,6 +112,8 @@ class ErrorRetryLoop(Detector, array_like=True):
             known.text = verdict.text
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event.id]
         known.workspace, known.doubtful = workspace, False
+        if known.waited and may_pass(verdict):
+            return
         severity = _ladder(known, ctx).step(known.count)
         if severity:
             seen = Sighting(
@@ -128,6 +132,14 @@ class ErrorRetryLoop(Detector, array_like=True):
             retry.doubtful = True
 
     on_effect = on_progress
+
+
+def may_pass(verdict: Verdict) -> bool:
+    """Whether a failure may pass by itself, so that to wait and to try again is right."""
+    return verdict.severity in _PASSING or bool(verdict.behind and not verdict.refused and not verdict.answer)
+
+
+_PASSING = frozenset({Severity.TRANSIENT, Severity.TIMEOUT, Severity.SERVER_ERROR})
 
 
 def _ladder(retry: Retry, ctx: Context) -> Ladder:
