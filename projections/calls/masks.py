@@ -158,8 +158,10 @@ _IN_FAILURE = re.compile(
     """.encode(),
     re.VERBOSE,
 )
-_EASTERN = re.compile(
-    "0{1,4}(?:年|년 ?)0{1,2}(?:月|월 ?)0{1,2}(?:日|일)|0{1,2}(?:時|时|시 ?)0{1,2}(?:分|분)(?: ?0{1,2}(?:秒|초))?".encode()
+_EASTERN = re.compile(  # dates and clocks in Chinese, Japanese and Korean
+    (
+        "0{1,4}(?:年|년 ?)0{1,2}(?:月|월 ?)0{1,2}(?:日|일)|0{1,2}(?:時|时|시 ?)0{1,2}(?:分|분)(?: ?0{1,2}(?:秒|초))?"
+    ).encode()
 )
 _SPINNER = re.compile(rb"\xe2(?:\xa0[\x80-\xbf]|[\xa1-\xa3][\x80-\xbf]|\x97[\x90-\x93\xb4-\xb7])")
 _PROGRESS = re.compile(rb"0(?<![a-z0_.]0)0*+(?:\.0++)?(?:%|/0++(?:\.0++)?|\ ?[kmgt]?i?b(?![a-z0_]))", re.VERBOSE)

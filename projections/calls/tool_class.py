@@ -23,8 +23,8 @@ _READ = frozenset(
 _ACTION = frozenset(
     """write edit update create delete remove move rename apply patch insert replace append set send post put
     commit push install save book cancel modify multiedit notebookedit upload publish deploy merge add submit
-    transfer restart start stop kill mkdir touch click type fill exchange return str overwrite rewrite change assign enable
-    disable archive approve reject""".split()
+    transfer restart start stop kill mkdir touch click type fill exchange return str overwrite rewrite change assign
+    enable disable archive approve reject""".split()
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
 _POLL = frozenset("poll wait await sleep wakeup status progress".split())
@@ -362,7 +362,9 @@ _MOVING = frozenset(
 )
 _DIRECTIONS = frozenset("up down left right back forward in out over into key keys".split())
 _MOVED = frozenset("move volume page turn arrow cursor dpad brightness go send temperature".split())
-_MOVING_ARGS = re.compile(rb'"(?:action|operation|op|subcommand|method|service|event|type|element|button)":"([^"\\]{1,64})"')
+_MOVING_ARGS = re.compile(
+    rb'"(?:action|operation|op|subcommand|method|service|event|type|element|button)":"([^"\\]{1,64})"'
+)
 
 
 def moves_on(tool_name: str, shown: bytes = b"") -> bool:

@@ -69,6 +69,15 @@ class ErrorRetryLoop(Detector, array_like=True):
         "fail again: fix what the message names, use another way, or end your turn and say what you need.",
         "Stopped after {count} equal failures of {request}. Make no further calls. Say what you tried and what you need.",
     )
+    variants = {
+        "mute": (
+            "{request} has failed {count} times without saying why, and nothing was changed in between. Find out what it "
+            "needs, or whether it only says no, before you run it again. If you are waiting, end your turn.",
+            "{request} has failed {count} times without saying why, with nothing changed in between. As it is, it will very "
+            "likely fail again: find the cause, use another way, or end your turn and say what you need.",
+            texts[2],
+        )
+    }
     reported = 1
     outgrown = True
 
@@ -120,6 +129,7 @@ class ErrorRetryLoop(Detector, array_like=True):
                 self.pattern, severity if known.same_text else min(severity, 2), call.fingerprint, known.count,
                 [known.tool_name] * min(known.count, MAX_CAUSES), known.event_ids,
                 "change the arguments or the approach before trying again", since_ms=known.since_ms,
+                variant="" if verdict.message.strip() else "mute",
                 proven=known.same_text and not known.waited,
             )  # fmt: skip
             ctx.sightings.append(seen)
@@ -136,10 +146,13 @@ class ErrorRetryLoop(Detector, array_like=True):
 
 def may_pass(verdict: Verdict) -> bool:
     """Whether a failure may pass by itself, so that to wait and to try again is right."""
-    return verdict.severity in _PASSING or bool(verdict.behind and not verdict.refused and not verdict.answer)
+    if verdict.severity is Severity.SERVER_ERROR:
+        return verdict.http_status is not None
+    is_away = bool(verdict.behind) and not verdict.refused and not verdict.answer
+    return is_away or verdict.severity in _PASSING
 
 
-_PASSING = frozenset({Severity.TRANSIENT, Severity.TIMEOUT, Severity.SERVER_ERROR})
+_PASSING = frozenset({Severity.TRANSIENT, Severity.TIMEOUT})
 
 
 def _ladder(retry: Retry, ctx: Context) -> Ladder:

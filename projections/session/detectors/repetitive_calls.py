@@ -24,7 +24,7 @@ class RepetitiveCalls(Detector, array_like=True):
     without. Two unknown results are never the same. Where calls between brought news, the pattern holds a step later;
     where calls of unknown effect lie between, which may have changed what is asked about, it stays a hint. It is proven
     waste only if the call has no effect of its own: it looks, or the publisher's state of the workspace stays equal. What
-    acts, or may have acted, may be meant to be done again: it is a step milder, and a hint where it says nothing.
+    acts, or may have acted, may be meant to be done again: guidance at most, and a hint where it says nothing.
 
     Ends with another result of the call, or progress. A repetition with a wait between, or a minute without a call, is a
     poll. With pauses of twenty seconds, in which the model may have thought or waited, it is a hint where a fast
@@ -87,7 +87,7 @@ class RepetitiveCalls(Detector, array_like=True):
         if severity:
             repeats.reverse()
             seen = Sighting(
-                self.pattern, severity - (has_effect and severity > 1), last.call, len(repeats),
+                self.pattern, severity, last.call, len(repeats),
                 [one.tool_name for one in repeats[-MAX_CAUSES:]], [one.event_id for one in repeats],
                 "use the result, or take another step", since_ms=repeats[0].at_ms,
                 variant="effects" if has_effect else "",

@@ -10,6 +10,7 @@ import orjson
 
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...calls.fingerprints import digest
+from ...calls.tool_class import reads_by_sql
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, OpenCall, Sighting
 from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
@@ -29,6 +30,7 @@ _EXACT_SEARCHES = frozenset(
 EACH_NAMED = 3
 """Of requests that go through things by name and get one answer, one of so many counts."""
 
+MAX_NAMED_BYTES = 300
 MAX_FRAMES = 8
 MAX_NAME_CHARS = 120
 _FREE_TEXT = frozenset(
@@ -40,16 +42,20 @@ _PLACE = re.compile(r"(?:page|offset|cursor|skip|limit|start)[=/]", re.IGNORECAS
 _NUMBERED = re.compile(r"(?:id|ids|nr|no|number|key|code|sku)\Z")
 
 
-def frames_of(call: OpenCall) -> set[int]:
+def frames_of(call: OpenCall, size: int) -> set[int]:
     """Checksums of what is left of a request without one name in it, for each of its names.
 
     Names are words that stand for a thing: a path, an address, a host, an id, a city; not free text, and no place in a
-    list or a file. Two requests with a common one ask the same of two things.
+    list or a file; any word of SQL whose result is a bare value. Two requests with a common one ask the same of two
+    things. `size` is that of the result in bytes: none if it is long, as two things are seldom so alike.
     """
-    shown = call.request.shown
-    if call.runs:
-        words = call.request.text().split() if call.runs == "shell" else []
-        names = [place for place, word in enumerate(words) if _is_address(word)][:MAX_FRAMES]
+    if size > MAX_NAMED_BYTES:
+        return set()
+    shown, text = call.request.shown, call.request.text()
+    if call.runs or reads_by_sql(text):
+        is_bare = not call.runs and size < TELLING_BYTES + 2
+        words = text.split() if call.runs == "shell" or is_bare else []
+        names = [place for place, word in enumerate(words) if is_bare or _is_address(word)][:MAX_FRAMES]
         return {crc32(" ".join([*words[:place], *words[place + 1 :]]).encode()) for place in names}
     try:
         args = orjson.loads(shown)
@@ -84,7 +90,7 @@ class Reread(Detector, array_like=True):
 
     Holds when reads in a row bring no line that the session has not seen, by a sketch of the lines. Results below
     twelve bytes are known only if the call before gave the same; searches that find nothing, and the same look after a
-    wait, are neutral. Of reads that go through things by name, one after another, and of bare values ("0"), every third counts.
+    wait, are neutral. Of reads that go through things by name, one after another, every third counts.
 
     Ends with a read that brings news, or a new successful action. After the context was compacted everything is new.
 
@@ -135,14 +141,13 @@ class Reread(Detector, array_like=True):
             return
         if verdict.size < MAX_NOTHING_BYTES and verdict.shown.is_nothing():
             return
-        frames, named = frames_of(call), False
+        frames, named = frames_of(call, verdict.size), False
         if not self.count:
             self.since_ms, self.event_ids, self.named = call.started_ms, [], 0
         elif self.step == call.step:
             return
         else:
-            is_bare = verdict.size < TELLING_BYTES + 2
-            named = before == verdict.result and not done.same and (is_bare or not frames.isdisjoint(self.frames))
+            named = before == verdict.result and not done.same and not frames.isdisjoint(self.frames)
         self.step, self.frames = call.step, sorted(frames)
         if named:
             self.named += 1
@@ -193,7 +198,7 @@ class Stagnation(Detector, array_like=True):
 
     Holds when a tool (of a shell: one program) gives answers that it has given before, to requests with other
     arguments, with no new answer of it between. Lines that echo the request do not count. An exact search that finds
-    nothing counts half; one of many things that are gone through by name, and a bare value, a third. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
+    nothing counts half, and one of many things that are gone through by name a third. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
     results of other tools, which some clients leave out.
 
     Ends with a new answer of the tool, or a new successful action.
@@ -256,9 +261,8 @@ class Stagnation(Detector, array_like=True):
                 known.since_ms = call.started_ms
             nothing = empty or shown.is_nothing()
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
-            frames = frames_of(call)
-            is_bare = verdict.size < TELLING_BYTES + 2 and not nothing
-            named = same_again and (is_bare or not frames.isdisjoint(known.frames))
+            frames = frames_of(call, verdict.size)
+            named = same_again and not frames.isdisjoint(known.frames)
             known.count += 1 / EACH_NAMED if named else 0.5 if half else 1
             known.step, known.frames = call.step, sorted(frames)
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
