@@ -115,6 +115,8 @@ def _finished(
         marks |= ACTED
     elif call.tool_class is ToolClass.UNKNOWN and not failed:
         marks |= MAY_HAVE_CHANGED
+    if call.tool_class is ToolClass.READ and not failed and not call.runs:  # a look that takes its time waits for news
+        paused_ms = max(paused_ms, ctx.emit.at - call.started_ms - call.waited_ms)
     if call.waits or steps.woken or paused_ms >= WAIT_MS:
         marks |= WAITED
         steps.woken = False
