@@ -18,7 +18,7 @@ class AlternatingLoop(Detector, array_like=True):
 
     Holds when the same calls come round in the same order with the same results; edits that undo each other are
     included. A cycle with a wait in it is a look from time to time, and not reported; nor is one of keys or steps. It is proven waste only if a step
-    of it looks or fails: steps that only act may all be meant.
+    of it looks or fails, or it ends with a command line: steps that only act may all be meant.
 
     Ends with a step outside the cycle.
 
@@ -68,7 +68,7 @@ class AlternatingLoop(Detector, array_like=True):
                 continue  # the repetition has a shorter period; one repeated call is not a cycle
             done = [one for one in steps.window if one.step > steps.number - period]
             marks = 0
-            looks = False
+            looks = ctx.call is not None and ctx.call.runs == "shell"
             for one in done:
                 marks |= one.marks
                 looks = looks or not one.marks & (ACTED | MAY_HAVE_CHANGED) or bool(one.marks & FAILED)

@@ -23,8 +23,9 @@ class RepetitiveCalls(Detector, array_like=True):
     Holds when the same call gave the same result in several steps since the last progress, with other steps between or
     without. Two unknown results are never the same. Where calls between brought news, the pattern holds a step later;
     where calls of unknown effect lie between, which may have changed what is asked about, it stays a hint. It is proven
-    waste only if the call has no effect of its own: it looks, or the publisher's state of the workspace stays equal. What
-    acts, or may have acted, may be meant to be done again: guidance at most, and a hint where it says nothing.
+    waste only if the call has no effect of its own: it looks, it is a command line, or the publisher's state of the
+    workspace stays equal. Other tools that act, or may have acted, may be meant to be called again: guidance at most, and
+    a hint where they say nothing.
 
     Ends with another result of the call, or progress. A repetition with a wait between, or a minute without a call, is a
     poll. With pauses of twenty seconds, in which the model may have thought or waited, it is a hint where a fast
@@ -78,7 +79,7 @@ class RepetitiveCalls(Detector, array_like=True):
         for one in steps.window:
             if one.step > step:
                 between |= one.marks if one.call != call.fingerprint else one.marks & (WAITED | PAUSED)
-        has_effect = call.has_effect and not done.event.workspace_digest
+        has_effect = call.has_effect and call.runs != "shell" and not done.event.workspace_digest
         if _moves_on(done):
             between |= PAUSED
         elif has_effect and verdict.size <= EMPTY_BYTES:
