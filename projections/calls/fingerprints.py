@@ -38,8 +38,11 @@ def digest(data: bytes) -> int:
 
 
 def canonical(value: Any) -> bytes:
-    """Encode as JSON with sorted keys: equal arguments give equal bytes."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    """Encode as JSON with sorted keys: equal arguments give equal bytes.
+
+    A copy, as states keep it: what orjson returns occupies 4 KB, however short it is.
+    """
+    return memoryview(orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)).tobytes()
 
 
 def call_fingerprint(tool_name: str, canonical_args: bytes) -> int:

@@ -24,7 +24,7 @@ def user_trust_changed(
     `session_id` and `cause` are those of the causing standing, if there is one.
     """
     why = reason(change, rules)
-    key = tool_key(record.tool_name)
+    key = record.subject or tool_key(record.tool_name)
     record_key = f"user:{record.user_id}{US}{key}"
     emit.write(
         "escalations",
@@ -45,7 +45,7 @@ def user_trust_changed(
             window_s=rules.window_seconds,
             expires_at=time_or_none(record.expires_at),
             recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
-            notification=notification(key, change, why, record.expires_at),
+            notification=notification(_named(record, key), change, why, record.expires_at),
             permission_warning=permission_warning(change, why, record.expires_at),
             silent=False,
         ),
@@ -119,12 +119,20 @@ def recovery_hint(expires_at: int) -> str:
     return f"ends at {_minute(expires_at)} UTC, or when it works again in enough workspaces"
 
 
-def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
+def _named(record: UserTrust, key: str) -> str:
+    """Return what a text calls a user's record: `Tool 'deploy'`, `Service 'api.shop.example'`."""
+    if not record.subject:
+        return f"Tool '{key}'"
+    service = key.removeprefix("service:")
+    return f"Service '{service}'" if service != key else f"'{key}'"
+
+
+def notification(name: str, change: Change, why: str, expires_at: int) -> str:
     """Return the message for the user about a change."""
     if change.trigger is not TrustTrigger.PROMOTION:
-        return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
+        return f"✓ {name} no longer requires approval in all your workspaces"
     return (
-        f"⚠️ Tool '{tool}' escalated to require approval in all your workspaces\n   Reason: {why}\n"
+        f"⚠️ {name} escalated to require approval in all your workspaces\n   Reason: {why}\n"
         f"   Duration: until {_minute(expires_at)} UTC"
     )
 

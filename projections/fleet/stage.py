@@ -106,7 +106,7 @@ class FleetStage:
     def _tool(self, state: FleetState, event: ToolStanding, at: int, rules: FleetRules, emit: Emitter) -> None:
         record = state.user
         if record is None:
-            record = state.user = UserTrust(event.user_id, event.tool_name)
+            record = state.user = UserTrust(event.user_id, event.tool_name, subject=event.subject)
         promotion.add_report(record, event, at)
         change = promotion.promote_or_demote(record, rules, at)
         if change is not None:

@@ -106,7 +106,7 @@ class ToolStage:
         that an operator ordered, that asks about or stops calls, that ranks the tool below its registered quality, or
         that was reported to the fleet is kept without limit (docs/trust.md, Forgotten keys).
         """
-        circuit, report = state.breaker, state.fleet_report
+        circuit = state.breaker
         if (
             circuit.state is not BreakerState.CLOSED
             or circuit.mode is not BreakerMode.ENFORCE
@@ -117,7 +117,9 @@ class ToolStage:
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
                 return Retention.KEEP
         # `services` is kept because commands about a tool are passed on to its keys at these services.
-        if state.quality is not None or (report is not None and report.reported_state) or state.services:
+        if state.quality is not None or state.services:
+            return Retention.KEEP
+        if any(report is not None and report.reported_state for report in fleet_report.reports(state)):
             return Retention.KEEP
         return Retention.NOTIFY if _published_keys(state) else Retention.DROP
 
@@ -204,7 +206,7 @@ def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
             models.fold_call(fold, outcome)
         if state.quality is not None or outcome.verdict == "failure":
             quality.fold_call(fold, outcome)
-        fleet_report.after_call(fold, outcome)
+    fleet_report.after_call(fold, outcome)
     if outcome.approvals:
         trust_scopes.use_up_approvals(fold, outcome)
 
