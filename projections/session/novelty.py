@@ -171,16 +171,12 @@ class CallRequest(PackedValue):
         return _summary(self.shown)
 
 
-<<<<<<< HEAD
 def _telling_texts(request: bytes) -> list[str]:
     """The arguments that tell most, the first of them most; one or more."""
-=======
-def _telling_text(request: bytes) -> str:
     if request.startswith(_COMMAND) and b"\\" not in request:
         command = request[len(_COMMAND) :]
         if b'"' not in command[:-1]:  # the usual case: nothing else, and nothing that is escaped
-            return command.removesuffix(b'"').decode(errors="replace")
->>>>>>> main
+            return [command.removesuffix(b'"').decode(errors="replace")]
     shown = request.decode(errors="replace")
     try:
         args = orjson.loads(shown)
