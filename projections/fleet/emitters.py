@@ -53,6 +53,13 @@ def user_trust_changed(
     if change.after is TrustState.TRUSTED:
         emit.tombstone("state", f"trust:{record_key}")
         return
+    user_trust_state(record, change, rules, emit)
+
+
+def user_trust_state(record: UserTrust, change: Change, rules: FleetRules, emit: Emitter) -> None:
+    """Emit the public state of a tool that a change has escalated for a user."""
+    key = record.subject or tool_key(record.tool_name)
+    record_key = f"user:{record.user_id}{US}{key}"
     emit.write(
         "state",
         f"trust:{record_key}",
@@ -63,7 +70,7 @@ def user_trust_changed(
             key=key,
             scope="user",
             state=record.state,
-            reason=why,
+            reason=reason(change, rules),
             failure_rate=round(change.rate, 4),
             measured=change.calls,
             escalated_at=time_or_none(record.escalated_at),

@@ -132,6 +132,18 @@ class ToolStage:
             emit.tombstone("state", published)
         return True
 
+    def republish(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
+        """Emit the public states of circuit, trust keys, quality and models that are not at their default."""
+        fold = Fold(state, at, rules, emit)
+        if state.breaker.published:
+            emitters.breaker_state(fold)
+        for record in trust_scopes.records(state):
+            if record.published:
+                trust_scopes.publish(fold, record, trust_scopes.rule_of(state, record, rules.trust))
+        if state.quality is not None and state.quality.published:
+            quality.publish_again(fold)
+        models.publish_again(fold)
+
     def due_at(self, state: ToolState) -> int | None:
         """End of the probe's lease, of a forced opening, or of old evidence, milliseconds; None if none is pending."""
         due = breaker.due_at(state.breaker)

@@ -139,7 +139,7 @@ def test_base_install_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))).decode()
     base = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, flags=re.MULTILINE)
-    assert sorted(base) == ["click", "msgspec", "orjson", "rapidfuzz", "rich", "urllib3"]
+    assert sorted(base) == ["ahocorasick-rs", "click", "msgspec", "orjson", "rapidfuzz", "rich", "urllib3"]
 
 
 def test_wheel_runs_without_the_sources(installed: Path) -> None:
