@@ -36,8 +36,8 @@ _ID = re.compile(
 )
 _TOKEN_STARTS = frozenset(start.decode() for start in STARTS)
 
-_OWN = frozenset(("schema_version", "id", "time", "origin_topic"))
-"""Fields created by the folds; ids derive from that of the cause, which is in the same record."""
+_OWN = frozenset(("schema_version", "id", "time", "origin_topic", "summary", "call_digest", "result_digest"))
+"""Fields created by the folds; ids derive from that of the cause, which is in the same record, summaries hold none."""
 
 _PREFIXES = frozenset(("trust", "breaker", "quality", "model", "user"))
 _NAMED = ("tool:", "service:", "tier:")

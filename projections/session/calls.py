@@ -16,14 +16,16 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
+from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
+from ...security.redaction import redact_text
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
 from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
-from .novelty import NO_REQUEST, CallRequest
+from .novelty import NO_REQUEST, TELLING_ARGS, CallRequest
 from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
 
 MAX_LONE_CALLS = 16
@@ -56,6 +58,7 @@ class _Call(NamedTuple):
         key: its key if it is not dangerous.
         tool_class: its class where nothing declares one.
         request: what it asks for.
+        summary: the beginning of that in one line, without secrets.
     """
 
     runs: Runs
@@ -66,6 +69,7 @@ class _Call(NamedTuple):
     key: keys.CallKey
     tool_class: ToolClass
     request: CallRequest
+    summary: str
 
 
 def _read(
@@ -92,8 +96,30 @@ def _read(
         keys.call_key(name, args, service, command, families),
         tool_class.class_of_tool(name, args) if line is None else line.tool_class,
         request,
+        _one_line(command.shown) if command is not None else _summary(args, request) if args else "",
     )
 
+
+def _summary(args: Args, request: CallRequest) -> str:
+    """The two arguments that tell most, in one line without secrets; of a call that has none of them all arguments."""
+    told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
+    if not told:
+        return _one_line(request.shown.decode(errors="replace"))
+    if len(told) > 1:
+        told.sort(key=_PLACES.__getitem__)
+    return _one_line(redact_text(", ".join([args[name][:MAX_READ] for name in told[:2]])))
+
+
+def _one_line(text: str) -> str:
+    """The beginning of a text in one line."""
+    line = " ".join(text[:MAX_READ].split())
+    return line if len(line) <= MAX_SUMMARY and len(text) <= MAX_READ else f"{line[: MAX_SUMMARY - 1]}…"
+
+
+_PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
+
+MAX_READ = 4 * MAX_SUMMARY
+"""Number of characters of an argument that its summary is made from: so no secret is cut where it is not known as one."""
 
 _read_before = lru_cache(maxsize=4096)(_read)
 """The same for short arguments, as many calls are made again, by other agents, too."""
@@ -129,7 +155,7 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
         found,
         declared,
     )
-    call.request = read.request
+    call.request, call.summary = read.request, read.summary
     _add_rare(call, event, danger)
     if read.runs:
         call.runs = read.runs
@@ -183,6 +209,12 @@ def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine,
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args_of(event))), own) if own else line.asked
+
+
+def request_of(event: ToolCallStarted) -> CallRequest:
+    """What a call asks for, under the default rules: alone what tells its result from an echo."""
+    name, raw = event.tool_name, b"" if event.args is UNSET else bytes(event.args)
+    return (_read_before if len(raw) <= MAX_REMEMBERED_BYTES else _read)(name, raw, "", None, None).request
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:

@@ -1,7 +1,7 @@
 """Records of the session stage for the other stages: outcomes for the tool stage, model behaviour for the fleet stage.
 
-Fields common to all records are passed by position, the others by name. A call with more than 15 names is slow in
-CPython, so the fields that few outcomes have are set afterwards.
+Fields that most records have are passed by position: a call with more than 15 names is slow in CPython. Those that few
+have are set afterwards.
 """
 
 from __future__ import annotations
@@ -18,19 +18,30 @@ from ...schemas.events import (
     FailureReported,
     SuccessReported,
     ToolCallFinished,
+    epoch_ms,
 )
-from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, PatternSeen, ProbeRequest
+from ...schemas.outcomes import (
+    DEFAULT_WORKSPACE,
+    MAX_MESSAGE,
+    OWN_MAKING,
+    CallOutcome,
+    PatternSeen,
+    ProbeRequest,
+)
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import Pattern, Severity
-from ..calls.classify import classify
+from ...schemas.vocabulary import CallEnd, Pattern, Severity, Status, ToolClass
+from ...security.redaction import redact_text
+from ..calls.classify import Failure, classify
 from ..calls.errors import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
+from ..calls.signatures import signature
+from .appended import is_appended
 from .records import Context, OpenCall, Sighting
 from .verdicts import Verdict, failure_of
 
 
 def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
-    """Emit the outcomes of a finished call."""
+    """Emit the outcomes of a finished call; that of its tool is the record of the call."""
     state, rules = ctx.state, ctx.rules
     duration = event.duration_ms
     if duration is not None and call.waited_ms:  # the publisher may have measured the wait for a person, too
@@ -61,9 +72,76 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
-    _emit_call(event, call, word, duration, rare, ctx)
+    more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
+    if word != "success":
+        more |= _error_of(event, call, verdict)
+    ended, turn = epoch_ms(event.time), event.turn_index
+    record = (
+        _end_of(event, verdict),
+        "" if event.status is Status.SUCCESS else event.status,
+        call.event_id,
+        call.summary,
+        f"{call.fingerprint:016x}",
+        f"{verdict.result:016x}" if verdict.result else "",
+        _times(call, verdict, ctx),
+        verdict.size or event.result_size,
+        call.agent_id,
+        turn if turn is not None or not state.turn.known else state.turn.index,
+        call.step,
+        ended if ended != ctx.emit.at else None,
+        call.waited_ms,
+        event.attempts,
+        event.cost_usd,
+        event.model_tier or call.tier,
+    )
+    _emit_call(event, call, word, duration, rare, ctx, record, more)
     if verdict.behind and verdict.severity is not Severity.SECURITY:
         _emit_behind(event, call, verdict, ctx)
+
+
+_ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
+
+
+def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
+    """What became of a call."""
+    if verdict.word == "success":
+        return CallEnd.SUCCEEDED
+    if verdict.failed:
+        if verdict.rejected:
+            return CallEnd.REJECTED
+        return CallEnd.ANSWERED if verdict.expected or verdict.answered else CallEnd.FAILED
+    if verdict.denied:
+        return CallEnd.DENIED
+    return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
+
+
+def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
+    """How often a call has given its result in the latest steps, since the agent's last progress; 0 if it is unknown."""
+    result = verdict.result
+    if not result or verdict.neutral:
+        return 0
+    if not ctx.same:
+        return 1
+    # An action is progress when it is new; what is repeated of it begins with that one.
+    progress = ctx.state.steps.progress - (call.tool_class is ToolClass.ACTION)
+    return 1 + sum([one.result == result and one.step > progress for one in ctx.same])
+
+
+def _error_of(event: ToolCallFinished, call: OpenCall, verdict: Verdict) -> dict[str, Any]:
+    """Fields of a record about the error of what was no success."""
+    told = verdict.told or (failure_of(event.error) if event.error is not None else Failure())
+    message = verdict.message or told.message
+    if verdict.failed and is_appended(event):
+        message = "no answer by the deadline that was stated"
+    line = " ".join(message[: 4 * MAX_MESSAGE].split())
+    told_by = {
+        "error_type": told.type[:MAX_TYPE_CHARS],
+        "error_code": told.code[:MAX_TYPE_CHARS],
+        "error_message": line if len(line) <= MAX_MESSAGE else redact_text(line)[:MAX_MESSAGE],
+    }
+    if verdict.failed:
+        told_by["signature"] = signature(told.type, told.code, message, event.status)
+    return told_by
 
 
 def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
@@ -95,6 +173,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         "kind": "mcp" if service else "domain" if domain else "",
     }
     severity = None
+    more: dict[str, Any] = {}
     if isinstance(event, FailureReported):
         error = event.error or ErrorInfo()
         failure = failure_of(error)
@@ -102,10 +181,18 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         severity = classify(failure, status="error", dangerous=False, override=override)
         rare["severity"], rare["http_status"], rare["models"] = severity, failure.http_status, ctx.state.models
         rare["unrecoverable"] = event.recoverable is False
+        more = {
+            "error_type": failure.type[:MAX_TYPE_CHARS],
+            "error_code": failure.code[:MAX_TYPE_CHARS],
+            "error_message": redact_text(failure.message[: 4 * MAX_MESSAGE])[:MAX_MESSAGE],
+            "signature": signature(failure.type, failure.code, failure.message),
+        }
     at = ctx.emit.at
     call = OpenCall("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
     call.service, call.plugin_name = escape(service or domain), event.plugin_name or ""
-    _emit_call(event, call, "failure" if severity else "success", None, rare, ctx)
+    end = CallEnd.SUCCEEDED if severity is None else CallEnd.ANSWERED if rare["expected"] else CallEnd.FAILED
+    record = end, "", event.id
+    _emit_call(event, call, "failure" if severity else "success", None, rare, ctx, record, more)
 
 
 def _emit_call(
@@ -115,12 +202,19 @@ def _emit_call(
     duration_ms: float | None,
     rare: dict[str, Any],
     ctx: Context,
+    record: tuple[Any, ...],
+    more: dict[str, Any],
 ) -> None:
-    """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive."""
+    """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive.
+
+    `record` and `more` are the fields of the record of the call, which the tool's has alone.
+    """
     if call.plugin_name:
         rare["plugin_name"] = call.plugin_name
-    scopes = (("tool", call.tool_name), ("service", call.service), ("tier", call.tier))
-    _emit_scopes(event, call, verdict, duration_ms, rare, ctx, scopes)
+    _emit_scopes(event, call, verdict, duration_ms, {**rare, **more}, ctx, (("tool", call.tool_name),), record)
+    if call.service or call.tier:
+        scopes = (("service", call.service), ("tier", call.tier))
+        _emit_scopes(event, call, verdict, duration_ms, rare, ctx, scopes)
 
 
 def _emit_scopes(
@@ -131,6 +225,7 @@ def _emit_scopes(
     rare: dict[str, Any],
     ctx: Context,
     scopes: tuple[tuple[str, str], ...],
+    record: tuple[Any, ...] = (),
 ) -> None:
     state, emit = ctx.state, ctx.emit
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
@@ -140,17 +235,9 @@ def _emit_scopes(
         outcome = CallOutcome(
             f"{event.id}/{kind}", emit.at, workspace, f"{kind}:{name}",
             event.session_id, event.id, emit.origin_partition, emit.next_origin(),
-            call_id=call.call_id,
-            tool_name=call.tool_name,
-            fine_key=call.fine_key,
-            verdict=verdict,
-            started_ms=call.started_ms,
-            duration_ms=duration_ms,
-            tool_class=call.tool_class,
-            class_declared=call.class_declared,
-            user_id=event.user_id or state.user_id,
-            model=event.model or state.model,
-            scenario=call.scenario if kind == "tool" else "",
+            call.call_id, call.tool_name, call.fine_key, verdict, call.started_ms, duration_ms, call.tool_class,
+            call.class_declared, event.user_id or state.user_id, event.model or state.model,
+            call.scenario if kind == "tool" else "", *record,
         )  # fmt: skip
         if rare:
             outcome = structs.replace(outcome, **rare)

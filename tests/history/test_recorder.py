@@ -15,7 +15,7 @@ from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
-from trustfold.history.signatures import telling_line
+from trustfold.projections.calls.signatures import telling_line
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
