@@ -19,7 +19,7 @@ from ..schemas import events as ev
 from ..schemas.codec import decode_event
 from .columns import Row, columns_of
 from .result_sketches import Sketcher
-from .session_cache import Recent, Session, Sessions
+from .session_cache import Recent, Sessions
 
 _encode = msgspec.json.Encoder().encode
 

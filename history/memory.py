@@ -6,8 +6,8 @@ of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stan
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
 for its age takes its rows with it. Of the records of calls, what is noted stands apart: failures, calls that somebody
 was asked about, that equal one that failed, or that repeated a result. These are few, and all that questions about
-failures, permissions, retries and loops read. What came twice or could not be read counts nowhere and has its own table,
-so that all others hold what counts. Calls of older files, which are in the rows of events, are loaded as records.
+failures, permissions, retries and loops read. What came twice or could not be read counts nowhere and has its own
+table, so that all others hold what counts. Calls of older files, which are in rows of events, are loaded as records.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 _OUTCOME = """CASE WHEN status = 'lost' THEN 'lost' WHEN denied THEN 'denied' WHEN verdict = 'success' THEN 'succeeded'
-    WHEN verdict = 'failure' AND status = 'rejected' THEN 'rejected' WHEN verdict = 'failure' AND expected THEN 'answered'
+    WHEN status = 'rejected' THEN 'rejected' WHEN verdict = 'failure' AND expected THEN 'answered'
     WHEN verdict = 'failure' THEN 'failed' WHEN from_cache THEN 'cached' WHEN status = 'circuit_open' THEN 'refused'
-    WHEN status = 'rejected' THEN 'rejected' ELSE 'cancelled' END"""
+    ELSE 'cancelled' END"""
 
 _MAPPED = (
     f"id AS cause, failure_key AS fine_key, {_OUTCOME} AS outcome, 'call.outcome' AS type, "
@@ -13,8 +13,8 @@ _MAPPED = (
 )
 _SAME = (
     "offset arrived time session_id workspace_id user_id call_id tool_name model status start_id started call_digest "
-    "result_digest same_result result_size agent_id turn_index attempts cost_usd model_tier tool_class plugin_name service "
-    "denied expected http_status error_type error_code signature duration_ms verdict severity appended"
+    "result_digest same_result result_size agent_id turn_index attempts cost_usd model_tier tool_class plugin_name "
+    "service denied expected http_status error_type error_code signature duration_ms verdict severity appended"
 ).split()
 _COLUMNS = ", ".join(f'"{name}"' for name in _SAME)
 
@@ -25,7 +25,7 @@ def of_events(partition: int) -> int:
 
 
 def older_calls(rows: str, late: str) -> str:
-    """Query of older rows of events as records of calls; `rows` and `late` are queries of rows without and with `appended`.
+    """Query of older rows of events as records of calls; `rows` and `late` query those without and with `appended`.
 
     Of a call that the engine closed and that finished later, both rows name the start: the engine's is the one that
     counts, as it did in the folds.

@@ -160,8 +160,8 @@ class ParquetWriter:
         if not paths:
             return []
         given = [[str(path) for path in paths], since]
-        wanted = "FROM read_parquet(?, union_by_name = true) WHERE \"offset\" >= ? AND cause IS NOT NULL ORDER BY \"offset\""
-        return [cause for (cause,) in self._read(f"SELECT cause {wanted}", given)]
+        rows = 'read_parquet(?, union_by_name = true) WHERE "offset" >= ? AND cause IS NOT NULL ORDER BY "offset"'
+        return [cause for (cause,) in self._read(f"SELECT cause FROM {rows}", given)]  # noqa: S608 - our own words
 
     def close(self) -> None:
         """Remove unfinished files."""

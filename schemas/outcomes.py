@@ -132,6 +132,10 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     user_id: str = ""
     model: str = ""
     scenario: str = ""
+    plugin_name: str = ""
+    service: str = ""
+    domain: str = ""
+    kind: Literal["", "domain", "mcp", "program"] = ""
     outcome: CallEnd | None = None
     status: str = ""
     start_id: str = ""
@@ -151,10 +155,6 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     severity: Severity | None = None
     http_status: int | None = None
     expected: bool = False
-    plugin_name: str = ""
-    domain: str = ""
-    service: str = ""
-    kind: Literal["", "domain", "mcp", "program"] = ""
     denied: bool = False
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None

@@ -1,7 +1,7 @@
 """Calls of sessions with all that is told about them, as their records say.
 
-The session stage pairs, keys and judges (`projections/session/stage.py`). A record that it has written stands; of events
-of which nobody has kept the records it is folded again, under the rules that are given, and so are calls that go on.
+The session stage pairs, keys and judges (`projections/session/stage.py`). A record that it has written stands; events
+whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Calls:
     """
 
     def __init__(self, rules: Rules | None = None, records: Mapping[str, Record] | None = None) -> None:
-        """Take the records of calls by the events that ended them; without one, judge by the rules. [default: shipped]"""
+        """Take the records of calls by the events that ended them; without one, judge by rules (default: shipped)."""
         self.made: list[Call] = []
         self.ended: list[Call] = []
         self.by_event: dict[str, Call] = {}
@@ -211,7 +211,11 @@ class Calls:
         )
         call.agent, call.model, call.turn = event.agent_id or "", event.model or "", event.turn_index
         call.key, call.service, call.tier = opened.fine_key, opened.service, opened.tier
-        call.tool_class, call.fingerprint, call.approvals = opened.tool_class, f"{opened.fingerprint:016x}", event.approvals
+        call.tool_class, call.fingerprint, call.approvals = (
+            opened.tool_class,
+            f"{opened.fingerprint:016x}",
+            event.approvals,
+        )
         private = f"private, digest {event.args_digest}" if event.args_digest is not None else ""
         call.summary = opened.summary or private
         if opened.waiting_since:
@@ -223,7 +227,12 @@ class Calls:
         call = self._by_start.get(record["start_id"])
         if call is None:
             call = self._by_start[record["start_id"]] = Call(
-                record["start_id"], record["call_id"], record["session_id"], "", record["tool_name"], record["started_ms"]
+                record["start_id"],
+                record["call_id"],
+                record["session_id"],
+                "",
+                record["tool_name"],
+                record["started_ms"],
             )
             self.made.append(call)
         ended = record.get("ended_ms")

@@ -20,11 +20,12 @@ SELECT record FROM decisions WHERE record IS NOT NULL AND (session_id = $session
 ORDER BY time, topic, "offset"
 """
 _CALLS = """
-SELECT epoch_ms(time) AS time_ms, epoch_ms(coalesce(started, time)) AS started_ms, coalesce(call_digest, cause) AS call_digest,
-       cause, session_id, coalesce(workspace_id, '') AS workspace_id, call_id, tool_name, fine_key, tool_class, service, agent_id, model,
-       turn_index, outcome, verdict, severity, expected, summary, error_type, error_message, signature, result_digest, same_result,
-       duration_ms, waited_ms, cost_usd, attempts, appended
-FROM recorded_outcomes WHERE session_id = $session AND outcome IS NOT NULL AND call_id IS NOT NULL AND repeated IS NOT TRUE
+SELECT cause, session_id, coalesce(workspace_id, '') AS workspace_id, agent_id, model, turn_index, call_id, tool_name,
+       fine_key, tool_class, service, epoch_ms(time) AS time_ms, epoch_ms(coalesce(started, time)) AS started_ms,
+       outcome, verdict, severity, expected, summary, error_type, error_message, signature, result_digest, same_result,
+       coalesce(call_digest, cause) AS call_digest, duration_ms, waited_ms, cost_usd, attempts, appended
+FROM recorded_outcomes
+WHERE session_id = $session AND outcome IS NOT NULL AND call_id IS NOT NULL AND repeated IS NOT TRUE
 """
 READS = _EVENTS + _DECISIONS + _CALLS
 """Queries of a session's timeline."""

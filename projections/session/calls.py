@@ -18,7 +18,7 @@ from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
-from ...security.redaction import redact_text
+from ...security.redaction import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
@@ -96,30 +96,66 @@ def _read(
         keys.call_key(name, args, service, command, families),
         tool_class.class_of_tool(name, args) if line is None else line.tool_class,
         request,
-        _one_line(command.shown) if command is not None else _summary(args, request) if args else "",
+        (_summary(args) if args else "") if command is None else one_line(command.shown, MAX_SUMMARY),
     )
 
 
-def _summary(args: Args, request: CallRequest) -> str:
-    """The two arguments that tell most, in one line without secrets; of a call that has none of them all arguments."""
+def _summary(args: Args) -> str:
+    """The two arguments that tell most, or else all, in one line; each as far as it is plainly without secrets."""
     told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
-    if not told:
-        return _one_line(request.shown.decode(errors="replace"))
     if len(told) > 1:
         told.sort(key=_PLACES.__getitem__)
-    return _one_line(redact_text(", ".join([args[name][:MAX_READ] for name in told[:2]])))
+    if told:
+        return one_line(", ".join([_plain(args[name]) for name in told[:2]]), MAX_SUMMARY)
+    named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
+    return one_line(", ".join([f"{name}={_plain(str(value))}" for name, value in named]), MAX_SUMMARY)
 
 
-def _one_line(text: str) -> str:
-    """The beginning of a text in one line."""
-    line = " ".join(text[:MAX_READ].split())
-    return line if len(line) <= MAX_SUMMARY and len(text) <= MAX_READ else f"{line[: MAX_SUMMARY - 1]}…"
+def _plain(text: str) -> str:
+    """The beginning of a text up to what might be a secret: redaction would cost more than all else here."""
+    text = text[:MAX_SUMMARY]
+    words = (text.replace("://", "   ") if "://" in text else text).translate(_SEPARATED)
+    end = words.find("\0")
+    if end >= 0:
+        words = words[:end]
+    else:
+        end = len(text)
+    if len(max(parts := words.split(" "), key=len)) > MAX_MIXED:
+        place = 0
+        for part in parts:
+            if len(part) > MAX_WORD or (len(part) > MAX_MIXED and not part.isalpha()):
+                end = place
+                break
+            place += len(part) + 1
+    for word in _LABELS if " is " in text or " was " in text else ():
+        end = min(end, place) if (place := text.find(word)) >= 0 else end
+    return text if end == len(text) else f"{text[:end]}…"
 
 
+_SEPARATED = {ord(character): " " for character in " \n/,;()?!'\"|*^$\\{}<>[]&.-_"} | dict.fromkeys(
+    map(ord, ":=\t\0"), "\0"
+)
+"""Separators of words, and what may stand between a label and a secret."""
+
+MAX_WORD, MAX_MIXED = 24, 15
+"""Longest word, and longest one with anything but letters in it, that are shorter than secrets known by their form."""
+
+_is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
+
+_LABELS = (" is ", " was ")
 _PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
 
-MAX_READ = 4 * MAX_SUMMARY
-"""Number of characters of an argument that its summary is made from: so no secret is cut where it is not known as one."""
+MAX_NAMED = 8
+"""Number of arguments that are named in a summary."""
+
+
+def one_line(text: str, most: int) -> str:
+    """The beginning of a text without secrets in one line, cut between words."""
+    if len(text) <= most:
+        return " ".join(text.split())
+    head = text[: most - 1]
+    return f"{' '.join(head[: max(head.rfind(' '), head.rfind(chr(10)), 0) or most].split())}…"
+
 
 _read_before = lru_cache(maxsize=4096)(_read)
 """The same for short arguments, as many calls are made again, by other agents, too."""

@@ -7,7 +7,7 @@ have are set afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import structs
 
@@ -31,11 +31,12 @@ from ...schemas.outcomes import (
 from ...schemas.standings import ModelBehaved
 from ...schemas.vocabulary import CallEnd, Pattern, Severity, Status, ToolClass
 from ...security.redaction import redact_text
-from ..calls.classify import Failure, classify
+from ..calls.classify import MAX_MESSAGE_CHARS, Failure, classify
 from ..calls.errors import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
 from ..calls.signatures import signature
 from .appended import is_appended
+from .calls import one_line
 from .records import Context, OpenCall, Sighting
 from .verdicts import Verdict, failure_of
 
@@ -65,16 +66,13 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         rare["own_class"] = call.fingerprint if verdict.own_class else 0
         if verdict.reclassified is not None:
             ctx.emit.count("reclassified")
-    if call.service:
-        rare["kind"] = call.kind
-        rare["service" if call.kind == "mcp" else "domain"] = call.service
     if approvals := call.approvals or event.approvals:
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
     more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
     if word != "success":
-        more |= _error_of(event, call, verdict)
+        more |= _error_of(event, verdict)
     ended, turn = epoch_ms(event.time), event.turn_index
     record = (
         _end_of(event, verdict),
@@ -94,7 +92,8 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         event.cost_usd,
         event.model_tier or call.tier,
     )
-    _emit_call(event, call, word, duration, rare, ctx, record, more)
+    place = (call.service, "", "mcp") if call.kind == "mcp" else ("", call.service, call.kind if call.service else "")
+    _emit_call(event, call, (word, duration, rare, place), record, more, ctx)
     if verdict.behind and verdict.severity is not Severity.SECURITY:
         _emit_behind(event, call, verdict, ctx)
 
@@ -116,7 +115,7 @@ def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
 
 
 def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
-    """How often a call has given its result in the latest steps, since the agent's last progress; 0 if it is unknown."""
+    """How often a call has given its result lately, since the agent's last progress; 0 if it is unknown."""
     result = verdict.result
     if not result or verdict.neutral:
         return 0
@@ -127,21 +126,26 @@ def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
     return 1 + sum([one.result == result and one.step > progress for one in ctx.same])
 
 
-def _error_of(event: ToolCallFinished, call: OpenCall, verdict: Verdict) -> dict[str, Any]:
+def _error_of(event: ToolCallFinished, verdict: Verdict) -> dict[str, Any]:
     """Fields of a record about the error of what was no success."""
     told = verdict.told or (failure_of(event.error) if event.error is not None else Failure())
     message = verdict.message or told.message
     if verdict.failed and is_appended(event):
         message = "no answer by the deadline that was stated"
-    line = " ".join(message[: 4 * MAX_MESSAGE].split())
-    told_by = {
+    return _told(told, message, event.status if verdict.failed else None)
+
+
+def _told(told: Failure, message: str, status: str | None) -> dict[str, Any]:
+    """Fields about an error; with its signature, if it is that of a failure with this status."""
+    shown = redact_text(message[:MAX_MESSAGE_CHARS])
+    fields = {
         "error_type": told.type[:MAX_TYPE_CHARS],
         "error_code": told.code[:MAX_TYPE_CHARS],
-        "error_message": line if len(line) <= MAX_MESSAGE else redact_text(line)[:MAX_MESSAGE],
+        "error_message": one_line(shown, MAX_MESSAGE),
     }
-    if verdict.failed:
-        told_by["signature"] = signature(told.type, told.code, message, event.status)
-    return told_by
+    if status is not None:
+        fields["signature"] = signature(told.type, told.code, shown, status)
+    return fields
 
 
 def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
@@ -150,12 +154,13 @@ def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     Its record is the program's own (`service:curl@localhost:8080`), apart from that of other tools.
     """
     name = escape(verdict.behind)
-    rare: dict[str, Any] = {"kind": "program", "service": name}
+    rare: dict[str, Any] = {}
     failed = verdict.failed and not verdict.answer
     if failed:
         rare["severity"] = Severity.PERMISSION if verdict.refused else Severity.SERVER_ERROR
         rare["http_status"] = 401 if verdict.refused else None
-    _emit_scopes(event, call, "failure" if failed else "success", None, rare, ctx, (("service", name),))
+    judged = "failure" if failed else "success", None, rare, (name, "", "program")
+    _emit_scopes(event, call, judged, (), ctx, (("service", name),))
 
 
 def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -> None:
@@ -166,12 +171,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
     service = event.service or mcp_server(event.tool_name)
     domain = split_url(event.domain)[0] if event.domain else ""
     fine_key = make_key(event.tool_name, {"mcp_server": service} if service else {"domain": domain})
-    rare: dict[str, Any] = {
-        "expected": event.tool_name in ctx.rules.tools.expected_failures,
-        "domain": domain,
-        "service": service,
-        "kind": "mcp" if service else "domain" if domain else "",
-    }
+    rare: dict[str, Any] = {"expected": event.tool_name in ctx.rules.tools.expected_failures}
     severity = None
     more: dict[str, Any] = {}
     if isinstance(event, FailureReported):
@@ -181,53 +181,44 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         severity = classify(failure, status="error", dangerous=False, override=override)
         rare["severity"], rare["http_status"], rare["models"] = severity, failure.http_status, ctx.state.models
         rare["unrecoverable"] = event.recoverable is False
-        more = {
-            "error_type": failure.type[:MAX_TYPE_CHARS],
-            "error_code": failure.code[:MAX_TYPE_CHARS],
-            "error_message": redact_text(failure.message[: 4 * MAX_MESSAGE])[:MAX_MESSAGE],
-            "signature": signature(failure.type, failure.code, failure.message),
-        }
+        more = _told(failure, failure.message, "")
     at = ctx.emit.at
     call = OpenCall("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
     call.service, call.plugin_name = escape(service or domain), event.plugin_name or ""
     end = CallEnd.SUCCEEDED if severity is None else CallEnd.ANSWERED if rare["expected"] else CallEnd.FAILED
-    record = end, "", event.id
-    _emit_call(event, call, "failure" if severity else "success", None, rare, ctx, record, more)
+    place = service or "", domain, "mcp" if service else "domain" if domain else ""
+    judged = "failure" if severity else "success", None, rare, place
+    _emit_call(event, call, judged, (end, "", event.id), more, ctx)
+
+
+_Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, str]]
+"""What the records of all scopes of a call have: verdict, duration, rare fields, and its service, domain and kind."""
 
 
 def _emit_call(
-    event: Event,
-    call: OpenCall,
-    verdict: Literal["success", "failure", "neutral"],
-    duration_ms: float | None,
-    rare: dict[str, Any],
-    ctx: Context,
-    record: tuple[Any, ...],
-    more: dict[str, Any],
+    event: Event, call: OpenCall, judged: _Judged, record: tuple[Any, ...], more: dict[str, Any], ctx: Context
 ) -> None:
     """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive.
 
-    `record` and `more` are the fields of the record of the call, which the tool's has alone.
+    `record` and `more` are the fields that the record of the call has alone.
     """
-    if call.plugin_name:
-        rare["plugin_name"] = call.plugin_name
-    _emit_scopes(event, call, verdict, duration_ms, {**rare, **more}, ctx, (("tool", call.tool_name),), record)
+    word, duration, rare, place = judged
+    own = (word, duration, {**rare, **more}, place) if more else judged
+    _emit_scopes(event, call, own, record, ctx, (("tool", call.tool_name),))
     if call.service or call.tier:
-        scopes = (("service", call.service), ("tier", call.tier))
-        _emit_scopes(event, call, verdict, duration_ms, rare, ctx, scopes)
+        _emit_scopes(event, call, judged, (), ctx, (("service", call.service), ("tier", call.tier)))
 
 
 def _emit_scopes(
     event: Event,
     call: OpenCall,
-    verdict: Literal["success", "failure", "neutral"],
-    duration_ms: float | None,
-    rare: dict[str, Any],
+    judged: _Judged,
+    record: tuple[Any, ...],
     ctx: Context,
     scopes: tuple[tuple[str, str], ...],
-    record: tuple[Any, ...] = (),
 ) -> None:
     state, emit = ctx.state, ctx.emit
+    verdict, duration_ms, rare, place = judged
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     for kind, name in scopes:
         if not name and kind != "tool":
@@ -237,7 +228,7 @@ def _emit_scopes(
             event.session_id, event.id, emit.origin_partition, emit.next_origin(),
             call.call_id, call.tool_name, call.fine_key, verdict, call.started_ms, duration_ms, call.tool_class,
             call.class_declared, event.user_id or state.user_id, event.model or state.model,
-            call.scenario if kind == "tool" else "", *record,
+            call.scenario if kind == "tool" else "", call.plugin_name, *place, *record,
         )  # fmt: skip
         if rare:
             outcome = structs.replace(outcome, **rare)

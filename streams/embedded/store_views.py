@@ -239,10 +239,8 @@ class Views:
 
     def session_calls(self, session_id: str, *, limit: int = MAX_PAGE) -> list[bytes]:
         """Return the latest records of calls of a session, newest first."""
-        rows = self._all(
-            f"SELECT value FROM outputs WHERE topic = 'outcomes' AND {_OUTPUT_SESSION} = ? ORDER BY offset DESC LIMIT ?",  # noqa: S608
-            (session_id, limit),
-        )
+        where = f"topic = 'outcomes' AND {_OUTPUT_SESSION} = ?"
+        rows = self._all(f"SELECT value FROM outputs WHERE {where} ORDER BY offset DESC LIMIT ?", (session_id, limit))  # noqa: S608
         return [value for (value,) in rows]
 
     def session_decisions(

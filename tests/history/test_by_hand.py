@@ -146,13 +146,9 @@ def test_calls_and_failures(both: Any) -> None:
     """Of every tool, of every model with every tool, and over the days."""
     hand, ask = both
     rate = "round(failure_rate, 9)"
-    found = ask(
-        f"SELECT tool_name, calls, failures, {rate}, never_finished, lost FROM tool_health(min_calls := 1)"
-    )
+    found = ask(f"SELECT tool_name, calls, failures, {rate}, never_finished, lost FROM tool_health(min_calls := 1)")
     assert {(row[0],): row[1:4] for row in found} == hand.counted("tool_name")
-    closed = Counter(
-        hand.events[one["cause"]]["status"] for one in hand.calls if hand.events[one["cause"]].get("ours")
-    )
+    closed = Counter(hand.events[one["cause"]]["status"] for one in hand.calls if hand.events[one["cause"]].get("ours"))
     assert [sum(row[place] for row in found) for place in (4, 5)] == [closed[word] for word in ("timeout", "lost")]
     found = ask(f"SELECT model, tool_name, calls, failures, {rate} FROM model_tool_matrix")
     assert {row[:2]: row[2:] for row in found} == hand.counted("model", "tool_name")

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from recorded import one, record, replayed, rows, told
 from story import Story
 from trustfold.history.catalogue import connect
-from trustfold.history.event_rows import EventReader
-from trustfold.history.files import APPENDED_PARTITION
 from trustfold.history.filters import Filters
 from trustfold.history.queries import ask
 from trustfold.history.recorder import Recorder
@@ -297,4 +294,7 @@ def test_a_record_is_the_event_as_it_came(tmp_path: Path) -> None:
 def test_a_zero_is_not_nothing(tmp_path: Path) -> None:
     """A call that cost nothing, and one of which nobody said what it cost."""
     record(tmp_path, Story().works("lookup", cost_usd=0).works("search").records)
-    assert rows(tmp_path, "SELECT tool_name, cost_usd FROM tool_calls ORDER BY time") == [("lookup", 0), ("search", None)]
+    assert rows(tmp_path, "SELECT tool_name, cost_usd FROM tool_calls ORDER BY time") == [
+        ("lookup", 0),
+        ("search", None),
+    ]

@@ -186,8 +186,8 @@ class KafkaSource:
             found = {one.offset: one for one in await past.events(session, before, limit)} | found
         return [found[offset] for offset in sorted(found)][-limit:]
 
-    async def records(self, session: str) -> dict[str, Record]:  # noqa: ARG002, PLR6301 - part of the protocol
-        """None: the topic has them by tool, so that a session's calls are folded again under the rules of the workers."""
+    async def records(self, session: str) -> dict[str, Record]:  # noqa: ARG002 - part of the protocol
+        """None: their topic has them by tool. Calls are folded again under the rules of the workers."""
         return {}
 
     async def recorded(self, session: str) -> Timeline | None:

@@ -119,7 +119,7 @@ class Source(Protocol):
         """
 
     async def records(self, session: str) -> dict[str, Record]:
-        """Records of the latest calls of a session, by the event that ended each; empty where they are not kept by session."""
+        """Records of the latest calls of a session, by the event that ended each; none if not kept by session."""
 
     async def recorded(self, session: str) -> Timeline | None:
         """Timeline of a session in `history`; None where it is not recorded.

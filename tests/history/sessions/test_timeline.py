@@ -215,8 +215,6 @@ def test_long_and_private_contents_are_shortened() -> None:
     assert len(said.text) <= 200 < (said.size or 0)
     assert said.text.endswith("…")
     assert found.calls[0].summary == "private, digest d1"
-    assert summary({"b": 1, "command": "git push\n--force", "a": [2]}) == "git push --force, b=1, a=[2]"
-    assert len(summary({"text": "x" * 100_000, "y": "z" * 100_000})) <= 120
 
 
 def test_a_page_is_filtered_and_turned() -> None:
