@@ -8,6 +8,7 @@ its session. The time in which a call waits for a person does not count towards 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -120,9 +121,9 @@ def _plain(text: str) -> str:
         words = words[:end]
     else:
         end = len(text)
-    if len(max(parts := words.split(" "), key=len)) > MAX_MIXED:
+    if _LONG.search(words):
         place = 0
-        for part in parts:
+        for part in words.split(" "):
             if len(part) > MAX_WORD or (len(part) > MAX_MIXED and not part.isalpha()):
                 end = place
                 break
@@ -140,6 +141,7 @@ _SEPARATED = {ord(character): " " for character in " \n/,;()?!'\"|*^$\\{}<>[]&.-
 MAX_WORD, MAX_MIXED = 24, 15
 """Longest word, and longest one with anything but letters in it, that are shorter than secrets known by their form."""
 
+_LONG = re.compile("[^ ]{16}")
 _is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
 
 _LABELS = (" is ", " was ")

@@ -191,7 +191,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
     _emit_call(event, call, judged, (end, "", event.id), more, ctx)
 
 
-_Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, str]]
+_Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
 """What the records of all scopes of a call have: verdict, duration, rare fields, and its service, domain and kind."""
 
 
