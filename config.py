@@ -42,6 +42,7 @@ class Settings:
         broker: Kafka broker, `host:port` (`TRUSTFOLD_BROKER`).
         token: secret that a running `up` requires (`TRUSTFOLD_TOKEN`).
         operator_token: secret that a running `up` requires for orders (`TRUSTFOLD_OPERATOR_TOKEN`).
+        publishers: JSON file of publishers that have a token and workspaces of their own (`TRUSTFOLD_PUBLISHERS`).
         history: directory of Parquet files for analysts (`TRUSTFOLD_HISTORY`).
         rules_file: rules file (`TRUSTFOLD_RULES`).
         policies_file: policies file, in addition to those of the rules file (`TRUSTFOLD_POLICIES`).
@@ -69,6 +70,7 @@ class Settings:
     broker: str = ""
     token: str = ""
     operator_token: str = ""
+    publishers: Path | None = None
     history: Path = DEFAULT_HISTORY
     rules_file: Path | None = None
     policies_file: Path | None = None
@@ -172,6 +174,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "broker": ("TRUSTFOLD_BROKER", str),
     "token": ("TRUSTFOLD_TOKEN", str.strip),
     "operator_token": ("TRUSTFOLD_OPERATOR_TOKEN", str.strip),
+    "publishers": ("TRUSTFOLD_PUBLISHERS", Path),
     "history": ("TRUSTFOLD_HISTORY", Path),
     "rules_file": ("TRUSTFOLD_RULES", Path),
     "policies_file": ("TRUSTFOLD_POLICIES", Path),

@@ -12,8 +12,9 @@ from enum import StrEnum
 class RejectReason(StrEnum):
     """Reason why a record became a dead letter. The codes are stable: they are metric labels and search terms.
 
-    One code per kind of bad input: docs/design/contracts.md#bad-input. `internal_error` is the only one that is not the
-    publisher's fault: a fold has a bug, and the record can be republished after a fix.
+    One code per kind of bad input: docs/design/contracts.md#bad-input. `not_yours` comes from a server alone: the event
+    is about the session or workspace of somebody else. `internal_error` is the only one that is not the publisher's
+    fault: a fold has a bug, and the record can be republished after a fix.
     """
 
     NOT_JSON = "not_json"
@@ -31,6 +32,7 @@ class RejectReason(StrEnum):
     TIME_OUT_OF_RANGE = "time_out_of_range"
     NULL_VALUE = "null_value"
     SCHEMA_REGISTRY_FRAMING = "schema_registry_framing"
+    NOT_YOURS = "not_yours"
     INTERNAL_ERROR = "internal_error"
 
 

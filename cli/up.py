@@ -75,6 +75,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         _in_background(port, stop=stop, others=any(others))
         return
     try:
+        from ..streams.embedded.publishers import read_publishers
         from ..streams.embedded.roles import check_exposure
         from ..streams.embedded.serve import address_of, private_socket, serve
         from ..streams.embedded.server import make_app
@@ -88,7 +89,10 @@ def up(  # noqa: PLR0913 - each is an option of its own
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
-    roles = Roles(settings.token, settings.operator_token, allow_local_orders)
+    own = read_publishers(settings.publishers)
+    if own and not settings.token:
+        raise ConfigError("set TRUSTFOLD_TOKEN beside TRUSTFOLD_PUBLISHERS: without it every program may publish")
+    roles = Roles(settings.token, settings.operator_token, allow_local_orders, own)
     files = settings.rule_files(rules_file, policies_file)
     rules, environment = files.load(), settings.environment()
     note_any(settings.switched_off)

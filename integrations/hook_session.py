@@ -105,7 +105,7 @@ class HookSession:
 
     def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
         """Begin with the first hook of the conversation."""
-        self.session_id = name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
+        self.session_id = session_id_of(hook)
         self._carried: list[str] = []
         self.inbox = NudgeInbox(carried=self._carried.append)
         self._dialect = dialect
@@ -394,6 +394,11 @@ class HookSession:
         }
         whole = {name: value for name, value in (body | fields).items() if value is not None}
         self._events.append(orjson.dumps(whole))
+
+
+def session_id_of(hook: Hook) -> str:
+    """Return the id, in events, of the session of a hook; a subagent has one of its own."""
+    return name_of(f"{hook.session}/{hook.subagent}" if hook.subagent else hook.session)
 
 
 def _about(open_call: _Open, call: CallBegan) -> dict[str, Any]:

@@ -159,6 +159,17 @@ _EVENT_TYPES = _types_of(Event)
 _LOOSE_TYPES = _types_of(_LooseFinished | _LooseReport)
 
 
+def is_valid(value: bytes | None) -> bool:
+    """Whether a record is an event or a command that the folds accept."""
+    for decode in (decode_event, decode_command):
+        try:
+            decode(value)
+        except EventRejected:
+            continue
+        return True
+    return False
+
+
 class _Reader(Generic[_T]):
     """Decoder of the records of another topic."""
 

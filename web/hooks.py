@@ -4,7 +4,8 @@
                           ?unattended=1: no person sees how the run ends
     GET  /v1/hooks        which agents have been heard, and what was said to them, or would have been
 
-A hook always gets 200, at worst with `{}`: an error here must never stop an agent.
+A hook always gets 200, at worst with `{}`: an error here must never stop an agent. Of a session that the private socket
+has told of, nothing else is believed (docs/operating.md, Publishers).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..errors import EventRejected
+from ..errors import EventRejected, RejectReason
 from ..guard.request import Call
 from ..guard.result import told_to_model
 from ..guard.tools import Tool
@@ -31,7 +32,7 @@ from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
 from ..ingest.hooks.dialect import CallBegan, CallEnded
 from ..ingest.workspaces import workspace_of
-from ..integrations.hook_session import HookSession, Verdict
+from ..integrations.hook_session import HookSession, Verdict, session_id_of
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..schemas.codec import decode_decision, rfc3339
@@ -40,6 +41,7 @@ from ..schemas.fields import MAX_NAME
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.vocabulary import Lane
 from ..streams.embedded.engine import Receipt, Request
+from ..streams.embedded.publishers import HOOKS, Publisher
 from ..streams.embedded.server import Service
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Hooks:
         self._workspaces = Workspaces()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
+        self._publishers: dict[str, Publisher] = {}
         self._heard: Counter[str] = Counter()
         self._last: dict[str, int] = {}
         self._shadow: set[str] = set()
@@ -103,7 +106,8 @@ class Hooks:
                 hook = dialect.read(payload, asked.get("event", "")[:MAX_NAME], read_tail)
                 if hook is not None:
                     hook = hook._replace(attended=asked.get("unattended") != "1")
-                    body = orjson.dumps(await self._answer(dialect, hook, shadow=asked.get("shadow") == "1"))
+                    shadow, publisher = asked.get("shadow") == "1", _publisher_of(request)
+                    body = orjson.dumps(await self._answer(dialect, hook, publisher, shadow=shadow))
         except Exception as error:  # noqa: BLE001 - an agent must continue despite any error here
             self._faults[type(error).__name__] += 1
             log.warning("a hook of %s was ignored: %s", agent, type(error).__name__)
@@ -129,20 +133,26 @@ class Hooks:
             media_type="application/json",
         )
 
-    async def _answer(self, dialect: Dialect, hook: Hook, *, shadow: bool) -> dict[str, Any]:
+    async def _answer(self, dialect: Dialect, hook: Hook, publisher: Publisher, *, shadow: bool) -> dict[str, Any]:
         now_ms = time.time_ns() // 1_000_000
+        place = (dialect.agent, hook.session, hook.subagent)
+        known = self._by_id.get(session_id_of(hook))
+        if known is not None and self._publishers[known.session_id] != publisher:
+            if publisher != HOOKS:
+                self._faults[RejectReason.NOT_YOURS] += 1
+                return {}
+            self._sessions.pop(place, None)  # begun by somebody who is no agent's hook
         self._heard[dialect.agent] += 1
         self._last[dialect.agent] = now_ms
         (self._shadow.add if shadow else self._shadow.discard)(dialect.agent)
-        place = (dialect.agent, hook.session, hook.subagent)
         is_new = place not in self._sessions
-        session = self._session(place, dialect, hook)
+        session = self._session(place, dialect, hook, publisher)
         if is_new:
             await self._restore(session)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
         wait_s = BUSY_FOLD_S if self._writer.busy else FOLD_S
-        if folded := self._fold(session.handle(hook, now_ms)):
+        if folded := self._fold(session.handle(hook, now_ms), publisher):
             if not self._late:
                 await asyncio.wait({folded}, timeout=wait_s)
             if not folded.done():
@@ -161,14 +171,15 @@ class Hooks:
             return Verdict(question=judged.decision.message, way_out=judged.way_out, may_try=judged.may_try)
 
         answer = session.answer(hook, check, shadow=shadow)
-        self._fold(session.taken())
+        self._fold(session.taken(), publisher)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
 
-    def _fold(self, events: list[bytes]) -> asyncio.Future[Receipt] | None:
+    def _fold(self, events: list[bytes], publisher: Publisher) -> asyncio.Future[Receipt] | None:
         if not events:
             return None
-        folded = asyncio.ensure_future(self._writer.submit(Request("events", events), urgent=True))
+        request = Request("events", events, publisher=publisher)
+        folded = asyncio.ensure_future(self._writer.submit(request, urgent=True))
         folded.add_done_callback(self._count)
         return folded
 
@@ -176,17 +187,18 @@ class Hooks:
         if not folded.cancelled() and (fault := folded.exception()) is not None:
             self._faults[type(fault).__name__] += 1
 
-    def _session(self, place: tuple[str, str, str], dialect: Dialect, hook: Hook) -> HookSession:
+    def _session(self, place: tuple[str, str, str], dialect: Dialect, hook: Hook, publisher: Publisher) -> HookSession:
         """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         session = self._sessions.get(place)
         if session is None:
             session = HookSession(dialect, hook, user=self._user)
             self._sessions[place] = session
             self._by_id[session.session_id] = session
+            self._publishers[session.session_id] = publisher
             while len(self._sessions) > MAX_SESSIONS:
                 _, quiet = self._sessions.popitem(last=False)
                 if self._by_id.get(quiet.session_id) is quiet:
-                    del self._by_id[quiet.session_id]
+                    del self._by_id[quiet.session_id], self._publishers[quiet.session_id]
         self._sessions.move_to_end(place)
         session.workspace = session.workspace or workspace_of(hook.folder)
         return session
@@ -233,6 +245,15 @@ class Hooks:
                 session = self._by_id.get(decision.session_id or "")
                 if session is not None:
                     session.deliver(decision)
+
+
+def _publisher_of(request: HttpRequest) -> Publisher:
+    """Return the sender of a hook: an agent's own hooks come by the private socket, which has no port."""
+    server = request.scope.get("server")
+    if server is not None and server[1] is None:
+        return HOOKS
+    publisher: Publisher | None = request.state.publisher
+    return publisher or Publisher()
 
 
 async def _payload(request: HttpRequest) -> dict[str, Any] | None:

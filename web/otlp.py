@@ -38,7 +38,7 @@ def otlp_routes(service: Service) -> Sequence[BaseRoute]:
                 events = await asyncio.to_thread(_events, body, kind, signal, read)
                 if events:
                     token = blake2b(body, digest_size=16, person=signal.encode()).digest()
-                    await service.writer.submit(Request("events", events, token))
+                    await service.writer.submit(Request("events", events, token, request.state.publisher))
             except BaseException:
                 exports.undo()
                 raise

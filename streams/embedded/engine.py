@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import orjson
 
-from ...errors import ConfigError, StateIncompatible
-from ...projections.dead_letters import original
+from ...errors import ConfigError, EventRejected, StateIncompatible
+from ...projections.dead_letters import dead_letter, original
 from ...projections.emitter import Output, is_record_of_call
-from ...projections.local_topology import LocalTopology
+from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
 from ...projections.snapshot import header
@@ -30,6 +30,7 @@ from ...schemas.settings import SettingsOverrides
 from ...schemas.topics import TOPICS
 from ...security.redaction import redact_record
 from ..stream_clock import StreamClock
+from .publishers import Owners, Publisher
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .store_views import Views
 
@@ -54,11 +55,13 @@ class Request(NamedTuple):
 
     Attributes:
         token: id of the request; a repeated one returns the first answer and changes nothing.
+        publisher: who sends events; None: whoever may say anything, such as an operator.
     """
 
     topic: str
     values: Sequence[bytes]
     token: bytes = b""
+    publisher: Publisher | None = None
 
 
 class Receipt(NamedTuple):
@@ -95,6 +98,7 @@ class EmbeddedEngine:
         self.views = Views(store.connection, store.path)
         self.counted: Counter[str] = Counter()
         self._store = store
+        self._owners = Owners(store.owner, self._exists, lambda session: self.views.owner(session)[0])
         self._batches = 0
         self._stale = True
         self._restore()
@@ -189,12 +193,12 @@ class EmbeddedEngine:
         requests = [request._replace(values=list(map(redact_record, request.values))) for request in requests]
         with self._batch():
             answers: dict[bytes, Answered] = {}
-            receipts = [self._fold(request, arrived_ms, answers) for request in requests]
+            folded = [self._fold(request, arrived_ms, answers) for request in requests]
+            receipts = [receipt for _, receipt in folded]
             roots = [
                 Root(request.topic, None, value, arrived_ms)
-                for request, receipt in zip(requests, receipts, strict=True)
-                if not receipt.repeated
-                for value in request.values
+                for request, (admitted, _) in zip(requests, folded, strict=True)
+                for value in admitted
             ]
             outputs = [output for receipt in receipts for output in receipt.outputs]
             self._commit(roots, outputs, arrived_ms, requests=list(answers.items()))
@@ -266,17 +270,41 @@ class EmbeddedEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _fold(self, request: Request, arrived_ms: int, answers: dict[bytes, Answered]) -> Receipt:
+    def _fold(
+        self, request: Request, arrived_ms: int, answers: dict[bytes, Answered]
+    ) -> tuple[Sequence[bytes], Receipt]:
+        """Return the folded values, and the receipt."""
         if request.token:
             known = answers.get(request.token) or self._store.answered(request.token)
             if known is not None:
-                return Receipt([], *known, repeated=True)
+                return (), Receipt([], *known, repeated=True)
         rejected = self._rejected(request.topic)
-        outputs = self._topology.feed(request.topic, request.values, timestamp=arrived_ms)
-        bad = len(outputs) if request.topic == SETTINGS else self._rejected(request.topic) - rejected
+        values, letters = self._admitted(request, arrived_ms)
+        outputs = self._topology.feed(request.topic, values, timestamp=arrived_ms)
+        bad = len(outputs) if request.topic == SETTINGS else self._rejected(request.topic) - rejected + len(letters)
+        accepted = len(request.values) - bad
         if request.token:
-            answers[request.token] = Answered(len(request.values) - bad, bad)
-        return Receipt(outputs, len(request.values) - bad, bad)
+            answers[request.token] = Answered(accepted, bad)
+        return values, Receipt(letters + outputs, accepted, bad)
+
+    def _admitted(self, request: Request, arrived_ms: int) -> tuple[Sequence[bytes], list[Output]]:
+        """Return what the publisher of a request may say, and dead letters of the rest, which is not folded."""
+        if request.publisher is None:
+            return request.values, []
+        admitted: list[bytes] = []
+        letters: list[Output] = []
+        for value in request.values:
+            try:
+                admitted.append(self._owners.admit(value, request.publisher))
+            except EventRejected as rejected:
+                offset = self._topology.next_offsets[request.topic]
+                self._topology.next_offsets[request.topic] = offset + 1
+                record = LogRecord(None, value, offset, arrived_ms)
+                letters.append(dead_letter(record, request.topic, 0, rejected))
+        return admitted, letters
+
+    def _exists(self, session: str) -> bool:
+        return self._store.load(STAGE_OF_TOPIC["events"].name, session.encode()) is not None
 
     def _rejected(self, topic: str) -> int:
         stage = STAGE_OF_TOPIC.get(topic)
@@ -316,6 +344,7 @@ class EmbeddedEngine:
                 requests,
                 republished,
                 self.source.scopes() if changed else None,
+                self._owners.claimed(),
             )
         )
         self.clock.reach(self._topology.stream_time)
@@ -345,6 +374,7 @@ class EmbeddedEngine:
         positions = self._store.positions()
         self._next_output = positions.pop(OUTPUTS, FIRST_OFFSET)
         self.source.replace(self.views.scopes())
+        self._owners.forget()
         self._topology = LocalTopology(self.source, load=self._store.load, next_offsets=positions)
         for stage in STAGES:
             with closing(self._store.headers(stage.name)) as headers:

@@ -68,7 +68,10 @@ class Refusal(NamedTuple):
 
 
 class Access:
-    """ASGI middleware that checks host, origin and token of every request; sets `request.state.role`."""
+    """ASGI middleware that checks host, origin and token of every request.
+
+    Sets `request.state.role` and `request.state.publisher`: who sends events, None for an operator, who may send all.
+    """
 
     def __init__(self, app: ASGIApp, roles: Roles, sign_ins: SignIns) -> None:
         """Protect an application; browsers sign in with `sign_ins`."""
@@ -85,7 +88,8 @@ class Access:
         role = self._role(path, headers)
         refusal = self._refusal(method, path, headers, role)
         if refusal is None:
-            scope.setdefault("state", {})["role"] = role
+            sender = None if role is Role.OPERATOR else self._roles.publisher_of(_token(headers))
+            scope.setdefault("state", {}).update(role=role, publisher=sender)
             await self._app(scope, receive, send)
             return
         response = Response(orjson.dumps({"error": refusal.message}), refusal.status, media_type="application/json")
@@ -100,8 +104,7 @@ class Access:
 
     def _role(self, path: str, headers: Headers) -> Role | None:
         """Return the role of a request's token, else for pages of its cookie; None without a valid one."""
-        given = headers.get("authorization", "")
-        role = self._roles.role_of(given.removeprefix("Bearer ") if given.startswith("Bearer ") else "")
+        role = self._roles.role_of(_token(headers))
         if role is not Role.OPERATOR and not path.startswith(API):
             cookies = cookie_parser(headers.get("cookie", ""))
             role = self._sign_ins.role_of(cookies.get(cookie_name(headers.get("host", "")), "")) or role
@@ -121,3 +124,8 @@ class Access:
         if method == "POST" and path.rstrip("/") in ORDER_PATHS and role is not Role.OPERATOR:
             return Refusal(403, NO_ORDERS if self._roles.operator else NO_OPERATOR)
         return None
+
+
+def _token(headers: Headers) -> str:
+    given = headers.get("authorization", "")
+    return given.removeprefix("Bearer ") if given.startswith("Bearer ") else ""

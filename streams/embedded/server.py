@@ -257,7 +257,8 @@ async def _submit(request: HttpRequest, topic: str) -> Receipt:
     body = await read_body(request)
     values = records_of(body, request.headers.get("content-type", ""))
     token = blake2b(body, digest_size=16, person=topic.encode()).digest() if values else b""
-    receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token))
+    sender = request.state.publisher if topic == "events" else None
+    receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token, sender))
     return receipt
 
 

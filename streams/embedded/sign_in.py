@@ -9,11 +9,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import NamedTuple
+
+from .publishers import Publisher
 
 SIGNED_IN_S = 12 * 3600
 """Lifetime of a cookie in seconds: a working day."""
@@ -56,11 +58,13 @@ class Roles(NamedTuple):
         publisher: token that may publish events and read; empty: all programs of this machine may.
         operator: token that may do everything; empty: nobody may.
         local_orders: every publisher may also send commands.
+        own: publishers that have a token of their own, by token.
     """
 
     publisher: str = ""
     operator: str = ""
     local_orders: bool = False
+    own: Mapping[str, Publisher] = {}
 
     def role_of(self, token: str) -> Role | None:
         """Return the role of a token; None if it is unknown."""
@@ -69,7 +73,16 @@ class Roles(NamedTuple):
             return Role.OPERATOR
         if not self.publisher or compare_digest(given, self.publisher.encode()):
             return Role.OPERATOR if self.local_orders else Role.READER
-        return None
+        return Role.READER if self._own(token) is not None else None
+
+    def publisher_of(self, token: str) -> Publisher:
+        """Return who publishes with a token that has a role."""
+        barred = frozenset[str]().union(*(one.workspaces or () for one in self.own.values()))
+        return self._own(token) or Publisher(barred=barred)
+
+    def _own(self, token: str) -> Publisher | None:
+        given = token.encode()
+        return next((one for known, one in self.own.items() if compare_digest(given, known.encode())), None)
 
 
 class SignIns:

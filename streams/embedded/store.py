@@ -86,6 +86,12 @@ PAGE_BYTES = 16_384
 SETTINGS_TABLE = "CREATE TABLE IF NOT EXISTS settings (scope TEXT PRIMARY KEY, overrides BLOB NOT NULL) WITHOUT ROWID"
 """Table of scope overrides; also in store.sql, for new files."""
 
+OWNERS_TABLE = (
+    "CREATE TABLE IF NOT EXISTS owners "
+    "(kind TEXT, name TEXT, publisher TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID"
+)
+"""Table of the owners of sessions and workspaces; also in store.sql, for new files."""
+
 STORE_ID = "store_id"
 """Name of the fact with the store's random id, created once (`store.sql`)."""
 
@@ -128,6 +134,7 @@ class Batch(NamedTuple):
         requests: token and answer of each request in the batch.
         republished: offsets of the dead letters that are republished.
         scopes: new overrides of all scopes; None: unchanged.
+        owners: kind, name and publisher of what is owned from now on.
     """
 
     roots: Sequence[Root]
@@ -139,6 +146,7 @@ class Batch(NamedTuple):
     requests: Sequence[tuple[bytes, Answered]] = ()
     republished: Sequence[int] = ()
     scopes: Mapping[str, SettingsOverrides] | None = None
+    owners: Sequence[tuple[str, str, str]] = ()
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
@@ -212,7 +220,8 @@ class Store:
             run("PRAGMA cache_size=-65536")
             version = run("PRAGMA user_version").fetchone()[0]
             if version:
-                run(SETTINGS_TABLE)  # stores older than the settings lack only this table
+                run(SETTINGS_TABLE)  # older stores lack only these tables
+                run(OWNERS_TABLE)
             if version == 0:
                 schema = files(__package__).joinpath("store.sql").read_text()
                 self.connection.executescript(
@@ -251,6 +260,11 @@ class Store:
         """Return the stored answer to a request; None if it is new or no longer stored."""
         row = self._one("SELECT accepted, dead_letters FROM requests WHERE token = ?", (token,))
         return Answered(*row) if row is not None else None
+
+    def owner(self, kind: str, name: str) -> str | None:
+        """Return the publisher that owns a session or a workspace; None without one."""
+        row = self._one("SELECT publisher FROM owners WHERE kind = ? AND name = ?", (kind, name))
+        return row[0] if row is not None else None
 
     def _one(self, statement: str, arguments: tuple[object, ...]) -> Any:
         try:
@@ -347,6 +361,7 @@ class Store:
         if batch.scopes is not None:
             run("DELETE FROM settings")
             many("INSERT INTO settings VALUES (?, ?)", ((scope, encode(own)) for scope, own in batch.scopes.items()))
+        many("INSERT OR REPLACE INTO owners VALUES (?, ?, ?)", batch.owners)
         many("INSERT OR IGNORE INTO republished VALUES (?)", ((offset,) for offset in batch.republished))
         if batch.requests:
             many(
@@ -374,6 +389,10 @@ class Store:
                     statement.format(table=table, order=order),
                     ({"topic": topic, "since": since} for topic, since in kept_since_ms.items()),
                 )
+            self.connection.execute(
+                "DELETE FROM owners WHERE kind = 'session' "
+                "AND NOT EXISTS (SELECT 1 FROM states WHERE stage = 'session' AND key = CAST(name AS BLOB))"
+            )
         except sqlite3.Error as error:
             raise store_error(self.path, error) from error
 

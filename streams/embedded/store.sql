@@ -65,6 +65,14 @@ CREATE TABLE settings (
     overrides BLOB NOT NULL
 ) WITHOUT ROWID;
 
+-- Publishers that sessions and workspaces belong to; without a row they are those of all who share the token.
+CREATE TABLE owners (
+    kind      TEXT,           -- session, workspace
+    name      TEXT,
+    publisher TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 -- Facts about the store, such as the rules it was last folded under.
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,

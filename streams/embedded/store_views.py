@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +20,7 @@ from ...projections.emitter import Output
 from ...projections.session.state import SessionState
 from ...projections.snapshot import codec_of
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
+from ...schemas.codec import is_valid
 from ...schemas.settings import SettingsOverrides
 from .store import FIRST_OFFSET, OUTPUTS, connect, store_error
 
@@ -220,12 +222,10 @@ class Views:
         for where, arguments in self._places("log_by_session"):
             statement = (
                 f"SELECT seq, value, arrived_ms FROM log WHERE {where} {_field('session_id')} = ? AND seq < ? "  # noqa: S608
-                "AND topic = 'events' AND value IS NOT NULL ORDER BY seq DESC LIMIT ?"
+                "AND topic = 'events' AND value IS NOT NULL ORDER BY seq DESC"
             )
-            rows = self._all(
-                statement, (*arguments, session_id, _END if before is None else before, limit - len(found))
-            )
-            found += [StoredEvent(*row) for row in rows]
+            rows = self._rows(statement, (*arguments, session_id, _END if before is None else before))
+            found += islice(_folded(rows), limit - len(found))
             if len(found) >= limit:
                 break
         return found[::-1]
@@ -269,7 +269,7 @@ class Views:
             "ORDER BY seq DESC LIMIT ?",
             (seq, min(limit, MAX_PAGE)),
         )
-        return [StoredEvent(*row) for row in rows[::-1]]
+        return list(_folded(rows[::-1]))
 
     def patterns_by_session(self) -> dict[str, int]:
         """Return the number of detected patterns by session, among the latest `MAX_PAGE` outputs about behaviour."""
@@ -291,9 +291,9 @@ class Views:
                 f"SELECT seq, value, arrived_ms FROM log WHERE {where} {_field('id')} IN ({marks}) "  # noqa: S608
                 "AND topic IN ('events', 'commands') AND value IS NOT NULL ORDER BY seq DESC"
             )
-            rows = self._all(statement, (*arguments, *missing))
-            found += [StoredEvent(*row) for row in rows]
-            missing -= {str(orjson.loads(row[1])["id"]) for row in rows}
+            events = list(_folded(self._all(statement, (*arguments, *missing))))
+            found += events
+            missing -= {str(orjson.loads(event.value)["id"]) for event in events}
         found.reverse()
         for one in sorted(missing):
             appended = self._decided(f"{_DECIDED} AND id = ? AND +topic = 'events'", (one,), 1)
@@ -343,6 +343,12 @@ class Views:
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
 
+    def _rows(self, statement: str, arguments: tuple[object, ...]) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(statement, arguments)
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
     def _page(self, statement: str, after: int, limit: int) -> Iterator[Copied]:
         size = 0
         try:
@@ -353,6 +359,11 @@ class Views:
                     return
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
+
+
+def _folded(rows: Iterable[tuple[Any, ...]]) -> Iterator[StoredEvent]:
+    """Yield rows without records that the folds rejected: one of those must not hide the rest of its session."""
+    return (StoredEvent(*row) for row in rows if is_valid(row[1]))
 
 
 class _About(msgspec.Struct):

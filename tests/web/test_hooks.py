@@ -33,6 +33,7 @@ from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, client_sou
 from trustfold.integrations.hook_client import ANSWER_S, PAUSE_S
 from trustfold.integrations.policy import Policy
 from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.publishers import HOOKS
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
 from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, Hooks, read_tail
@@ -552,7 +553,7 @@ async def test_a_disk_that_hangs_costs_its_time_once(
     )
     assert hook is not None
     for _ in range(3):
-        assert await hooks._answer(DIALECTS["claude"], hook, shadow=False) == {}
+        assert await hooks._answer(DIALECTS["claude"], hook, HOOKS, shadow=False) == {}
     assert waits == [most]
     hung.cancel()
     await service.close()

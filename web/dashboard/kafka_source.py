@@ -21,7 +21,7 @@ from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import Timeline, millis
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
-from ...schemas.codec import encode
+from ...schemas.codec import encode, is_valid
 from ...schemas.commands import Command
 from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
@@ -180,7 +180,7 @@ class KafkaSource:
         found = {
             one.offset: Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp)
             for one in await self._latest("events", session)
-            if one.key == session and (before is None or one.offset < before)
+            if one.key == session and (before is None or one.offset < before) and is_valid(one.value)
         }
         if len(found) < limit and (past := self._past) is not None:
             found = {one.offset: one for one in await past.events(session, before, limit)} | found
@@ -199,7 +199,7 @@ class KafkaSource:
         found: dict[str, Placed] = {}
         for topic in ("events", "commands"):
             for one in await self._latest(topic, session if topic == "events" else ""):
-                if (about := _about(one.value)).id in ids:
+                if (about := _about(one.value)).id in ids and is_valid(one.value):
                     found.setdefault(about.id, Placed(one.offset, orjson.loads(one.value or b"{}"), one.timestamp))
         if len(found) < len(ids) and (past := self._past) is not None:
             missing = [name for name in ids if name not in found]

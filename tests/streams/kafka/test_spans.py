@@ -47,7 +47,7 @@ def test_sampled_records_are_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert span.parent is None
     assert (span.end_time or 0) - (span.start_time or 0) == 500_000_000
     assert dict(span.attributes or {})["messaging.batch.message_count"] == 4
-    assert "ada" not in span.to_json()
+    assert "session-of-ada" not in span.to_json()
     assert "hunter2" not in span.to_json()
 
 
