@@ -2,8 +2,9 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
+# The versions that the tests ran with.
 RUN python -m venv /opt/trustfold \
-    && /opt/trustfold/bin/pip install --no-cache-dir '.[kafka,rocksdb,history,metrics,otel]'
+    && /opt/trustfold/bin/pip install --no-cache-dir --constraint requirements.lock '.[kafka,rocksdb,web,metrics,otel]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/trustfold trustfold

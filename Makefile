@@ -126,6 +126,14 @@ schemas: $(VENV)/dev ## Write the generated files: JSON Schemas, AsyncAPI, diagr
 	@$(BIN)/python docs/patterns_page.py
 	@$(BIN)/python tests/support/demo_script.py
 
+CHART := ops/helm/trustfold
+
+.PHONY: chart
+chart: ## Render the Helm chart's two example installations anew into tests/ops/chart (needs helm)
+	@for values in tests/ops/chart/*.values.yaml; do \
+		{ echo "# chart $$(find -L $(CHART) -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -d ' ' -f 1)"; \
+		helm template tools $(CHART) --namespace agents --kube-version 1.31 --values $$values; } > $${values%.values.yaml}.yaml || exit 1; done
+
 .PHONY: docs
 docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site

@@ -51,7 +51,7 @@ MAX_WITHHELD = 10
 @with_target
 @click.option("--all", "everything", is_flag=True, help="Include trusted keys with recent failures.")
 @click.option("--include-history", is_flag=True, help=f"Include the last {HISTORY} decisions about the key.")
-@click.option("--session", metavar="ID", help="Only whether this session of a connected agent was paused; 1 if it was.")
+@click.option("--session", metavar="ID", help="Whether this session of an agent, or `last`, was paused; 1 if it was.")
 @json_option("Print the state records as one JSON document.")
 def status(
     *,
@@ -64,7 +64,8 @@ def status(
 ) -> None:
     """Show keys that are not trusted, and open circuits; with KEY, all details of that key.
 
-    With --session, for CI: the reason for which an agent's session was paused, and exit code 1; else 0.
+    With --session, for CI: the reason for which an agent's session was paused, and exit code 1; else 0. `last` is the
+    session that was heard last.
 
     A KEY as shown in the table: `bash|command=rm`, `bash`, `service:atlassian`; long keys are abbreviated on a
     narrow terminal, and complete in a pipe and with --json. Reads the store of a local `up`, its address, or Kafka.
@@ -115,6 +116,10 @@ def status(
         note(f"{fault}; the previous rules stay in force")
 
 
+LAST = "last"
+"""In place of a session's id: the one that was heard last."""
+
+
 def _show_session(server: Server | None, session: str, *, as_json: bool) -> None:
     """Print whether a session is paused.
 
@@ -122,6 +127,10 @@ def _show_session(server: Server | None, session: str, *, as_json: bool) -> None
         ConfigError: the server does not know it.
         SystemExit: it is paused.
     """
+    if session == LAST and server is not None:
+        latest = next(reversed(server.paused), LAST)
+        parent = latest.partition("/")[0]  # a sub-agent's session is named after it
+        session = parent if parent in server.paused else latest
     if server is None or session not in server.paused:
         raise ConfigError(f"no server knows a session {session!r}; `claude -p --output-format json` prints its id")
     reason = server.paused[session]

@@ -70,13 +70,19 @@ def parts_of(content: Any) -> list[dict[str, Any]]:
 
 def prompted(session: Session, parts: list[dict[str, Any]], at: int | None) -> Iterator[bytes]:
     """Add a message in the user's role: the user's, or what the client or another agent put there."""
-    texts = [heard(text_of(part)) for part in parts if part.get("type") == "text"]
-    words = words_in("\n".join(text.spoken for text in texts))
-    source = next((text.source for text in texts if text.source), "")
-    if words or any(first_name(part, "type") in _SHOWN for part in parts):
+    words, source = heard_in(parts)
+    if words is not None:
         yield from session.said_by_user(at, words=words or None)
     elif source:
         yield from session.received(source, at, wakes=source in WAKING)
+
+
+def heard_in(parts: list[dict[str, Any]]) -> tuple[int | None, str]:
+    """Number of words that the user said in a message, None if it is not the user's; and the source of another's."""
+    texts = [heard(text_of(part)) for part in parts if first_name(part, "type") in {"", "text"}]
+    words = words_in("\n".join(text.spoken for text in texts))
+    shows = any(first_name(part, "type") in _SHOWN or "inlineData" in part or "fileData" in part for part in parts)
+    return words if words or shows else None, next((text.source for text in texts if text.source), "")
 
 
 _SHOWN = frozenset({"image", "document", "file"})

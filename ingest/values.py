@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from ..schemas.event_base import name_of, time_of
+from .reading import parse
 
 __all__ = [
     "MAX_NESTING",
@@ -47,8 +48,8 @@ def arguments_of(given: Any) -> dict[str, Any]:
     """Arguments as an object; models send them as text, which may be invalid JSON."""
     if isinstance(given, str):
         try:
-            parsed = orjson.loads(given)
-        except orjson.JSONDecodeError:
+            parsed = parse(given.encode(errors="replace"))
+        except ValueError:
             return {"input": given} if given else {}
         return parsed if isinstance(parsed, dict) else {"input": parsed}
     return given if isinstance(given, dict) else {} if given is None else {"input": given}
@@ -58,8 +59,8 @@ def structured(given: Any) -> Any:
     """A result; text that is a JSON object is parsed, so that its error fields are found."""
     if isinstance(given, str) and given.lstrip()[:1] == "{":
         try:
-            return orjson.loads(given)
-        except orjson.JSONDecodeError:
+            return parse(given.encode(errors="replace"))
+        except ValueError:
             return given
     return given
 

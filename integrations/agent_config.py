@@ -34,17 +34,14 @@ _CLAUDE_EVENTS = (
 )
 _EVENTS: dict[str, tuple[str, ...]] = {
     "claude": _CLAUDE_EVENTS,
-    "qwen": (
-        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolBatch"),
-        *("Stop", "SubagentStop", "StopFailure", "SessionEnd"),
-    ),
+    "qwen": ("SessionStart", "PreToolUse", "PostToolBatch", "Stop", "SubagentStop", "StopFailure", "SessionEnd"),
     "codex": (
         *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop", "SessionEnd"),
     ),
     "gemini": ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "PreCompress", "AfterAgent", "SessionEnd"),
     "copilot": (
         *("sessionStart", "userPromptSubmitted", "preToolUse", "postToolUse", "postToolUseFailure", "preCompact"),
-        *("agentStop", "sessionEnd"),
+        *("notification", "agentStop", "sessionEnd"),
     ),
     "cursor": (
         *("beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse"),

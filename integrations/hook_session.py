@@ -114,6 +114,7 @@ class HookSession:
         self._subagent = hook.subagent
         self._model = ""
         self._begun = False
+        self._prompt_id = ""
         self._turn = -1
         self._turn_open = False
         self._at = 0
@@ -174,6 +175,11 @@ class HookSession:
         notice = "\n".join(self.inbox.notices()) if hook.event in self._dialect.takes_notice else ""
         return Answer(context=context, pause=pause and f"trustfold: {pause}", notice=notice and f"trustfold: {notice}")
 
+    def resume(self) -> None:
+        """Lift a pause: the user has spoken, to this agent or to the one that called it."""
+        self.inbox.resume()
+        self._refused = 0
+
     def deliver(self, decision: NudgeIssued | NudgeWithdrawn | PatternDetected) -> None:
         """Queue a nudge, or what a person should be told, for the next answer that can carry it; or drop a nudge."""
         match decision:
@@ -229,8 +235,8 @@ class HookSession:
 
     def _handle(self, happening: Happening) -> None:
         match happening:
-            case Prompted(words):
-                self._prompted(words)
+            case Prompted():
+                self._prompted(happening)
             case Received(source):
                 self._event("input.received", source=source)
                 if source in WAKING:
@@ -250,15 +256,16 @@ class HookSession:
             case TurnOver(text):
                 self._turn_over(text)
             case SessionOver(reason):
-                self._turn_over("")
-                self._event("session.ended", reason=reason or None)
-                self._begun, self._turn = False, -1
+                self._over(reason)
 
-    def _prompted(self, words: int) -> None:
+    def _prompted(self, prompted: Prompted) -> None:
+        known, self._prompt_id = self._prompt_id, prompted.prompt_id
+        is_restored = not self._begun and self.inbox.pause_reason  # by a server that has not heard the turn begin
+        if prompted.again and (prompted.prompt_id == known or is_restored):
+            return
         self._turn_over("")
-        self.inbox.resume()
-        self._refused = 0
-        self._event("user.message", words=words or None)
+        self.resume()
+        self._event("user.message", words=prompted.words or None)
         self._begin_turn()
 
     def _said(self, said: Said) -> None:
@@ -359,6 +366,13 @@ class HookSession:
         if self._turn_open:
             self._event("turn.ended")
             self._turn_open = False
+
+    def _over(self, reason: str) -> None:
+        self._turn_over("")
+        self._event("session.ended", reason=reason or None)
+        if self._subagent:  # nobody prompts it; what is called again has a new task
+            self.resume()
+        self._begun, self._turn, self._prompt_id = False, -1, ""
 
     def _begin_turn(self) -> None:
         if not self._turn_open:

@@ -30,7 +30,8 @@ from ..guard.result import told_to_model
 from ..guard.tools import Tool
 from ..guard.workspace import Workspaces, is_evidence
 from ..ingest.hooks import DIALECTS, Answer, Dialect, Hook
-from ..ingest.hooks.dialect import CallBegan, CallEnded
+from ..ingest.hooks.dialect import CallBegan, CallEnded, Prompted
+from ..ingest.reading import parse
 from ..ingest.workspaces import workspace_of
 from ..integrations.hook_session import HookSession, Verdict, session_id_of
 from ..integrations.policy import Policy
@@ -151,6 +152,7 @@ class Hooks:
             await self._restore(session)
         if any(map(_calls_for_digest, hook.happened)) and session.workspace == workspace_of(hook.folder):
             hook = _with_digest(hook, await self._workspaces.digest(hook.folder))
+        self._resume_subagents(hook)
         wait_s = BUSY_FOLD_S if self._writer.busy else FOLD_S
         if folded := self._fold(session.handle(hook, now_ms), publisher):
             if not self._late:
@@ -202,6 +204,13 @@ class Hooks:
         self._sessions.move_to_end(place)
         session.workspace = session.workspace or workspace_of(hook.folder)
         return session
+
+    def _resume_subagents(self, hook: Hook) -> None:
+        """Lift the pauses of a session's subagents if the user has spoken, which they do to the main agent alone."""
+        if not hook.subagent and any(isinstance(one, Prompted) and not one.again for one in hook.happened):
+            for (_, name, subagent), session in self._sessions.items():
+                if subagent and name == hook.session:
+                    session.resume()
 
     async def _restore(self, session: HookSession) -> None:
         """Deliver the pause that a session of an earlier server is in, if nobody has spoken since."""
@@ -257,14 +266,14 @@ def _publisher_of(request: HttpRequest) -> Publisher:
 
 
 async def _payload(request: HttpRequest) -> dict[str, Any] | None:
-    """The body, if it is an object of bearable size."""
+    """The body, if it is an object of bearable size. Half a character in a command lets no call pass unread."""
     body = bytearray()
     async for chunk in request.stream():
         if len(body) <= MAX_BODY_BYTES:
             body += chunk
     if len(body) > MAX_BODY_BYTES:
         return None
-    parsed = orjson.loads(body)
+    parsed = parse(bytes(body))
     return parsed if isinstance(parsed, dict) else None
 
 

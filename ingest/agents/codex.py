@@ -278,7 +278,9 @@ def end_shown(item: dict[str, Any]) -> CommandEnd:
     duration = item.get("duration")
     taken = None
     if isinstance(duration, dict):
-        taken = float(duration.get("secs") or 0) * 1000 + float(duration.get("nanos") or 0) / 1e6
+        secs, nanos = duration.get("secs", 0), duration.get("nanos", 0)
+        if isinstance(secs, int | float) and isinstance(nanos, int | float):
+            taken = secs * 1000.0 + nanos / 1e6
     result = item.get("result")
     if item.get("status") == "declined":
         return CommandEnd(failed(text_of(item.get("stderr")), "user_rejected"), exit_code, taken)

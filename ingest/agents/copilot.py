@@ -18,11 +18,15 @@ from ..results import Ending, by_exit_code, by_words, code_in, failed, remark_of
 from ..session_log import SessionLog
 from ..values import arguments_of, first_name, text_of, time_of
 
-_LAST_LINE = re.compile(r"\n?<(?:shellId: \S{1,100} completed|exited) with exit code (-?\d{1,10})>\s*\Z")
+LAST_LINE = re.compile(r"\n?<(?:shellId: \S{1,100} completed|exited) with exit code (-?\d{1,10})>\s*\Z")
+"""What stands behind the output of a command."""
+
 _UNKNOWN = ((r"\ATool '[^'\n]{1,200}' does not exist", "rejected", "unknown_tool"),)
-_REPORTS = frozenset(
+REPORTS = frozenset(
     {"agent_completed", "agent_idle", "shell_completed", "shell_detached_completed", "factory_completed"}
 )
+"""Kinds of notices about work in the background."""
+
 _SOURCES = {"agent": "agent", "schedule": "timer", "skill": "client", "system": "client", "autopilot": "client"}
 """Sources of messages in the user's role by the first word of `source`; any other is the user."""
 
@@ -116,7 +120,7 @@ class CopilotLog(SessionLog):
     def _notified(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
         about = data.get("kind")
         kind = first_name(about, "type") if isinstance(about, dict) else ""
-        source = "report" if kind in _REPORTS else "agent" if kind == "new_inbox_message" else "client"
+        source = "report" if kind in REPORTS else "agent" if kind == "new_inbox_message" else "client"
         yield from session.received(source, at, wakes=source != "client")
 
     def _of_model(self, session: Session, data: dict[str, Any], at: int | None) -> Iterator[bytes]:
@@ -160,13 +164,13 @@ class CopilotLog(SessionLog):
         result = data.get("result")
         text = text_of(result)
         ending = _ending(data, text, self._answers.pop(call_id, ""))
-        yield from session.finished(call_id, _LAST_LINE.sub("", text) if text else result, at, ending=ending)
+        yield from session.finished(call_id, LAST_LINE.sub("", text) if text else result, at, ending=ending)
 
 
 def _ending(data: dict[str, Any], text: str, answer: str) -> Ending:
     """Ending of a call, by the client's answer to its question for permission and by the result."""
     if data.get("success") is not False:
-        return by_exit_code(_LAST_LINE.sub("", text), code_in(_LAST_LINE, text))
+        return by_exit_code(LAST_LINE.sub("", text), code_in(LAST_LINE, text))
     error = data["error"] if isinstance(data.get("error"), dict) else {}
     message = text_of(error.get("message")) or text
     code = answer if answer.startswith("denied") else first_name(error, "code")

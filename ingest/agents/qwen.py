@@ -34,12 +34,12 @@ class QwenLog(SessionLog):
         session = yield from self._session(mark, at)
         message = record.get("message")
         parts = parts_of(message.get("parts")) if isinstance(message, dict) else []
-        if kind == "user" and (source := _SOURCES.get(name_of(record.get("subtype")))):
+        if kind == "user" and (source := source_of(record)):
             yield from session.received(source, at, wakes=source in WAKING)
         elif kind == "user" and record.get("subtype") == "mid_turn_user_message":
             yield from session.said_within_turn(at)
         elif kind == "user":
-            yield from prompted(session, [{"type": "text" if "text" in part else "file"} | part for part in parts], at)
+            yield from prompted(session, parts, at)
         elif kind == "assistant":
             session.model = name_of(record.get("model")) or session.model
             yield from _of_model(session, parts, mark, at)
@@ -47,6 +47,11 @@ class QwenLog(SessionLog):
             yield from _result(session, record.get("toolCallResult"), parts, at)
         elif kind == "system" and record.get("subtype") in _CONTEXT_CHANGES:
             yield from session.compacted(at)
+
+
+def source_of(record: dict[str, Any]) -> str:
+    """Source of a record of the user's role; empty if it is the user."""
+    return _SOURCES.get(name_of(record.get("subtype")), "")
 
 
 def _of_model(session: Session, parts: list[dict[str, Any]], mark: str, at: int | None) -> Iterator[bytes]:

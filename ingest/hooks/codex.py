@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from ...projections.calls.classify import TOOL_ERROR
 from ..agents.codex import CALLS, NO_END, OUTPUTS, CommandEnd, end_shown, ending_of_text, output_ended
+from ..reading import parse
 from ..results import GOOD, Ending, failed
 from ..values import first_name, text_of
 from .claude import BEFORE, ClaudeDialect
@@ -100,9 +99,9 @@ def _turn_in(log: bytes) -> _Turn:
         if not any(mark in line for mark in _TOLD):
             continue
         try:
-            payload = orjson.loads(line)["payload"]
+            payload = parse(line)["payload"]
             kind, item = str(payload["type"]), payload.get("item")
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
         if kind in CALLS or kind in OUTPUTS:
             turn.items.insert(0, payload)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 
+from ..agents.copilot import LAST_LINE, REPORTS
 from ..results import INTERRUPTED, Ending, by_exit_code, code_in
-from ..values import name_of, text_of
+from ..values import first_name, name_of, text_of
 from .dialect import (
     Answer,
     CallEnded,
     Compacted,
     Dialect,
     Happening,
+    Hook,
     Payload,
     ReadTail,
+    Received,
     SessionOver,
     TurnOver,
     failure,
@@ -21,8 +24,7 @@ from .dialect import (
     words_of,
 )
 
-_EXIT = re.compile(r"completed with exit code (-?\d{1,10})>\s*\Z")
-_TRAILER = re.compile(r"\n?<shellId: \d+ [^<>\n]*>\s*\Z")
+_TRAILER = re.compile(r"\n?<(?:shellId: \d+ |exited )[^<>\n]*>\s*\Z")
 """Counter of commands; masked, as it would make every result different."""
 
 _NOT_MADE = frozenset({"rejected", "denied"})
@@ -37,24 +39,33 @@ class CopilotDialect(Dialect):
     sessions = ("sessionId",)
     tool, args = "toolName", "toolArgs"
 
+    def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
+        """Parse a payload; an agent that another one has started names that one, and has a session id of its own."""
+        hook = super().read(payload, event, tail)
+        parent, agent = first_name(payload, "parentAgentId"), first_name(payload, "agentId")
+        return hook._replace(session=parent, subagent=agent) if hook and parent and agent else hook
+
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports; its name comes with the request."""
         del tail
+        inner = bool(first_name(payload, "parentAgentId"))
         match event:
             case "userPromptSubmitted":
-                return prompted(text_of(payload.get("prompt")))
+                return prompted(text_of(payload.get("prompt")), "agent" if inner else "")
+            case "notification" | "Notification" if name_of(payload.get("notification_type")) in REPORTS:
+                return (Received("report"),)
             case "preToolUse":
                 return (self.call(payload),)
             case "postToolUse" | "postToolUseFailure":
                 result = payload.get("toolResult")
                 text = words_of(result) or words_of({"error": payload.get("error")})
                 plain = _TRAILER.sub("", text)
-                ending = _ending(event, result, plain, code_in(_EXIT, text))
+                ending = _ending(event, result, plain, code_in(LAST_LINE, text))
                 return (CallEnded(self.call(payload), ending, plain or result),)
             case "preCompact":
                 return (Compacted(),)
             case "agentStop":
-                return (TurnOver(),)
+                return (TurnOver(), SessionOver("subagent finished")) if inner else (TurnOver(),)
             case "sessionEnd":
                 return (SessionOver(name_of(payload.get("reason"))),)
         return ()

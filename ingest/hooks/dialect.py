@@ -31,9 +31,17 @@ ReadTail = Callable[[str], bytes]
 
 
 class Prompted(NamedTuple):
-    """A person sent a prompt; `words`: how many."""
+    """A person sent a prompt.
+
+    Attributes:
+        words: how many; 0 if unknown.
+        prompt_id: id of the prompt; empty if unknown.
+        again: it may have been told before, with this id.
+    """
 
     words: int = 0
+    prompt_id: str = ""
+    again: bool = False
 
 
 class Received(NamedTuple):

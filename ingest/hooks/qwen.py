@@ -1,42 +1,49 @@
-"""Qwen Code: Claude's events and Gemini's results. The session's own log tells the texts and the message of a call.
+"""Qwen Code: Claude's events and Gemini's results. The session's log tells prompts, texts and the message of a call.
 
-A hook for each piece of a text would start two processes, and a batch of its hooks is not a message of the model: calls
-of one message that run one after the other are batches of their own.
+Hooks for them would be many: one for each piece of a text starts two processes, and that for prompts comes again after
+each batch of calls. A batch is not a message of the model: calls that run one after the other are batches of their own.
 """
 
 from __future__ import annotations
 
-import orjson
+from typing import NamedTuple
 
 from ..agents.gemini import result_of
-from ..agents.qwen import ending_in_batch
-from ..values import name_of, text_of
+from ..agents.qwen import ending_in_batch, source_of
+from ..reading import parse
+from ..session_log import heard_in, parts_of
+from ..values import first_name, name_of, text_of
 from .claude import BEFORE, ClaudeDialect
-from .dialect import CallEnded, Happening, Payload, ReadTail, Said, prompted
+from .dialect import CallEnded, Happening, Payload, Prompted, ReadTail, Received, Said
 
 
 class QwenDialect(ClaudeDialect):
-    """Qwen Code, with its own prompt after each batch of calls."""
+    """Qwen Code. What a message answers is told with the first of its calls, or at the end of the turn."""
 
     agent = "qwen"
     tells_steps = False
-    takes_context = frozenset({"PostToolBatch", "SessionStart", "UserPromptSubmit"})
+    takes_context = frozenset({"PostToolBatch", "SessionStart"})
     takes_pause = frozenset()
-    takes_notice = frozenset({"PostToolBatch", "UserPromptSubmit", "Stop"})
+    takes_notice = frozenset({"PostToolBatch", "Stop"})
     ids = ("tool_call_id", "tool_use_id")
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
-        """Return what an event reports; the first call of a message comes with its text."""
-        if event != BEFORE:
+        """Return what an event reports; the first call of a message comes with its text, and with what it answers."""
+        if event == "UserPromptSubmit":  # connections of earlier versions send it
+            return ()
+        if event not in {BEFORE, "Stop", "StopFailure"} or payload.get("stop_hook_active") is True:
             return super().happened(event, payload, tail)
-        call = self.call(payload)
-        message = _message_of(call.call_id, tail(text_of(payload.get("transcript_path"))))
-        texts = (Said(text),) if (text := text_of(message.get("text"))) and message["first"] == call.call_id else ()
-        return (*texts, call._replace(message_id=name_of(message.get("id"))))
-
-    def prompted(self, payload: Payload) -> tuple[Happening, ...]:
-        """Return a prompt; only a person's has `submitted_prompt`."""
-        return prompted(text_of(payload.get("submitted_prompt")))
+        call = self.call(payload) if event == BEFORE else None
+        if first_name(payload, "agent_id"):
+            return super().happened(event, payload, tail)
+        call = self.call(payload) if event == BEFORE else None
+        message = _message_in(tail(text_of(payload.get("transcript_path"))), call.call_id if call else "")
+        heard = _numbered(message, name_of(payload.get("prompt_id")))
+        if call is None:
+            return (*heard, *super().happened(event, payload, tail))
+        first = message.first in {"", call.call_id}
+        told = (*heard, *((Said(message.text),) if message.text else ())) if first else ()
+        return (*told, call._replace(message_id=message.name))
 
     def answered(self, payload: Payload) -> CallEnded:
         """Return the end of a call, with its status."""
@@ -47,21 +54,75 @@ class QwenDialect(ClaudeDialect):
         return CallEnded(self.call(payload), ending, result)
 
 
-def _message_of(call_id: str, log: bytes) -> Payload:
-    """Return id, text and first call of the message that makes a call; empty if the log does not tell."""
+class _Message(NamedTuple):
+    """Message of the model; all but `heard` is empty while the log does not hold it.
+
+    Attributes:
+        heard: what it answers, apart from results of calls.
+        name: its id.
+        text: its text.
+        first: id of its first call.
+    """
+
+    heard: tuple[Happening, ...] = ()
+    name: str = ""
+    text: str = ""
+    first: str = ""
+
+
+def _message_in(log: bytes, call_id: str) -> _Message:
+    """Return the message that makes a call; without an id, the last one of the log, if it makes none."""
+    found: _Message | None = None
+    at_end: list[Happening] | None = None
+    heard: list[Happening] = []
     for line in reversed(log.splitlines()):
-        if b'"functionCall"' not in line or call_id.encode() not in line:
-            continue
         try:
-            record = orjson.loads(line)
-            parts = record["message"]["parts"]
-            calls = [name_of(part["functionCall"].get("id")) for part in parts if "functionCall" in part]
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            record = parse(line)
+            kind, parts = record["type"], parts_of(record["message"]["parts"])
+        except (ValueError, KeyError, TypeError):
             continue
-        if call_id in calls:
-            texts = [part for part in parts if "text" in part and part.get("thought") is not True]
-            return {"id": record.get("uuid"), "text": text_of(texts), "first": calls[0]}
-    return {}
+        if kind == "assistant":
+            calls = [name_of(part["functionCall"].get("id")) for part in parts if _is_call(part)]
+            if found is not None:
+                break
+            if call_id in calls if call_id else not (calls or heard):
+                texts = [part for part in parts if "text" in part and part.get("thought") is not True]
+                found = _Message((), first_name(record, "uuid"), text_of(texts), next(iter(calls), ""))
+            else:
+                at_end = heard if at_end is None else at_end
+            if not (call_id or found):
+                break
+            heard = []
+        elif kind == "user":
+            source = source_of(record)
+            heard[:0] = (Received(source),) if source else _said_by(parts)
+        elif kind == "tool_result" and found is not None:
+            break
+    heard = heard if found or at_end is None else at_end
+    return (found or _Message())._replace(heard=tuple(heard))
+
+
+def _numbered(message: _Message, prompt_id: str) -> tuple[Happening, ...]:
+    """Return what a message answers, the last prompt with its id.
+
+    Qwen Code may write its log late. Until the message is there, an id that is new tells that somebody prompted.
+    """
+    is_late, heard = not message.name, list(message.heard)
+    for place in reversed(range(len(heard))):
+        if isinstance(prompted := heard[place], Prompted):
+            heard[place] = prompted._replace(prompt_id=prompt_id, again=is_late)
+            return tuple(heard)
+    return (*heard, Prompted(prompt_id=prompt_id, again=True)) if prompt_id and is_late else tuple(heard)
+
+
+def _said_by(parts: list[Payload]) -> tuple[Happening, ...]:
+    """Return what a prompt holds: what the user said, or what the client did in the user's name."""
+    words, source = heard_in(parts)
+    return (Prompted(words),) if words is not None else (Received(source),) if source else ()
+
+
+def _is_call(part: Payload) -> bool:
+    return isinstance(part.get("functionCall"), dict)
 
 
 QWEN = QwenDialect()

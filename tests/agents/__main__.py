@@ -1,11 +1,11 @@
 """Connects real agents to trustfold and lets each work through scripted sessions against a fake model.
 
-    python tests/agents [--packages DIR] [--only SCENARIO] [AGENT...]
+    python tests/agents [--packages DIR] [--only SCENARIO] [--cost ROUNDS] [AGENT...]
 
 First the configuration is written twice and taken back, and the agent works without a server. Then come the scenarios
 of `agent_scenarios`: what the model was told, what a person saw and what was decided is compared with what must be, and
 written into the table of `docs/connect.md`. Last, real MCP servers are called through the proxy (`mcp_servers`). What
-cannot be installed here is skipped with the reason.
+cannot be installed here is skipped with the reason. `--cost` does none of this, and measures what hooks cost.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cost
 import mcp_servers
-from agent_scenarios import BLOCKED, LAST_WORDS, LIMITS, NOTHING, SCENARIOS, Outcome, Scenario, counted, write
+from agent_scenarios import AGENTS, BLOCKED, LAST_WORDS, LIMITS, NOTHING, SCENARIOS, Outcome, Scenario, counted, write
 from fake_model import DONE, FakeModel
 from programs import PROGRAMS, Program
 from record import placed
@@ -65,6 +66,10 @@ class Server:
         """Everything that it has decided."""
         lines = map(json.loads, self.request("/v1/decisions?limit=10000").splitlines())
         return [one.get("value") or one for one in lines]
+
+    def heard(self) -> int:
+        """Number of hooks received."""
+        return sum(int(one["hooks"]) for one in json.loads(self.request("/v1/hooks"))["agents"].values())
 
     def block(self, trial: Trial) -> None:
         """Have a key blocked: a call of it was dangerous."""
@@ -143,7 +148,7 @@ def _run(scenario: Scenario, trial: Trial, model: FakeModel) -> tuple[int, float
         return trial.in_terminal(model)
     if not scenario.hung:
         return trial.run(model)
-    number = _process_behind(trial.home / ".local/share/trustfold" / SOCKET)
+    number = _process_behind(trial)
     os.kill(number, signal.SIGSTOP)
     try:
         return trial.run(model)
@@ -151,10 +156,10 @@ def _run(scenario: Scenario, trial: Trial, model: FakeModel) -> tuple[int, float
         os.kill(number, signal.SIGCONT)
 
 
-def _process_behind(path: Path) -> int:
-    """Id of the process that listens at a socket."""
+def _process_behind(trial: Trial) -> int:
+    """Id of the server's process."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(path))
+        connection.connect(str(trial.home / ".local/share/trustfold" / SOCKET))
         return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
@@ -227,6 +232,20 @@ def attempts(chosen: Sequence[str], only: Sequence[str], packages: Path) -> Iter
         yield from mcp_servers.trial(packages, ROOT / "homes" / MCP)
 
 
+def costs(chosen: Sequence[str], rounds: int, packages: Path) -> Iterator[str]:
+    """Measure what hooks cost the named agents, or all: lines of a table."""
+    yield cost.HEAD
+    for program in PROGRAMS:
+        if (chosen and program.name not in chosen) or install(program, packages):
+            continue
+        trial = Trial(program, packages)
+        trial.trustfold("connect", program.name)
+        try:
+            yield cost.row(trial, AGENTS[program.name], rounds, Server(trial).heard, _process_behind(trial))
+        finally:
+            trial.trustfold("up", "--stop")
+
+
 def main() -> int:
     """Try what the command line names; 1 if one did not do as promised."""
     names = [*(one.name for one in PROGRAMS), MCP]
@@ -234,9 +253,14 @@ def main() -> int:
     parser.add_argument("agents", nargs="*", help=f"of {', '.join(names)}; default: all", metavar="AGENT")
     parser.add_argument("--packages", type=Path, default=PACKAGES, help="where the programs are installed")
     parser.add_argument("--only", action="append", choices=SCENARIOS, default=[], help="scenarios; default: all")
+    parser.add_argument("--cost", type=int, metavar="ROUNDS", help="measure what hooks add to a call; 3 will do")
     options = parser.parse_args()
     if unknown := sorted(set(options.agents) - set(names)):
         parser.error(f"{unknown[0]} is none of {', '.join(names)}")
+    if options.cost:
+        for line in costs(options.agents, options.cost, options.packages):
+            print(line, end="", flush=True)
+        return 0
     wrong = 0
     for outcome, name, told in attempts(options.agents, options.only, options.packages):
         wrong += outcome == "FAILED"

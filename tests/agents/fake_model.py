@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
@@ -48,6 +49,7 @@ class FakeModel:
     Attributes:
         requests: parsed bodies of all requests for an answer, in order.
         ended: how often it said that it is done.
+        asked: for each request of a script's next step, the number of results before it, and when it came, in seconds.
         url: where it listens.
     """
 
@@ -56,6 +58,7 @@ class FakeModel:
         self.steps = [one if isinstance(one, Step) else Step((one,)) for one in steps]
         self.requests: list[dict[str, Any]] = []
         self.ended = 0
+        self.asked: list[tuple[int, float]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -95,6 +98,8 @@ class FakeModel:
         shell = next(((name, schema or {}) for name in SHELLS for tool, schema in tools if tool == name), None)
         if shell is None:
             return Move(DONE)
+        if steps is self.steps:
+            self.asked.append((results, time.monotonic()))
         first = 0
         for step in steps:
             if first >= results:

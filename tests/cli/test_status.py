@@ -221,20 +221,24 @@ def test_whether_a_session_is_paused(tmp_path: Path) -> None:
             done = trustfold("status", "--session", session, "--url", server.url, cwd=tmp_path)
             return done.returncode, done.stdout.decode()
 
-        def look(number: int) -> None:
+        def look(number: int, **more_fields: str) -> None:
             call = {"tool_name": "Bash", "tool_input": {"command": "./look"}, "tool_use_id": f"t{number}"}
             for event in ("PreToolUse", "PostToolUse", "PostToolBatch"):
                 more = {"tool_response": "same"} if event == "PostToolUse" else {}
-                payload = {"hook_event_name": event, "session_id": "s", **call, **more}
+                payload = {"hook_event_name": event, "session_id": "s", **call, **more, **more_fields}
                 server.post("/hooks/claude", json.dumps(payload).encode())
 
+        assert asked("last")[0] == 2
+        look(0, session_id="earlier")
         look(0)
-        assert asked("s") == (0, "s: not paused\n")
+        assert asked("s") == asked("last") == (0, "s: not paused\n")
         for number in range(1, 12):
             look(number)
         code, told = asked("s")
         assert code == 1
         assert told.startswith("s: paused: Stopped after ")
+        look(0, agent_id="scout", agent_type="helper")
+        assert asked("last") == (code, told)
         assert asked("t")[0] == 2
 
 

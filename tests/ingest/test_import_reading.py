@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -12,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_kit import read
 from trustfold.errors import ConfigError
-from trustfold.ingest import IMPORTERS, Skipped, objects_of
+from trustfold.ingest import IMPORTERS, Skipped, objects_of, workspaces
 from trustfold.ingest.reading import recognised
 from trustfold.ingest.results import ending_of, exit_code_of, remark_of, wall_time_of
 from trustfold.ingest.values import MAX_TEXT, arguments_of, bounded, name_of, shortened, time_of
-from trustfold.ingest.workspaces import git_root, workspace_of
+from trustfold.ingest.workspaces import workspace_of
 from trustfold.schemas.codec import decode_event
 
 A, B = b'{"n": 1}', b'{"n": 2}'
@@ -100,18 +101,20 @@ def test_times(given_time: Any, expected: int | None) -> None:
     assert time_of(given_time) == expected
 
 
-def test_a_workspace_is_the_root_of_the_project(tmp_path: Path) -> None:
-    """Below a git project it is the project's root, elsewhere the folder; a long path stays a name of its own."""
+def test_a_workspace_is_the_root_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a git project, also one begun just now, it is its root, elsewhere the folder; a long path stays its own."""
     inside = tmp_path / "shop" / "src" / "deep"
     inside.mkdir(parents=True)
     assert workspace_of(str(inside)) == str(inside)
     (tmp_path / "shop" / ".git").mkdir()
-    git_root.cache_clear()
+    later = monotonic() + workspaces.KEPT_S
+    monkeypatch.setattr(workspaces, "monotonic", lambda: later)
     assert workspace_of(str(inside)) == str(tmp_path / "shop")
     long = ["/" + "/".join(["folder"] * 60 + [name]) for name in ("a", "b")]
     assert len({workspace_of(path) for path in long}) == 2
     assert all(len(workspace_of(path)) <= 256 for path in long)
     assert workspace_of("") == ""
+    assert workspace_of("/" + "x" * 300).startswith("x" * 200), "no file system holds that name"
 
 
 def test_names_are_texts() -> None:

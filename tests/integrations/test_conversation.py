@@ -279,3 +279,15 @@ def test_a_call_from_a_foreign_loop_can_be_cancelled():
         asyncio.run(main())
         assert ended
         assert [event["status"] for event in published(guard.guard, "tool_call.finished")] == ["cancelled"]
+
+
+async def test_a_registered_tool_states_the_workspace_after_its_calls():
+    """Also where an adapter makes them: of a shell that can change files, the state of the project is evidence."""
+    states = iter(["w1:a", "w1:b"])
+    guard = guard_for_tests()
+    guard.register("bash", workspace_digest=lambda: next(states))
+    conversation = Conversations(guard).of("s")
+    for _ in range(2):
+        await conversation.call("bash", lambda **_: "1 failed", {"command": "make"})
+    ended = [event for event in published(guard) if event["type"] == "tool_call.finished"]
+    assert [event["workspace_digest"] for event in ended] == ["w1:a", "w1:b"]

@@ -496,3 +496,137 @@ def test_a_flood_of_open_calls_is_bounded(claude: Conversation) -> None:
     assert len(claude.sessions["s", ""]._open) <= 200
     claude.hook(bash("PostToolUse", 0, tool_response={}))
     assert claude.told()[-1] == ("tool_call.finished",)
+
+
+def qwen_record(kind: str, *parts: dict[str, Any], **fields: Any) -> bytes:
+    """A line of Qwen Code's log."""
+    return orjson.dumps({"uuid": f"u{parts}", "type": kind, "message": {"parts": list(parts)}, **fields}) + b"\n"
+
+
+def qwen_call(number: int, text: str = "") -> bytes:
+    """The line of a message that makes a call."""
+    called = {"functionCall": {"id": f"c{number}"}}
+    return qwen_record("assistant", *([{"text": text}] if text else []), called)
+
+
+PROMPT = qwen_record("user", {"text": "fix the price now"})
+RESULT = qwen_record("tool_result", {"functionResponse": {"id": "c1"}})
+REPORT = qwen_record("user", {"text": "it is done"}, subtype="notification")
+WITHIN = qwen_record("user", {"text": "no, stop"}, subtype="mid_turn_user_message")
+
+
+@pytest.mark.parametrize(
+    ("logs", "told"),
+    [
+        ([PROMPT + qwen_call(1), PROMPT + qwen_call(1) + RESULT + qwen_call(2)], [("user.message", None, 4)]),
+        ([b"", PROMPT + qwen_call(1) + RESULT + qwen_call(2)], [("user.message", None, None)]),
+        ([b"", b""], [("user.message", None, None)]),
+        ([PROMPT, PROMPT], [("user.message", None, 4)]),
+        ([PROMPT + qwen_call(1), PROMPT + qwen_call(1) + RESULT], [("user.message", None, 4)]),
+        (
+            [PROMPT + qwen_call(1), PROMPT + qwen_call(1) + RESULT + REPORT + qwen_call(2)],
+            [("user.message", None, 4), ("input.received", "report", None)],
+        ),
+        (
+            [PROMPT + qwen_call(1), PROMPT + qwen_call(1) + RESULT + WITHIN + qwen_call(2)],
+            [("user.message", None, 4), ("user.message", None, 2)],
+        ),
+        ([PROMPT + PROMPT + qwen_call(1), b""], [("user.message", None, 4)] * 2),
+    ],
+    ids=["prompt", "late", "no log", "ends with it", "ends late", "report", "within a turn", "two prompts"],
+)
+def test_qwen_tells_who_spoke_by_its_log(logs: list[bytes], told: list[tuple[Any, ...]]) -> None:
+    """Once, with the first call after it, also where the log comes late or is none."""
+    read = iter(logs)
+    qwen = Conversation("qwen", lambda _path: next(read))
+    for number in range(1, len(logs) + 1):
+        call = {"tool_name": "ls", "tool_input": {}, "tool_call_id": f"c{number}", "prompt_id": "s########0"}
+        qwen.hook(base("PreToolUse", **call))
+    assert [one for one in qwen.told("source", "words") if one[0] in {"user.message", "input.received"}] == told
+
+
+def test_qwen_tells_at_the_end_of_a_turn_without_calls_what_it_answered() -> None:
+    """And not again at the end of a turn with calls, whose last message answers their results."""
+    said = qwen_record("assistant", {"text": "done"})
+    whole = [PROMPT + said, PROMPT + qwen_call(1), RESULT + said]
+    logs = iter([b"".join(whole[:length]) for length in (1, 2, 3)])
+    qwen = Conversation("qwen", lambda _path: next(logs))
+    qwen.hook(base("Stop", last_assistant_message="done", prompt_id="p0"))
+    qwen.hook(base("PreToolUse", tool_name="ls", tool_input={}, tool_call_id="c1", prompt_id="p1"))
+    qwen.hook(base("Stop", last_assistant_message="done", prompt_id="p1"))
+    assert qwen.told("words").count(("user.message", 4)) == 2
+
+
+@pytest.mark.parametrize("log", [b"", PROMPT, PROMPT + qwen_call(2)], ids=["late", "message late", "whole"])
+def test_a_prompt_lifts_the_pause_of_qwen_however_late_its_log_is(log: bytes) -> None:
+    """The first call after it is made; a pause that another server gave stays, until the log shows who spoke."""
+    logs = iter([PROMPT + qwen_call(1), log])
+    qwen = Conversation("qwen", lambda _path: next(logs))
+    call = {"tool_name": "ls", "tool_input": {}}
+    qwen.hook(base("PreToolUse", **call, tool_call_id="c1", prompt_id="p0"))
+    qwen.sessions["s", ""].deliver(nudge("Stopped.", "pause"))
+    assert qwen.hook(base("PreToolUse", **call, tool_call_id="c2", prompt_id="p1")) == {}
+
+
+def test_the_pause_of_qwen_outlives_a_restart_while_its_log_is_late() -> None:
+    """The id of a prompt says nothing to a server that has not heard the turn begin."""
+    qwen = Conversation("qwen")
+    hook = qwen.dialect.read(base("PreToolUse", prompt_id="p0"), "", lambda _path: b"")
+    assert hook is not None
+    qwen.session(hook).deliver(nudge("Stopped.", "pause"))
+    call = {"tool_name": "ls", "tool_input": {}, "tool_call_id": "c1", "prompt_id": "p0"}
+    assert "Stopped" in str(qwen.hook(base("PreToolUse", **call)))
+
+
+@pytest.mark.parametrize("duration", [{"secs": "null"}, {"secs": [1], "nanos": 2}, {"nanos": None}, "soon", 7])
+def test_a_strange_duration_in_the_rollout_of_codex_loses_no_call(duration: Any) -> None:
+    """It alone is unknown."""
+    item = {"type": "CommandExecution", "id": "t1", "exit_code": 1, "status": "failed", "duration": duration}
+    line = orjson.dumps({"type": "event_msg", "payload": {"type": "item_completed", "item": item}})
+    codex = Conversation("codex", lambda _path: line)
+    codex.hook(bash("PreToolUse", 1))
+    codex.hook(bash("PostToolUse", 1, tool_response="no such file"))
+    assert ("tool_call.finished", "error") in codex.told("status")
+
+
+def test_a_paused_subagent_goes_on_when_it_is_called_again() -> None:
+    """What has ended and is called again has a new task."""
+    claude = Conversation("claude")
+    inside = {"agent_id": "a1", "agent_type": "scout"}
+    claude.hook(bash("PreToolUse", 1, **inside))
+    claude.sessions["s", "a1"].deliver(nudge("Stopped.", "pause", session_id="s/a1"))
+    assert "Stopped" in str(claude.hook(bash("PreToolUse", 2, **inside)))
+    claude.hook(base("SubagentStop", **inside))
+    assert claude.hook(bash("PreToolUse", 3, **inside)) == {}
+
+
+@pytest.mark.parametrize("trailer", ["<shellId: 3 completed with exit code 3>", "<exited with exit code 3>"])
+def test_every_last_line_of_copilot_tells_the_exit_code(trailer: str) -> None:
+    """As in its log; the line is no part of the result."""
+    copilot = Conversation("copilot")
+    call = {"sessionId": "s", "toolName": "bash", "toolArgs": {"command": "make"}}
+    copilot.hook(call, "preToolUse")
+    result = {"resultType": "success", "textResultForLlm": f"broken\n{trailer}"}
+    copilot.hook(call | {"toolResult": result}, "postToolUse")
+    ended = copilot.events[-1]
+    assert (ended["status"], ended["error"]["type"], ended["result"]) == ("error", "exit_code_3", "broken")
+
+
+def test_copilot_tells_agents_and_background_work_from_the_user() -> None:
+    """A subagent names the session that started it; its prompt is that agent's, and a notice is a report or nothing."""
+    copilot = Conversation("copilot")
+    inner = {"sessionId": "a1", "agentId": "a1", "agentType": "scout", "parentAgentId": "s"}
+    about = {"hook_event_name": "Notification", "sessionId": "s", "message": "Agent scout is idle."}
+    copilot.hook({"sessionId": "s", "prompt": "look around"}, "userPromptSubmitted")
+    copilot.hook(inner | {"prompt": "Look around here."}, "userPromptSubmitted")
+    copilot.hook(inner | {"toolName": "bash", "toolArgs": {"command": "ls"}}, "preToolUse")
+    copilot.hook(inner | {"stopReason": "end_turn"}, "agentStop")
+    copilot.hook(about | {"notification_type": "permission_prompt"}, "notification")
+    copilot.hook(about | {"notification_type": "agent_idle"}, "notification")
+    told = [one for one in copilot.told("session_id", "source", "words") if one[0].endswith(("message", "received"))]
+    assert told == [
+        ("user.message", "s", None, 2),
+        ("input.received", "s/a1", "agent", None),
+        ("input.received", "s", "report", None),
+    ]
+    assert ("session.ended", "s/a1") in copilot.told("session_id")

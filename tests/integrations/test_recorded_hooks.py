@@ -28,6 +28,8 @@ def log(_path: str) -> bytes:
         for number, (code, status) in enumerate([(1, "failed"), (1, "failed"), (0, "completed")])
     ]
     lines: list[Any] = [{"type": "event_msg", "payload": {"type": "item_completed", "item": end}} for end in ends]
+    prompt = {"role": "user", "parts": [{"text": "run three steps"}]}
+    lines.append({"uuid": "u0", "type": "user", "message": prompt})
     for number in range(3):
         parts = [{"text": f"I will run step {number}."}, {"functionCall": {"id": f"call_{number}"}}]
         lines.append({"uuid": f"m{number}", "type": "assistant", "message": {"role": "model", "parts": parts}})

@@ -68,13 +68,13 @@ class Agent:
         found: dict[str, Any] = answer.json()
         return found
 
-    def runs(self, command: str, error: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    def runs(self, command: str, error: str = "", **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Call the shell; returns the answers before and after, where all calls of the message have ended."""
         self.calls += 1
         call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"t{self.calls}"}
-        before = self.hook("PreToolUse", **call)
-        failed = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call) if error else {}
-        after = self.hook("PostToolBatch", tool_calls=[call | {"tool_response": error or "nothing new"}])
+        before = self.hook("PreToolUse", **call, **fields)
+        failed = self.hook("PostToolUseFailure", error=error, duration_ms=5, **call, **fields) if error else {}
+        after = self.hook("PostToolBatch", tool_calls=[call | {"tool_response": error or "nothing new"}], **fields)
         return before, failed or after
 
 
@@ -98,6 +98,19 @@ def test_a_loop_is_named_in_the_next_answer(server: TestClient, tmp_path: Path) 
     assert refused["permissionDecisionReason"].startswith("trustfold: Stopped after 6 equal calls of `./look`")
     assert agent.hook("UserPromptSubmit", prompt="go on") == {}
     assert agent.runs("./other") == ({}, {})
+
+
+def test_the_user_lifts_the_pause_of_subagents_too(server: TestClient, tmp_path: Path) -> None:
+    """The user speaks to the main agent alone; of another session nothing is lifted."""
+    agent, other = Agent(server, tmp_path), Agent(server, tmp_path / "other")
+    inside = {"agent_id": "a1", "agent_type": "scout"}
+    for _ in range(6):
+        agent.runs("./look", **inside)
+    assert "Stopped" in str(agent.runs("./other", **inside)[0])
+    other.hook("UserPromptSubmit", prompt="go on")
+    assert "Stopped" in str(agent.runs("./other", **inside)[0])
+    agent.hook("UserPromptSubmit", prompt="go on")
+    assert agent.runs("./other", **inside)[0] == {}
 
 
 def test_a_pause_outlives_the_server(tmp_path: Path) -> None:
@@ -231,6 +244,28 @@ def test_states_of_an_earlier_run_hold(tmp_path: Path) -> None:
                 assert "escalated" in json.dumps(agent.runs("./release 4")[0])
 
 
+ODD = {
+    "claude": r'"tool_input": {"command": "git push --force origin main", "description": "half a face \ud83d"}',
+    "gemini": '"tool_input": {"command": "git push --force origin main", "description": "caf\xe9"}',
+    "copilot": r'"toolArgs": "{\"command\": \"git push --force origin main\", \"description\": \"\\ud83d\"}"',
+    "codex": '"tool_input": {"command": "git push --force origin main", "yield_time_ms": NaN}',
+}
+"""Arguments that strict readers of JSON refuse: half a character, as a program cuts texts, Latin 1, no number."""
+
+
+@pytest.mark.parametrize("agent", ODD)
+def test_no_dangerous_command_passes_for_text_that_is_not_unicode(
+    server: TestClient, agent: str, tmp_path: Path
+) -> None:
+    """A payload that another reader would refuse is read all the same, also where arguments are JSON in a text."""
+    event = {"gemini": "BeforeTool", "copilot": "preToolUse"}.get(agent, "PreToolUse")
+    call = f'"tool_name": "bash", "toolName": "bash", "tool_use_id": "t", {ODD[agent]}'
+    body = f'{{"session_id": "s", "sessionId": "s", "cwd": "{tmp_path}", {call}}}'
+    answer = server.post(f"/hooks/{agent}?event={event}", content=body.encode("latin-1"))
+    assert "would overwrite a remote branch by force" in answer.text
+    assert server.get("/v1/hooks").json()["faults"] == {}
+
+
 HOSTILE = (
     *(b"", b"null", b"[]", b"7", b'"x"', b"{", b"\xff\xfe", b'{"session_id": 7}', b"[" * 100_000, b"{}" * 100),
     b'{"session_id": "s", "hook_event_name": "PreToolUse", "tool_input": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
@@ -299,13 +334,17 @@ def test_the_tail_of_a_log_and_of_nothing_else(tmp_path: Path) -> None:
 # --- the client ------------------------------------------------------------------------------------------------------
 
 
+PATIENT_S = 50.0
+"""Timeout of an answer where the machine may be busy, and only what is answered counts."""
+
+
 class Client:
     """The command that agents run, in a folder of its own."""
 
-    def __init__(self, home: Path, token: str = TOKEN) -> None:
+    def __init__(self, home: Path, token: str = TOKEN, answer_s: float = ANSWER_S) -> None:
         self.file = home / CLIENT
         self.late = home / "hooks.late"
-        self.file.write_text(client_source())
+        self.file.write_text(client_source().replace(f"ANSWER_S = {ANSWER_S}", f"ANSWER_S = {answer_s}"))
         (home / "endpoint").write_text(f"127.0.0.1:9\n{token}\n")
 
     def run(self, body: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -335,7 +374,7 @@ STORE = ("--store", "trustfold.sqlite")
 def test_the_client_brings_the_answer_back(deep: Path) -> None:
     """Three failing commands of Codex: the fourth is refused in the words of Codex, through the client."""
     with up(*STORE, cwd=deep, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
-        client = Client(deep)
+        client = Client(deep, answer_s=PATIENT_S)
         assert stat.S_IMODE((deep / "trustfold.sqlite.sock").stat().st_mode) == 0o600
         base = {"session_id": "s", "cwd": str(deep), "tool_name": "Bash", "model": "m"}
         for number in range(3):
@@ -352,7 +391,7 @@ def test_the_client_brings_the_answer_back(deep: Path) -> None:
         assert silent(client.run(orjson.dumps(last), "codex", "--shadow"))
         for body in HOSTILE:
             assert silent(client.run(body, "codex"))
-        assert silent(Client(deep, "wrong").run(orjson.dumps(last), "codex"))
+        assert silent(Client(deep, "wrong", PATIENT_S).run(orjson.dumps(last), "codex"))
         status, _ = server.request("POST", "/hooks/codex", orjson.dumps(last))
         assert status == 401, "another user of this machine has no token"
         assert not client.late.exists()
@@ -482,12 +521,15 @@ def test_the_plugin_leaves_a_silent_server_where_requests_end_without_an_error(t
     assert client.late.exists()
 
 
-def asked_by_plugin(home: Path, times: int, before: str = "") -> list[Any]:
+def asked_by_plugin(home: Path, times: int, before: str = "", answer_s: float = ANSWER_S) -> list[Any]:
     """Let OpenCode's plugin report calls, after other code; returns what each threw, as text, or an empty object."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed here")
-    (home / "plugin.mjs").write_text(connected("opencode", "", Link(home, sys.executable)))
+    plugin = connected("opencode", "", Link(home, sys.executable))
+    known = f"ANSWER_MS = {ANSWER_S * 1000:.0f}"
+    assert known in plugin
+    (home / "plugin.mjs").write_text(plugin.replace(known, f"ANSWER_MS = {answer_s * 1000:.0f}"))
     (home / "run.mjs").write_text(
         f'{before}import {{ Trustfold }} from "./plugin.mjs";\n'
         "const plugin = await Trustfold({ client: {}, directory: process.argv[2] });\n"
@@ -512,7 +554,7 @@ def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
     """OpenCode's plugin asks by the same socket: the call after three failures is refused."""
     with up(*STORE, cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}):
         Client(tmp_path)
-        *free, refused = asked_by_plugin(tmp_path, 4)
+        *free, refused = asked_by_plugin(tmp_path, 4, answer_s=PATIENT_S)
         assert free == [{}] * 3
         assert "trustfold reset" in refused
         tmp_path.chmod(0o755)

@@ -1,0 +1,142 @@
+"""Programs of docs/clients in other languages: they publish to a real worker and follow what it decides.
+
+Java needs a JDK, Node KafkaJS (`npm install kafkajs`), Go its modules (`go mod download`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.partitioner import DefaultPartitioner
+from broker_kit import Broker
+from kafka_run import environment, settings_for, start_worker, stop_worker
+from local_kafka_jars import home
+from trustfold.streams.kafka.settings import KafkaSettings
+from trustfold.streams.kafka.topics import create_topics
+from waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.durable_broker, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = ROOT / "docs" / "clients"
+PARTITIONS = 4
+LANGUAGES = ("node", "java", "go")
+FAILURES = 3
+
+
+def node(program: str, folder: Path) -> list[str]:
+    """How to start a program of Node: a copy beside the packages that NODE_PATH or the checkout has."""
+    for packages in [*os.environ.get("NODE_PATH", "").split(os.pathsep), str(ROOT / "node_modules")]:
+        if packages and (Path(packages) / "kafkajs").exists():
+            copy = shutil.copy(CLIENTS / f"{program}.mjs", folder)
+            (folder / "node_modules").symlink_to(packages)
+            return ["node", copy]
+    pytest.skip("no KafkaJS: npm install --no-save --no-package-lock kafkajs")
+
+
+def java(program: str, folder: Path) -> list[str]:
+    """How to start a program of Java, compiled here."""
+    if shutil.which("javac") is None:
+        pytest.skip("no JDK: apt-get install openjdk-17-jdk-headless")
+    libraries, source = home() / "libs" / "*", CLIENTS / f"{program.title()}.java"
+    subprocess.run(["javac", "--class-path", str(libraries), "-d", folder, source], timeout=240, check=True)
+    return ["java", "--class-path", f"{libraries}:{folder}", program.title()]
+
+
+def go(program: str, folder: Path) -> list[str]:
+    """How to start a program of Go, compiled here."""
+    if shutil.which("go") is None:
+        pytest.skip("no Go: https://go.dev/doc/install")
+    built = folder / program
+    done = subprocess.run(
+        ["go", "build", "-mod=readonly", "-o", built, f"./{program}"],
+        cwd=CLIENTS / "go", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "dial tcp" in done.stderr or "missing go.sum entry" in done.stderr:
+        pytest.skip("the modules of Go cannot be read here")
+    assert done.returncode == 0, done.stderr
+    return [str(built)]
+
+
+STARTS = {"node": node, "java": java, "go": go}
+
+
+@pytest.fixture(scope="module")
+def settings(broker: Broker) -> Iterator[KafkaSettings]:
+    """A deployment with a worker, and sessions of other programs in four partitions."""
+    settings = settings_for(broker.bootstrap, "other-languages", partitions=PARTITIONS)
+    asyncio.run(create_topics(settings))
+    worker = start_worker(settings)
+    yield settings
+    stop_worker(worker)
+
+
+def partitions_of(settings: KafkaSettings, session: str) -> list[int]:
+    """Partitions of a session's events, one for each."""
+
+    async def read() -> list[int]:
+        places = [TopicPartition(settings.topic("events"), number) for number in range(PARTITIONS)]
+        reader = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
+        await reader.start()
+        try:
+            reader.assign(places)
+            ends = await reader.end_offsets(places)
+            found = []
+            while [place for place in places if await reader.position(place) < ends[place]]:
+                for place, records in (await reader.getmany(timeout_ms=200)).items():
+                    found += [place.partition for record in records if record.key == session.encode()]
+            return found
+        finally:
+            await reader.stop()
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_session_is_published_and_its_decision_followed(
+    settings: KafkaSettings, language: str, tmp_path: Path
+) -> None:
+    """Three calls fail; the events lie where other clients put that session, and the follower tells the person."""
+    session = f"session-of-{language}"
+    for folder in ("publish", "follow"):
+        (tmp_path / folder).mkdir()
+    publish = STARTS[language]("publish", tmp_path / "publish")
+    follow = STARTS[language]("follow", tmp_path / "follow")
+    for _ in range(FAILURES):
+        done = subprocess.run(
+            [*publish, session], env=environment(settings), capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    expected = DefaultPartitioner()(session.encode(), list(range(PARTITIONS)), list(range(PARTITIONS)))
+    assert partitions_of(settings, session) == [expected] * 2 * FAILURES
+    follower = subprocess.Popen(
+        [*follow, f"follower-in-{language}"], env=environment(settings), stdout=subprocess.PIPE, text=True
+    )
+    assert follower.stdout is not None
+    said: queue.Queue[str] = queue.Queue()
+    reading = threading.Thread(target=lambda lines: [said.put(line) for line in lines], args=(follower.stdout,))
+    reading.start()
+    try:
+        told: list[str] = []
+
+        def heard() -> bool:
+            while not said.empty():
+                told.append(said.get())
+            return any("fetch_invoice" in line for line in told)
+
+        wait_until(heard, what=lambda: f"the follower said {told}")
+    finally:
+        follower.kill()
+        follower.wait()
+        reading.join()
+        follower.stdout.close()
