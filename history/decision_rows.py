@@ -49,7 +49,7 @@ _TABLE = {
     "dead-letters": "source_topic source_partition:BIGINT source_offset:BIGINT reason path message",
     # records of calls, and on Kafka the other messages from the session stage to the tool stage
     "outcomes": "scope cause call_id tool_name fine_key verdict severity duration_ms:DOUBLE model outcome status "
-    "start_id started:TIMESTAMP summary call_digest result_digest same_result:BIGINT result_size:BIGINT agent_id "
+    "started:TIMESTAMP summary call_digest result_digest same_result:BIGINT result_size:BIGINT agent_id "
     "turn_index:BIGINT step:BIGINT waited_ms:BIGINT attempts:BIGINT cost_usd:DOUBLE model_tier tool_class plugin_name "
     "service denied:BOOLEAN expected:BOOLEAN appended:BOOLEAN http_status:BIGINT error_type error_code error_message "
     "signature origin:BIGINT repeated:BOOLEAN",

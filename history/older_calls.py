@@ -12,7 +12,7 @@ _MAPPED = (
     '-1 - "partition"::BIGINT AS "partition", "offset" AS origin'
 )
 _SAME = (
-    "offset arrived time session_id workspace_id user_id call_id tool_name model status start_id started call_digest "
+    "offset arrived time session_id workspace_id user_id call_id tool_name model status started call_digest "
     "result_digest same_result result_size agent_id turn_index attempts cost_usd model_tier tool_class plugin_name "
     "service denied expected http_status error_type error_code signature duration_ms verdict severity appended"
 ).split()

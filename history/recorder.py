@@ -214,8 +214,8 @@ class Recorder:
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
         name = None if key is None else key.decode(errors="replace")
-        if value is not None and len(value) <= MAX_RECORD_BYTES:  # of a larger one nothing but its size is kept
-            value = redact_record(value)
+        if value is not None and topic != CALLS and len(value) <= MAX_RECORD_BYTES:  # of a larger one its size is kept
+            value = redact_record(value)  # what the stages tell each other holds no secrets
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
             if topic in COLUMNS

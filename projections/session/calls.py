@@ -128,9 +128,11 @@ def _plain(text: str) -> str:
                 end = place
                 break
             place += len(part) + 1
-    for word in _LABELS if " is " in text or " was " in text else ():
-        end = min(end, place) if (place := text.find(word)) >= 0 else end
-    return text if end == len(text) else f"{text[:end]}…"
+    if len(_DIGIT.findall(text)) >= MIN_CARD_DIGITS:
+        end = min(end, _DIGIT.search(text).start())  # type: ignore[union-attr]
+    if (label := _LABEL.search(text.lower())) is not None:
+        end = min(end, label.end())
+    return text if end == len(text) else f"{text[:end].rstrip()}…"
 
 
 _SEPARATED = {ord(character): " " for character in " \n/,;()?!'\"|*^$\\{}<>[]&.-_"} | dict.fromkeys(
@@ -142,9 +144,12 @@ MAX_WORD, MAX_MIXED = 24, 15
 """Longest word, and longest one with anything but letters in it, that are shorter than secrets known by their form."""
 
 _LONG = re.compile("[^ ]{16}")
+_DIGIT = re.compile(r"\d")
+_LABEL = re.compile(r" is | was |pass|pwd|secret|token|credential|identified|mysql|\s-p")
+MIN_CARD_DIGITS = 9
+"""Number of digits from which on they may be those of a person, a card or an account."""
 _is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
 
-_LABELS = (" is ", " was ")
 _PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
 
 MAX_NAMED = 8
@@ -250,9 +255,11 @@ def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine,
 
 
 def request_of(event: ToolCallStarted) -> CallRequest:
-    """What a call asks for, under the default rules: alone what tells its result from an echo."""
-    name, raw = event.tool_name, b"" if event.args is UNSET else bytes(event.args)
-    return (_read_before if len(raw) <= MAX_REMEMBERED_BYTES else _read)(name, raw, "", None, None).request
+    """What a call without secrets asks for, under the default rules: what tells its result from an echo."""
+    args = args_of(event)
+    if keys.runs(event.tool_name, args, keys.NO_FAMILIES) == "shell":
+        return CallRequest.of_command(keys.shell_command(args))
+    return CallRequest(fingerprints.canonical(args), clean=True) if args else NO_REQUEST
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:

@@ -204,7 +204,8 @@ class Shelf:
             circuits = await self._source.circuits(min(times) if began is None else began, max(times))
             decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
         new = [one.record for one in events if not one.offset or one.offset > kept.last]
-        kept.records |= await self._source.records(session_id)
+        if new:
+            kept.records |= await self._source.records(session_id)
 
         def build() -> Timeline:
             kept.telling.hear(new)
