@@ -56,10 +56,12 @@ const post = (body) => {
 };
 
 export const Trustfold = async ({ client, directory }) => {
+  const parents = new Map(); // sessions of agents, by the session that began them
   const tell = async (hook_event_name, input, output) => {
+    const parent = parents.get(input?.sessionID);
     try {
       if (!isPrivate() || isPausing()) return {};
-      const said = JSON.parse(await post(JSON.stringify({ hook_event_name, input, output, directory })));
+      const said = JSON.parse(await post(JSON.stringify({ hook_event_name, input, output, directory, parent })));
       if (said.notice) client.tui.showToast({ body: { message: said.notice, variant: "warning" } }).catch(() => {});
       return said;
     } catch {
@@ -92,6 +94,8 @@ export const Trustfold = async ({ client, directory }) => {
       await tell("text.complete", input, { text: output.text });
     },
     event: async ({ event }) => {
+      const begun = event.type === "session.created" ? event.properties?.info : undefined;
+      if (begun?.parentID) parents.set(begun.id, begun.parentID);
       const part = event.properties?.part;
       const failed = event.type === "message.part.updated" && part?.type === "tool" && part.state?.status === "error";
       if (failed) {

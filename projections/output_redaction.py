@@ -99,17 +99,15 @@ def _part_by_part(text: str) -> str:
 
 def _are_clean_together(texts: list[str | tuple[str, ...] | None]) -> bool:
     """Whether one search finds no secret in several texts, nor in their parts; False says nothing."""
-    parts = [
-        part
-        for text in texts
-        for whole in ((text,) if isinstance(text, str) else text or ())
-        if not is_plain_id(whole)
-        for part in (whole, *whole.split("|")[:-1])
-        if part not in _known
-    ]
-    together = _BETWEEN.join(parts)
-    if "\\" in together or redact_text(together) != together:
-        return False
+    parts: list[str] = []
+    for text in texts:
+        for whole in (text,) if isinstance(text, str) else text or ():
+            if not is_plain_id(whole):
+                parts += (part for part in (whole, *whole.split("|")[:-1]) if part not in _known)
+    if parts:  # mostly only ids are new
+        together = _BETWEEN.join(parts)
+        if "\\" in together or redact_text(together) != together:
+            return False
     if len(_known) >= MAX_KNOWN:
         _known.clear()
     _known.update(texts, parts)

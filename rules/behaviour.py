@@ -57,7 +57,8 @@ class BehaviourRules(RulesBase, kw_only=True, frozen=True):
 
     Attributes:
         enabled: False detects no patterns; outcomes are still written.
-        window_steps: number of latest steps in which repetitions are searched; other steps may lie between repeats.
+        window_steps: number of latest steps in which repetitions are searched; other steps may lie between repeats. Of
+            parallel calls the latest 40 count, or as many as there are steps.
         repetitive_calls_with_news: replaces `repetitive_calls` where calls between the repeats brought new results.
         repetitive_calls_with_effects: replaces it where calls of unknown effect, which may have changed something, lie
             between the repeats.

@@ -178,6 +178,11 @@ def _ending(data: dict[str, Any], text: str, answer: str) -> Ending:
         return failed(message, "user_rejected")
     if code.startswith("denied"):
         return failed(message, "blocked_by_guard")
-    if code == "timeout":
-        return Ending("timeout", failed(message, code).error)
-    return by_words(message, _UNKNOWN) or remark_of(message) or failed(message, "" if code == "failure" else code)
+    return ending_by_kind(message, code) or remark_of(message) or failed(message, "" if code == "failure" else code)
+
+
+def ending_by_kind(message: str, kind: str) -> Ending | None:
+    """Ending of a call that ran out of time, or for which there is no tool; None if it is neither."""
+    if kind == "timeout":
+        return Ending("timeout", failed(message, kind).error)
+    return by_words(message, _UNKNOWN)

@@ -119,9 +119,7 @@ def _started(session: Session, part: dict[str, Any], message: str, at: int | Non
     args = arguments_of(state.get("input"))
     if state.get("status") == "pending":
         return
-    tool, asked = name_of(part.get("tool")), first_name(args, "tool")
-    if tool == _INVALID and asked:
-        tool = asked
+    tool = tool_of(part.get("tool"), args)
     yield session.started(part.get("callID"), tool, args, at, message_id=message or None)
     if state.get("status") in ("completed", "error") and _times(part)[1] is None:
         yield from _finished(session, part, at)
@@ -131,22 +129,29 @@ def _finished(session: Session, part: dict[str, Any], at: int | None) -> Iterato
     state = _state(part)
     result = state.get("output")
     if state.get("status") in ("completed", "error"):
-        yield from session.finished(part.get("callID"), result, at, ending=_ending(part, state, text_of(result)))
+        yield from session.finished(part.get("callID"), result, at, ending=ending_of_part(part.get("tool"), state))
 
 
 _INVALID = "invalid"
 """Tool that answers calls which fit no tool; its arguments name the tool that was asked for."""
 
 
-def _ending(part: dict[str, Any], state: dict[str, Any], text: str) -> Ending:
-    if part.get("tool") == _INVALID:
+def tool_of(tool: Any, args: dict[str, Any]) -> str:
+    """Name of the tool that a call asks for."""
+    return (first_name(args, "tool") if tool == _INVALID else "") or name_of(tool)
+
+
+def ending_of_part(tool: Any, state: dict[str, Any]) -> Ending:
+    """Ending of a call by its tool and the state of its part."""
+    text = text_of(state.get("output"))
+    if tool == _INVALID:
         return Ending("rejected", failed(text, "invalid_arguments").error)
     if state.get("status") == "error":
         error = text_of(state.get("error"))
         return by_words(error, _ENDINGS) or remark_of(error) or failed(error)
     about = state.get("metadata")
     code = about.get("exit") if isinstance(about, dict) else None
-    if part.get("tool") == "bash" and (stopped := by_words(text[-500:], _TIMED_OUT + _ABORTED)):
+    if tool == "bash" and (stopped := by_words(text[-500:], _TIMED_OUT + _ABORTED)):
         return stopped
     return failed(text, f"exit_code_{code}") if isinstance(code, int) and code else GOOD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..agents.copilot import LAST_LINE, REPORTS
+from ..agents.copilot import LAST_LINE, REPORTS, ending_by_kind
 from ..results import INTERRUPTED, Ending, by_exit_code, code_in
 from ..values import first_name, name_of, text_of
 from .dialect import (
@@ -86,8 +86,8 @@ def _ending(event: str, result: object, text: str, code: int | None) -> Ending:
     kind = name_of(result.get("resultType")) if isinstance(result, dict) else ""
     if kind in _NOT_MADE:
         return INTERRUPTED
-    if not code and (event == "postToolUseFailure" or kind == "failure"):
-        return failure(text)
+    if not code and (event == "postToolUseFailure" or kind in {"failure", "timeout"}):
+        return ending_by_kind(text, kind) or failure(text)
     return by_exit_code(text, code)
 
 

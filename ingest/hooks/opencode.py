@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..results import by_exit_code
+from ..agents.opencode import ending_of_part, tool_of
 from ..values import arguments_of, first_name, name_of, text_of
 from .dialect import (
     Answer,
@@ -17,11 +17,10 @@ from .dialect import (
     Payload,
     Prompted,
     ReadTail,
+    Received,
     Said,
     SessionOver,
     TurnOver,
-    code_of,
-    failure,
     prompted,
     service_of,
 )
@@ -36,29 +35,31 @@ class OpenCodeDialect(Dialect):
     takes_notice = frozenset({"tool.execute.after", "event:message.part.updated", "event:session.idle"})
 
     def read(self, payload: Payload, event: str, tail: ReadTail) -> Hook | None:
-        """Parse the plugin's payload: the hook's name, its `input` and its `output`."""
+        """Parse the plugin's payload: the hook's name, its `input`, its `output`, and the session that began it."""
         name = name_of(payload.get("hook_event_name")) or event
         given = _object(payload.get("input"))
-        session = first_name(given, "sessionID")
+        session = first_name(given, "sessionID") or first_name(_object(given.get("info")), "id")
         if not session:
             return None
         folder, model = text_of(payload.get("directory")), first_name(_object(given.get("model")), "modelID", "id")
         happened, carries = self.happened(name, payload, tail), self.carries(name, payload)
-        return Hook(name, session, happened, folder=folder, model=model, carries=carries)
+        parent = first_name(payload, "parent")
+        subagent = session if parent else ""
+        return Hook(name, parent or session, happened, subagent, folder=folder, model=model, carries=carries)
 
     def happened(self, event: str, payload: Payload, tail: ReadTail) -> tuple[Happening, ...]:
         """Return what an event reports."""
         del tail
         given, output = _object(payload.get("input")), _object(payload.get("output"))
+        inner = bool(first_name(payload, "parent"))
         match event:
             case "chat.message":
-                return prompted(text_of(output.get("text"))) or (Prompted(),)
+                return (Received("agent"),) if inner else prompted(text_of(output.get("text"))) or (Prompted(),)
             case "tool.execute.before":
                 return (_call(given, output.get("args")),)
             case "tool.execute.after":
-                text = text_of(output.get("output"))
-                ending = by_exit_code(text, code_of(_object(output.get("metadata")).get("exit")))
-                return (CallEnded(_call(given, given.get("args")), ending, text),)
+                ending = ending_of_part(given.get("tool"), output)
+                return (CallEnded(_call(given, given.get("args")), ending, text_of(output.get("output"))),)
             case "event:message.part.updated":
                 return _failed_part(_object(given.get("part")))
             case "text.complete":
@@ -66,7 +67,7 @@ class OpenCodeDialect(Dialect):
             case "event:session.compacted":
                 return (Compacted(),)
             case "event:session.idle":
-                return (TurnOver(),)
+                return (TurnOver(), SessionOver("subagent finished")) if inner else (TurnOver(),)
             case "event:session.deleted":
                 return (SessionOver("deleted"),)
         return ()
@@ -83,12 +84,13 @@ def _failed_part(part: Payload) -> tuple[Happening, ...]:
     state = _object(part.get("state"))
     if part.get("type") != "tool" or state.get("status") != "error":
         return ()
-    return (CallEnded(_call(part, state.get("input")), failure(text_of(state.get("error")))),)
+    return (CallEnded(_call(part, state.get("input")), ending_of_part(part.get("tool"), state)),)
 
 
 def _call(given: Payload, args: Any) -> CallBegan:
-    tool = name_of(given.get("tool")) or "unknown"
-    return CallBegan(tool, arguments_of(args), first_name(given, "callID"), service_of(tool))
+    known = arguments_of(args)
+    tool = tool_of(given.get("tool"), known) or "unknown"
+    return CallBegan(tool, known, first_name(given, "callID"), service_of(tool))
 
 
 def _object(value: Any) -> Payload:

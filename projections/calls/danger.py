@@ -25,6 +25,7 @@ from .unfold import (
     decodes_into,
     input_of,
     interpreter,
+    is_narrowed,
     runs_its_input,
     steps_of,
     steps_of_program,
@@ -129,6 +130,9 @@ _DANGEROUS_WORDS = re.compile(
 """Every harmful line contains one of these, unless it is oddly spelt; then `_OBFUSCATION` matches."""
 
 _OBFUSCATION = re.compile(r"\\x[0-9a-f]{2}|\\[0-7]{3}|\$IFS|\$\{IFS|\w(?:''|\"\")\w|\beval\b", re.IGNORECASE)
+_OBFUSCATION_SIGNS = ("\\", "$ifs", "${ifs", "''", '""', "eval")
+"""Every line that `_OBFUSCATION` matches contains one of these in lower case; a fast pre-check."""
+
 _NOTHING = "/dev/null"
 _TO_NOTHING = re.compile(rf">\s*{_NOTHING}(?=[\s;&|)]|\Z)")
 """What many lines write to, and none does harm with."""
@@ -236,7 +240,8 @@ def _may_spell(line: str) -> bool:
 
 @lru_cache(maxsize=_LINES)
 def _is_obfuscated(line: str) -> bool:
-    return _OBFUSCATION.search(line) is not None
+    lower = line.lower()
+    return any(map(lower.__contains__, _OBFUSCATION_SIGNS)) and _OBFUSCATION.search(line) is not None
 
 
 @lru_cache(maxsize=_LINES)
@@ -251,10 +256,12 @@ def _may_harm(name: str, words: Sequence[str], line: str) -> bool:
             return True
         return name == "mv" and any(word[:1] in "/~$*" and len(word) < 24 for word in words[1:-1])
     if name == "find":
-        return "-delete" in words or (
-            not _FIND_RUNS.isdisjoint(words)
-            and (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _is_obfuscated(line))
-        )
+        if "-delete" not in words and (
+            _FIND_RUNS.isdisjoint(words)
+            or not (any(map(_may_be_harmful, words[1:])) or _has_sign(line) or _is_obfuscated(line))
+        ):
+            return False
+        return not is_narrowed(list(words)) or any("$" in word or "`" in word for word in words)
     if name not in _ONLY_RECURSIVE:
         return True
     recursive = beyond = False
@@ -273,7 +280,9 @@ def _may_harm(name: str, words: Sequence[str], line: str) -> bool:
 def _may_be_harmful(word: str) -> bool:
     """Whether a word may name a harmful command, or one that runs others."""
     name = word.rpartition("/")[2]
-    return name in _HARMFUL or name in RUNNERS or name in PRIVILEGE_WRAPPERS or "$" in word or "`" in word
+    if name in _HARMFUL or (name in RUNNERS and word != ".") or name in PRIVILEGE_WRAPPERS:
+        return True  # a dot is the directory in which `find` begins
+    return "$" in word or "`" in word
 
 
 def _recursive(step: Step) -> bool:
@@ -413,8 +422,9 @@ def _risk_of(step: Step) -> tuple[DangerKind, str] | None:
 
 def is_suspect(line: str, commands: Iterable[SimpleCommand]) -> bool:
     """Whether a command line is dangerous if its refusal says so: run as root, evaluated, or after credentials."""
-    if any(command.privileged or command.name == "eval" for command in commands):
-        return True
+    for command in commands:
+        if command.privileged or command.name == "eval":
+            return True
     return _near_credentials(line) and any(_CREDENTIALS.search(word) for one in commands for word in one.words[1:])
 
 

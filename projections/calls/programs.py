@@ -121,10 +121,9 @@ def asked_by(commands: Sequence[SimpleCommand], own: Mapping[str, str]) -> Asked
     if not own and _KNOWN.isdisjoint([command.name for command in commands]):
         return NOTHING_ASKED
     pipelines = _last_list(commands)
-    judged = [_judged(pipeline) for pipeline in pipelines]
     answers: dict[int, tuple[str, ...]] | None = None
-    for command in judged:
-        codes = _answers_of(command)
+    for pipeline in pipelines:
+        command, codes = _judged(pipeline)
         if not codes and command.name in QUIET:
             continue  # where it fails, the message says so
         answers = codes if answers is None else _both(answers, codes)
@@ -230,19 +229,24 @@ def _last_list(commands: Sequence[SimpleCommand]) -> list[list[SimpleCommand]]:
     return pipelines
 
 
-def _judged(pipeline: Sequence[SimpleCommand]) -> SimpleCommand:
-    """Return the command of a pipeline that its failure is judged by: the last that is no mere filter."""
+def _judged(pipeline: Sequence[SimpleCommand]) -> tuple[SimpleCommand, dict[int, tuple[str, ...]]]:
+    """Return the command of a pipeline that its failure is judged by, the last that is no mere filter; its answers."""
     last = pipeline[-1]
-    if last.name not in FILTERS or _answers_of(last):
-        return last
-    return next((one for one in reversed(pipeline) if one.name not in FILTERS), last)
+    answers = _answers_of(last)
+    if answers or last.name not in FILTERS:
+        return last, answers
+    judged = next((one for one in reversed(pipeline) if one.name not in FILTERS), last)
+    return judged, _answers_of(judged)
 
 
 def _answers_of(command: SimpleCommand) -> dict[int, tuple[str, ...]]:
     """Return the exit codes by which a command answers, each with texts of which its message must have one."""
     codes: dict[int, tuple[str, ...]] = {}
-    for row in _ANSWERS.get(command.name, ()):
-        words = command.words[1:MAX_WORDS]
+    rows = _ANSWERS.get(command.name)
+    if rows is None:
+        return codes
+    words = command.words[1:MAX_WORDS]
+    for row in rows:
         if row.options and not any(word in row.options or word.partition("=")[0] in row.options for word in words):
             continue
         if row.subcommands and not _is_subcommand(row.subcommands, words):

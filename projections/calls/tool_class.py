@@ -129,6 +129,9 @@ _FOLLOWING_OF = {
 }
 """Words by which a program waits for more, beside those that every program shares."""
 
+_MAY_FOLLOW = _FOLLOWING.union(*_FOLLOWING_OF.values(), ("-f", "rollout"))
+"""One of these stands in every command that follows."""
+
 _SILENT = _WAITING | {"echo", "printf", "true", "date", ":", ""}
 """Commands beside which a wait is no look at anything."""
 
@@ -274,6 +277,8 @@ def edits_first(commands: Sequence[SimpleCommand]) -> bool:
 def _follows(command: SimpleCommand) -> bool:
     """Whether a program waits for more: `tail -f`, `logs -f`, `rollout status`."""
     words = command.words
+    if _MAY_FOLLOW.isdisjoint(words):
+        return False  # the usual case
     if not _FOLLOWING.isdisjoint(words) or not _FOLLOWING_OF.get(command.name, _FOLLOWING).isdisjoint(words):
         return True
     return ("logs" in words and "-f" in words) or words[1:3] == ("rollout", "status")

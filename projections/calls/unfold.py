@@ -600,7 +600,7 @@ class _Reader:
         """Parse the command that `find` runs or implies, applied to its start directories."""
         words = step.words
         starts = _starts(words)
-        if _is_narrowed(words):
+        if is_narrowed(words):
             return
         if "-delete" in words:
             self._note(["rm", "-r", *starts], step)
@@ -646,7 +646,7 @@ def _starts(words: list[str]) -> list[str]:
     return starts
 
 
-def _is_narrowed(words: list[str]) -> bool:
+def is_narrowed(words: list[str]) -> bool:
     """Whether a `find` excludes most files."""
     return any(
         word in _NARROWING and words[at + 1 : at + 2] not in (["*"], ["\ue003"]) for at, word in enumerate(words)
@@ -668,7 +668,7 @@ def _with_arguments(draft: _Draft) -> list[str]:
     given = draft.stdin if draft.stdin is not None else _literal_output(draft.upstream[0])
     if given is None:
         source = draft.upstream[0]
-        starts = _starts(source.words) if source.name == "find" and not _is_narrowed(source.words) else []
+        starts = _starts(source.words) if source.name == "find" and not is_narrowed(source.words) else []
         given = DOWNLOAD if _downloads(draft.upstream) else " ".join(starts[:1])
     if not given:
         return words
@@ -710,7 +710,7 @@ def _take_arguments(step: Step, words: list[str]) -> None:
         step.words += given.split()
     elif source.name == "ls":
         step.words += [word for word in source.words[1:] if not word.startswith("-")]
-    elif source.name == "find" and not _is_narrowed(source.words):
+    elif source.name == "find" and not is_narrowed(source.words):
         step.words += (["-r"] if step.name == "rm" else []) + _starts(source.words)
 
 

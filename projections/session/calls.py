@@ -27,9 +27,23 @@ from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
 from .novelty import NO_REQUEST, TELLING_ARGS, CallRequest
-from .records import MAX_ASKED, MAX_CLOSED_CALLS, MAX_OPEN_CALLS, Context, OpenCall, SessionRecord
+from .records import (
+    ID_BYTES,
+    MAX_ASKED,
+    MAX_CLOSED_CALLS,
+    MAX_OPEN_CALLS,
+    Context,
+    OpenCall,
+    SessionRecord,
+    id_digest,
+    place_of,
+)
 
 MAX_LONE_CALLS = 16
+MAX_REQUESTS_BYTES = 1_200
+"""Number of bytes kept of the requests of all calls in flight; of further ones `MIN_REQUEST_BYTES` each."""
+
+MIN_REQUEST_BYTES = 100
 MAX_SCENARIO = 200
 """Maximum number of characters kept of a call's scenario."""
 
@@ -321,6 +335,9 @@ def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
             return None
     call = describe(event, at, ctx.rules)
     call.approvals = event.approvals
+    if state.open_calls:
+        room = MAX_REQUESTS_BYTES - sum(len(one.request.raw) for one in state.open_calls)
+        call.request = call.request.within(max(room, MIN_REQUEST_BYTES))
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
@@ -347,8 +364,9 @@ def wait_begins(state: SessionRecord, call_id: str, at: int) -> None:
     if call is None:
         _forget_asked(state, call_id)
         state.asked = [*state.asked[1 - MAX_ASKED :], (call_id, at)]
-        closed = fingerprints.digest(call_id.encode())
-        state.closed_calls = [one for one in state.closed_calls if one != closed]
+        closed, digests = id_digest(call_id), state.closed_calls
+        while (place := place_of(closed, digests)) >= 0:
+            del digests[place : place + ID_BYTES]
     elif not call.waiting_since:
         call.waiting_since = at
         state.schedule()
@@ -395,13 +413,13 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
             state.schedule()
         else:
             state.next_deadline = 0
-        state.closed_calls.append(fingerprints.digest(call.call_id.encode()))
-        del state.closed_calls[:-MAX_CLOSED_CALLS]
+        state.closed_calls += id_digest(call.call_id)
+        del state.closed_calls[: -MAX_CLOSED_CALLS * ID_BYTES]
         if call.agent_id != state.agent:
             state.act_as(call.agent_id)
         return call
-    closed = fingerprints.digest(event.call_id.encode())
-    if ours or closed in state.closed_calls:
+    closed = id_digest(event.call_id)
+    if ours or place_of(closed, state.closed_calls) >= 0:
         return None
     _forget_asked(state, event.call_id)
     at = ctx.emit.at
@@ -410,8 +428,8 @@ def close_call(event: ToolCallFinished, ctx: Context) -> OpenCall | None:
         call.started_ms = at - int(event.duration_ms)
     state.act_as(call.agent_id)
     call.step = state.steps.lone_call()
-    state.closed_calls.append(closed)
-    del state.closed_calls[:-MAX_CLOSED_CALLS]
+    state.closed_calls += closed
+    del state.closed_calls[: -MAX_CLOSED_CALLS * ID_BYTES]
     state.lone_calls.append((call.call_id, epoch_ms(event.time)))
     del state.lone_calls[:-MAX_LONE_CALLS]
     return call

@@ -16,6 +16,7 @@ from .announcing import announcing
 from .detectors.announce_no_action import AnnounceNoAction
 from .detectors.detector import Detector, Finished, Message
 from .detectors.registry import (
+    FINISH_HOOKS,
     ON_ACT,
     ON_CALL,
     ON_COMPACTED,
@@ -23,7 +24,6 @@ from .detectors.registry import (
     ON_DUE,
     ON_EFFECT,
     ON_FAILURE,
-    ON_FINISH,
     ON_INPUT,
     ON_MESSAGE,
     ON_NEWS,
@@ -78,7 +78,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
     if not neutral:
         done = _finished(event, call, verdict, ctx, paused_ms)
         progress = _take_evidence(done, ctx)
-        for detector in ON_FINISH(detectors):
+        for detector in FINISH_HOOKS[done.equal or call.waits, bool(call.runs)](detectors):
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)

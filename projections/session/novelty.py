@@ -134,6 +134,10 @@ class CallRequest(PackedValue):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def within(self, size: int) -> CallRequest:
+        """Return the request, of a longer one its first bytes; cut without its secrets, as half of one is none."""
+        return self if len(self.raw) <= size else CallRequest(self.shown[:size], clean=True)
+
     @property
     def shown(self) -> bytes:
         """The request without secrets."""
@@ -168,6 +172,10 @@ class CallRequest(PackedValue):
 
 
 def _telling_text(request: bytes) -> str:
+    if request.startswith(_COMMAND) and b"\\" not in request:
+        command = request[len(_COMMAND) :]
+        if b'"' not in command[:-1]:  # the usual case: nothing else, and nothing that is escaped
+            return command.removesuffix(b'"').decode(errors="replace")
     shown = request.decode(errors="replace")
     try:
         args = orjson.loads(shown)

@@ -6,6 +6,7 @@ New fields are only appended, so that older, shorter snapshots of the same versi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -23,6 +24,9 @@ MAX_OPEN_CALLS = 256
 
 MAX_CLOSED_CALLS = 64
 """Closed call ids remembered to recognise a second finish."""
+
+ID_BYTES = 6
+"""Bytes of the digest of a remembered id."""
 
 MAX_RECENT_IDS = 128
 """Event ids remembered to recognise repeated events that have different offsets (a publisher's retry)."""
@@ -276,8 +280,8 @@ class SessionRecord(KeyState):
         models: models that may be suggested, as the platform last declared them; None: it has declared none.
         overrides: settings that the session overrides, as JSON; empty when none.
         arrived: when the latest event of its own arrived, milliseconds; 0 before the first.
-        recent_ids: 8-byte digests of the latest event ids, oldest first.
-        closed_calls: digests of the ids of the latest closed calls.
+        recent_ids: digests (`ID_BYTES`) of the latest event ids, oldest first.
+        closed_calls: digests of the ids of the latest closed calls, oldest first.
         lone_calls: ids and times (ms) of finishes that came without a start.
         asked: calls that wait for a person and have not started: id, and since when (milliseconds).
         next_deadline: when the next call in flight falls due (`OpenCall.due_ms`), milliseconds; 0 none.
@@ -302,7 +306,7 @@ class SessionRecord(KeyState):
     arrived: int = 0
     recent_ids: bytearray = msgspec.field(default_factory=bytearray)
     open_calls: list[OpenCall] = []
-    closed_calls: list[int] = []
+    closed_calls: bytearray = msgspec.field(default_factory=bytearray)
     lone_calls: list[tuple[str, int]] = []
     asked: list[tuple[str, int]] = []
     next_deadline: int = 0
@@ -333,6 +337,25 @@ class SessionRecord(KeyState):
     def detector(self, kind: type[AnyDetector]) -> AnyDetector:
         """Detector of a class that belongs to the current agent."""
         raise NotImplementedError
+
+
+PREPARED_HASH = blake2b(digest_size=ID_BYTES)
+"""Hash to copy for the digest of an id, which is cheaper than a new one."""
+
+
+def id_digest(name: str) -> bytes:
+    """Return the digest of an id that is remembered."""
+    hashed = PREPARED_HASH.copy()
+    hashed.update(name.encode())
+    return hashed.digest()
+
+
+def place_of(digest: bytes, digests: bytearray) -> int:
+    """Return the position of a digest among others, -1 without it; a match that spans two others does not count."""
+    position = digests.find(digest)
+    while position >= 0 and position % ID_BYTES:
+        position = digests.find(digest, position + 1)
+    return position
 
 
 class Sighting(NamedTuple):

@@ -7,7 +7,6 @@ within one event: due events, the event itself, patterns cleared, patterns seen,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Any, ClassVar
 
 from ...rules.rules import Rules
@@ -23,7 +22,7 @@ from . import dispatch, executions, nudges, outcomes
 from .appended import append_finishes, append_lost, append_timer_event, is_appended
 from .calls import close_call, denial_of, open_call, wait_begins, wait_ends
 from .executions import synthesis_completed
-from .records import MAX_RECENT_IDS
+from .records import ID_BYTES, MAX_RECENT_IDS, PREPARED_HASH, id_digest, place_of
 from .state import SessionContext, SessionState
 from .verdicts import judge
 
@@ -49,7 +48,7 @@ class SessionStage:
     name = "session"
     sources: ClassVar[Mapping[str, Callable[[bytes], ev.Event]]] = {"events": decode_event}
     state_type = SessionState
-    state_version = 4
+    state_version = 5
     idle_rule: IdleRule = "session_idle_hours"
     by_arrival = True
     late_ms = HOUR_MS
@@ -66,10 +65,10 @@ class SessionStage:
 
     def fold(self, state: SessionState, event: ev.Event, at: int, rules: Rules, emit: Emitter) -> None:  # noqa: C901 - the hot path
         """Fold one event; a repeated one changes nothing and emits nothing."""
-        recent, hashed = state.recent_ids, _PREPARED.copy()  # a copy is cheaper than a new one
+        recent, hashed = state.recent_ids, PREPARED_HASH.copy()
         hashed.update(event.id.encode())
         mark = hashed.digest()
-        if mark in recent and _is_among(recent, mark):
+        if place_of(mark, recent) >= 0:
             emit.late = False
             return
         if emit.late:
@@ -149,26 +148,12 @@ class SessionStage:
 
 # --- repeated events --------------------------------------------------------------------------------------------------
 
-_WIDTH = 8
-"""Bytes of the digest of an event id in `recent_ids`."""
-
-_KEPT = MAX_RECENT_IDS * _WIDTH
-_PREPARED = blake2b(digest_size=_WIDTH)
-
-
-def _is_among(recent: bytearray, mark: bytes) -> bool:
-    """Whether a digest is among the latest; a match that spans two others does not count."""
-    position = recent.find(mark)
-    while position >= 0:
-        if position % _WIDTH == 0:
-            return True
-        position = recent.find(mark, position + 1)
-    return False
+_KEPT = MAX_RECENT_IDS * ID_BYTES
 
 
 def _remember(state: SessionState, appended: ev.Event) -> None:
     """Remember an appended event that is folded at once; when it is read back it is a duplicate."""
-    state.recent_ids += blake2b(appended.id.encode(), digest_size=_WIDTH).digest()
+    state.recent_ids += id_digest(appended.id)
     del state.recent_ids[:-_KEPT]
 
 

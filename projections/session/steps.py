@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from array import array
+from collections import deque
+from itertools import accumulate, pairwise
+from typing import Self
+
 import msgspec
 
+from ..snapshot import PackedValue
 from .novelty import SeenLines
 
 MAX_CYCLE = 6
 """Longest cycle that is detected, in steps."""
+
+MAX_WINDOW_CALLS = 40
+"""Number of finished calls that are remembered, where the window of steps is shorter; more only of parallel calls."""
 
 _MASK = (1 << 64) - 1
 """Mask that keeps numbers to 64 bits; faster than a remainder."""
@@ -43,6 +53,76 @@ class FinishedStep(msgspec.Struct, array_like=True):
     marks: int = 0
 
 
+class _Columns(msgspec.Struct, array_like=True):
+    """Columns of a window: 64-bit fingerprints, tools as places in a list, and differences of steps and times.
+
+    Attributes:
+        ids: ids of events; of UUIDs, which nearly all are, their bytes.
+    """
+
+    calls: bytes
+    results: bytes
+    steps: list[int]
+    times: list[int]
+    marks: list[int]
+    tools: list[str]
+    tool: list[int]
+    ids: bytes | list[str]
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID_DIGITS = 32
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Columns).decode
+
+
+class StepWindow(deque[FinishedStep], PackedValue):
+    """Window of finished calls, oldest first; a snapshot holds its columns, in half the bytes."""
+
+    def pack(self) -> bytes:
+        """Return its columns."""
+        if not self:
+            return b""
+        ids = [one.event_id for one in self]
+        plain = all(map(_UUID.fullmatch, ids))
+        places = {name: place for place, name in enumerate(dict.fromkeys(one.tool_name for one in self))}
+        columns = _Columns(
+            array("Q", [one.call for one in self]).tobytes(),
+            array("Q", [one.result for one in self]).tobytes(),
+            _differences([one.step for one in self]),
+            _differences([one.at_ms for one in self]),
+            [one.marks for one in self],
+            list(places),
+            [places[one.tool_name] for one in self],
+            bytes.fromhex("".join(ids).replace("-", "")) if plain else ids,
+        )
+        return _encode(columns)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Return the window of these columns."""
+        if not packed:
+            return cls()
+        its = _decode(packed)
+        ids = its.ids
+        if isinstance(ids, bytes):
+            digits = ids.hex()
+            ids = [_uuid(digits[at : at + _UUID_DIGITS]) for at in range(0, len(digits), _UUID_DIGITS)]
+        calls, results = array("Q", its.calls), array("Q", its.results)
+        names = map(its.tools.__getitem__, its.tool)
+        rows = zip(accumulate(its.steps), calls, results, names, ids, accumulate(its.times), its.marks, strict=True)
+        return cls(FinishedStep(*row) for row in rows)
+
+
+def _uuid(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _differences(numbers: list[int]) -> list[int]:
+    """Return the first number, and for each other one its difference from the one before."""
+    return [numbers[0], *(after - before for before, after in pairwise(numbers))]
+
+
 class Steps(msgspec.Struct, array_like=True):
     """Steps of one agent: the calls of one message of the model, which has seen none of their results in between.
 
@@ -69,7 +149,7 @@ class Steps(msgspec.Struct, array_like=True):
     sealed: bool = True
     mix: int = 0
     progress: int = 0
-    window: list[FinishedStep] = []
+    window: StepWindow = msgspec.field(default_factory=StepWindow)
     cycle_tail: list[int] = []
     cycle_runs: list[int] = msgspec.field(default_factory=lambda: [0] * MAX_CYCLE)
     message: int = 0
@@ -144,9 +224,9 @@ class Steps(msgspec.Struct, array_like=True):
     def earlier(self, call: int, window_steps: int) -> list[FinishedStep]:
         """Return the occurrences of a call in the latest steps, oldest first, and drop what lies before them."""
         window = self.window
-        oldest = self.number - window_steps
-        if window and (window[0].step <= oldest or len(window) >= 4 * window_steps):
-            window = self.window = [one for one in window if one.step > oldest][1 - 4 * window_steps :]
+        oldest, most = self.number - window_steps, max(window_steps, MAX_WINDOW_CALLS)
+        if window and (window[0].step <= oldest or len(window) >= most):
+            window = self.window = StepWindow([one for one in window if one.step > oldest][1 - most :])
         return [one for one in window if one.call == call]
 
     def waited_since(self, step: int, marks: int = WAITED) -> bool:
@@ -155,12 +235,12 @@ class Steps(msgspec.Struct, array_like=True):
 
     def compacted(self) -> None:
         """Forget results that the model has seen, and cycles of them; failures count on."""
-        self.window = [one for one in self.window if one.marks & FAILED]
+        self.window = StepWindow(one for one in self.window if one.marks & FAILED)
         self.cycle_tail, self.cycle_runs = [], [0] * MAX_CYCLE
         self.seen.clear()
 
     def forget(self) -> None:
         """Clear window and cycle, so that nothing before this step counts; the next step clears the cycle counters."""
         self.progress = self.number
-        self.window = []
+        self.window = StepWindow()
         self.cycle_tail = []

@@ -242,6 +242,8 @@ def costs(chosen: Sequence[str], rounds: int, packages: Path) -> Iterator[str]:
         trial.trustfold("connect", program.name)
         try:
             yield cost.row(trial, AGENTS[program.name], rounds, Server(trial).heard, _process_behind(trial))
+        except Failed as error:
+            yield f"{AGENTS[program.name]}: {error}\n"
         finally:
             trial.trustfold("up", "--stop")
 

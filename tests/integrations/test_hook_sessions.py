@@ -630,3 +630,62 @@ def test_copilot_tells_agents_and_background_work_from_the_user() -> None:
         ("input.received", "s", "report", None),
     ]
     assert ("session.ended", "s/a1") in copilot.told("session_id")
+
+
+def opencode(event: str, given: dict[str, Any], output: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A payload of the plugin."""
+    return {"hook_event_name": event, "input": {"sessionID": "s", **given}, "output": output or {}, **more}
+
+
+@pytest.mark.parametrize(
+    ("event", "given", "output", "status", "kind"),
+    [
+        ("tool.execute.after", {}, "bash terminated command after exceeding timeout 5 ms", "timeout", "timeout"),
+        ("tool.execute.after", {}, "half\nUser aborted the command", "cancelled", "interrupted"),
+        ("event:message.part.updated", {}, "The user rejected permission to use this tool", "error", "user_rejected"),
+        ("event:message.part.updated", {}, "Tool execution aborted", "cancelled", "interrupted"),
+        ("tool.execute.after", {"tool": "invalid"}, "no such tool", "rejected", "invalid_arguments"),
+    ],
+)
+def test_calls_of_opencode_end_as_its_log_says(
+    event: str, given: dict[str, Any], output: str, status: str, kind: str
+) -> None:
+    """A command that was stopped, what a person denied, and a call that fits no tool."""
+    conversation = Conversation("opencode")
+    call = {"tool": "bash", "callID": "c1", "args": {"command": "make", "tool": "grep"}} | given
+    state = {"status": "error", "error": output, "input": call["args"]}
+    part = {"type": "tool", "tool": call["tool"], "callID": "c1", "state": state}
+    conversation.hook(opencode("tool.execute.before", call, {"args": call["args"]}))
+    conversation.hook(opencode(event, call | {"part": part}, {"output": output, "metadata": {}}))
+    ended = conversation.events[-1]
+    assert (ended["status"], ended["error"]["type"]) == (status, kind)
+    assert ended["tool_name"] == ("grep" if given else "bash")
+
+
+def test_a_task_of_opencode_is_another_agents_word() -> None:
+    """Of a session that another one began; its name is as in the log, and its end is that of the session."""
+    conversation = Conversation("opencode")
+    conversation.hook(opencode("chat.message", {}, {"text": "look around"}))
+    inner = {"sessionID": "a1"}
+    conversation.hook(opencode("chat.message", inner, {"text": "Look around here."}, parent="s"))
+    conversation.hook(opencode("event:session.idle", inner, parent="s"))
+    told = conversation.told("session_id", "source", "words")
+    assert ("user.message", "s", None, 2) in told
+    assert ("input.received", "s/a1", "agent", None) in told
+    assert told[-1] == ("session.ended", "s/a1", None, None)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        ({"resultType": "timeout", "textResultForLlm": "took too long"}, "timeout"),
+        ({"resultType": "failure", "textResultForLlm": "Tool 'look' does not exist. Available are: bash"}, "rejected"),
+    ],
+)
+def test_calls_of_copilot_end_as_its_log_says(result: dict[str, Any], status: str) -> None:
+    """One that ran out of time, and one for which there is no tool."""
+    copilot = Conversation("copilot")
+    call = {"sessionId": "s", "toolName": "look", "toolArgs": {}}
+    copilot.hook(call, "preToolUse")
+    copilot.hook(call | {"toolResult": result}, "postToolUseFailure")
+    assert copilot.events[-1]["status"] == status

@@ -147,7 +147,7 @@ class AnnounceNoAction(Detector, array_like=True):
 
     def _report(self, severity: int, count: int, variant: str, ctx: Context, *, proven: bool = False) -> None:
         if severity:
-            tools = [done.tool_name for done in ctx.state.steps.window[-3:]]
+            tools = [done.tool_name for done in list(ctx.state.steps.window)[-3:]]
             seen = Sighting(
                 self.pattern, severity, 0, count, tools, self.event_ids,
                 "call the tool that does what was announced", since_ms=self.since_ms, variant=variant, proven=proven,

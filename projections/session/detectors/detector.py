@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -74,6 +74,8 @@ class Detector(msgspec.Struct, array_like=True):
         wants_action: whether only an action of the model, or the end of its turn, ends the pattern.
         ended_by_progress: whether a new successful action ends the pattern.
         ended_by_call: whether the same call ends the pattern when it finishes without showing it.
+        finishes: calls whose finish it handles: all; `repeated`, which gave this result before, or wait; or `programs`,
+            which a tool runs for its caller.
         outgrown: whether the pattern ends when it has not repeated for a whole window of steps.
     """
 
@@ -89,6 +91,7 @@ class Detector(msgspec.Struct, array_like=True):
     wants_action: ClassVar[bool] = False
     ended_by_progress: ClassVar[bool] = False
     ended_by_call: ClassVar[bool] = False
+    finishes: ClassVar[Literal["all", "repeated", "programs"]] = "all"
     outgrown: ClassVar[bool] = False
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
@@ -129,7 +132,7 @@ class Detector(msgspec.Struct, array_like=True):
         """Handle a success that brings news (`Finished.news`); called before `on_finish`."""
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
-        """Handle a finished call."""
+        """Handle a finished call of those that `finishes` names."""
 
     def on_failure(self, done: Finished, ctx: Context) -> None:
         """Handle a failed call; called after `on_finish`."""

@@ -64,6 +64,7 @@ class Poll(Detector, array_like=True):
     notice = "The agent has looked {count} times at {request}, which has not changed for {seconds} seconds."
     reported = 12
     ended_by_progress = True
+    finishes = "repeated"
 
     looks: list[UnchangedLook] = []
 

@@ -111,7 +111,6 @@ ON_EFFECT = _interested_in("on_effect")
 ON_COMPACTED = _interested_in("on_compacted")
 ON_INPUT = _interested_in("on_input")
 ON_NEWS = _interested_in("on_news")
-ON_FINISH = _interested_in("on_finish")
 ON_FAILURE = _interested_in("on_failure")
 ON_CYCLE = _interested_in("on_cycle")
 ON_MESSAGE = _interested_in("on_message")
@@ -123,3 +122,16 @@ ON_TURN_OVER = _interested_in("on_turn_over")
 ON_USER = _interested_in("on_user")
 ON_DUE = _interested_in("on_due")
 ON_OVERDUE = _interested_in("on_overdue")
+
+FINISH_HOOKS: dict[tuple[bool, bool], Callable[[Detectors], tuple[Detector, ...]]] = {
+    (repeated, program): attrgetter(
+        *(
+            name
+            for name in _names("on_finish")
+            if {"repeated": repeated, "programs": program}.get(KINDS[name].finishes, True)
+        )
+    )
+    for repeated in (False, True)
+    for program in (False, True)
+}
+"""Getter by what the call is: repeated or waiting, and a program; most detectors concern only some calls."""

@@ -37,11 +37,12 @@ class RepetitiveCalls(Detector, array_like=True):
     )
     reported = 2
     ended_by_progress = ended_by_call = outgrown = True
+    finishes = "repeated"
 
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Count the steps in which the call gave this result, since a different result or progress."""
         verdict, call = done.verdict, done.call
-        if not done.equal or call.waits or (verdict.failed and not (verdict.answer and call.runs)):
+        if call.waits or (verdict.failed and not (verdict.answer and call.runs)):
             return
         steps, rules = ctx.state.steps, ctx.rules.behaviour
         last = steps.window[-1]

@@ -249,6 +249,7 @@ class SelfAppending(Detector, array_like=True):
         "start afresh with one simple command, or end your turn and say what you need.",
     )
     reported = 11
+    finishes = "programs"
 
     commands: list[GrowingCommand] = []
 
@@ -260,7 +261,7 @@ class SelfAppending(Detector, array_like=True):
     def on_finish(self, done: Finished, ctx: Context) -> None:
         """Compare the command with the one before."""
         call = done.call
-        if not call.runs or not (text := call.request.command()):
+        if not (text := call.request.command()):
             return
         commands = self.commands
         known = next((one for one in commands if one.tool_name == call.tool_name), None)

@@ -272,7 +272,7 @@ class StalledTurn(Detector, array_like=True):
         if severity:
             since, begun = (self.silent_since, self.last_sign) if kind == _SILENCE else (turn.since_ms, turn.event_id)
             seen = Sighting(
-                self.pattern, severity, kind, multiple, [done.tool_name for done in ctx.state.steps.window[-1:]],
+                self.pattern, severity, kind, multiple, [done.tool_name for done in list(ctx.state.steps.window)[-1:]],
                 [begun, ctx.emit.cause], "go on, or end the turn", since_ms=since,
                 variant="" if kind == _SILENCE else "long",
                 for_model=any(key.startswith(f"{self.pattern}.") for key in ctx.rules.nudges.texts),

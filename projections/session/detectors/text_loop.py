@@ -33,7 +33,8 @@ MAX_REPEATS = 100
 
 _CODE = re.compile(r"^[^\S\n]*(```|~~~).*?(?:^[^\S\n]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _STRUCTURE = re.compile(r"[-*+•‣·>#|=_~`]|\d{1,4}[.):]|[a-zA-Z][.)]\s|[─━│┃┌├└╭╰═║]")
-_SENTENCE_END = re.compile(r"[.!?;:…。！？](?:\s+|$)")
+_BREAK = re.compile(r"[.!?;:…。！？](?:\s+|$)|\n")
+"""End of a sentence, or of a line."""
 
 
 class TextLoop(Detector, array_like=True):
@@ -120,8 +121,8 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
     text = event.text[-MAX_TEXT_CHARS:]
     if "```" in text or "~~~" in text:
         text = _CODE.sub("", text)
-    lines = _lines(text)
-    prose = _sentences(lines)
+    whole = "\n".join(_lines(text)).lower()
+    prose = [part for part in _BREAK.split(whole) if len(part) >= MIN_BLOCK_CHARS]
     if len(set(prose)) == len(prose) and max(map(len, prose), default=0) <= LONG_BLOCK_CHARS:
         return [(crc32(block.encode("utf-8", "replace")), 1) for block in prose[-MAX_TEXT_BLOCKS:]]  # the usual case
     blocks = []
@@ -131,8 +132,7 @@ def _blocks(event: ModelText) -> list[tuple[int, int]]:
             blocks.append((crc32(chunk.encode(errors="replace")), repeats))
         else:
             blocks.append((crc32(block.encode(errors="replace")), times))
-    whole = "\n".join(lines)  # a repeated text may begin and end within sentences
-    chunk = whole[-CHUNK_CHARS:]
+    chunk = whole[-CHUNK_CHARS:]  # a repeated text may begin and end within sentences
     if (repeats := _count(chunk, whole)) > max(times for _, times in blocks):
         blocks.append((crc32(chunk.encode(errors="replace")), repeats))
     return blocks
@@ -147,14 +147,7 @@ def _count(chunk: str, block: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines that are prose, stripped and in lower case."""
+    """The lines that are prose, stripped."""
     return [
-        line.lower()
-        for raw in text.splitlines()
-        if len(line := raw.strip()) >= MIN_BLOCK_CHARS and not _STRUCTURE.match(line)
+        line for raw in text.splitlines() if len(line := raw.strip()) >= MIN_BLOCK_CHARS and not _STRUCTURE.match(line)
     ]
-
-
-def _sentences(lines: list[str]) -> list[str]:
-    """Sentences of the lines that are at least MIN_BLOCK_CHARS long."""
-    return [part for line in lines for part in _SENTENCE_END.split(line) if len(part) >= MIN_BLOCK_CHARS]

@@ -67,6 +67,7 @@ class UnprovenClaim(Detector, array_like=True):
         "correct the message.",
     )
     reported = 14
+    finishes = "programs"
 
     failed_check: str = ""
     claimed: str = ""

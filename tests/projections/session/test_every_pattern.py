@@ -82,3 +82,12 @@ def test_every_hook_serves_any_number_of_detectors(hook: str) -> None:
     found = getattr(registry, hook)(registry.Detectors())
     assert isinstance(found, tuple)
     assert found
+
+
+def test_every_detector_of_finishes_is_called_for_the_calls_it_names() -> None:
+    """Most finish hooks concern every call; the others skip those that are nothing to them."""
+    named = [kind for kind in registry.KINDS.values() if kind.on_finish is not Detector.on_finish]
+    for (repeated, program), detectors in registry.FINISH_HOOKS.items():
+        concerned = {"all": True, "repeated": repeated, "programs": program}
+        called = {type(one) for one in detectors(registry.Detectors())}
+        assert called == {kind for kind in named if concerned[kind.finishes]}
