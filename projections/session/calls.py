@@ -339,7 +339,7 @@ def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
         room = MAX_REQUESTS_BYTES - sum(len(one.request.raw) for one in state.open_calls)
         call.request = call.request.within(max(room, MIN_REQUEST_BYTES))
         if room < MAX_SUMMARY:
-            call.summary = one_line(call.summary, MIN_REQUEST_BYTES)
+            call.summary = one_line(call.summary, MIN_REQUEST_BYTES // 2)
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None
