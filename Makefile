@@ -48,14 +48,15 @@ $(VENV)/base: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
 
 $(VENV)/dev: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
 	@echo "installing trustfold with all extras and the tools into $(VENV)"
-	@$(PIP) $(LINKED) '.[all,dev,docs]'
+	@$(PIP) 'pip>=25.1'
+	@$(PIP) --group dev --group docs $(LINKED) '.[all]'
 	@$(LINK_FOLDERS)
 	@touch $(VENV)/base $@
 
 .PHONY: lock
 lock: $(VENV)/created ## Write requirements.lock after a change of pyproject.toml (ARGS=--upgrade for the newest of everything)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet '$(UV)'
-	@$(BIN)/uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra all --group dev --group docs --universal --python-version 3.11 \
 		--quiet --custom-compile-command 'make lock' --output-file requirements.lock $(ARGS)
 
 .PHONY: FORCE
@@ -102,9 +103,11 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 	@$(BIN)/ruff format .
 
 .PHONY: typecheck
-typecheck: $(VENV)/dev ## Types: mypy --strict on the package and the scripts
+typecheck: $(VENV)/dev ## Types: mypy --strict on the package, the scripts and the examples of the docs
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py
+	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py docs/write_examples.py
+	@$(BIN)/python docs/write_examples.py build/examples
+	@$(BIN)/mypy build/examples
 
 .PHONY: imports
 imports: $(VENV)/dev ## Direction of dependencies: import-linter
@@ -138,6 +141,10 @@ chart: ## Render the Helm chart's two example installations anew into tests/ops/
 docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or a broken link is an error
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --doctree-dir build/site-cache docs build/site
 	@echo "build/site/index.html"
+
+.PHONY: dist
+dist: $(VENV)/created ## Build what is released into dist: sdist and wheel of the last commit, links of README absolute
+	@$(BIN)/python ops/build_dist.py dist
 
 .PHONY: pictures
 pictures: $(VENV)/dev ## Take the pictures of docs/images anew, in Debian's Chromium

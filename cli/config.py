@@ -26,9 +26,12 @@ from .terminal import lined_table
 _SECRETS = frozenset({"TRUSTFOLD_TOKEN", "TRUSTFOLD_OPERATOR_TOKEN"})
 
 
-@click.group()
-def config() -> None:
-    """Show the rules in effect; check a rules file before it is used."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def config(context: click.Context) -> None:
+    """Show the rules in effect, as `config show` does; check a rules file before it is used."""
+    if context.invoked_subcommand is None:
+        context.invoke(show, rules_file=None, policies_file=None, everything=False, as_json=False)
 
 
 @config.command()

@@ -73,17 +73,18 @@ def connect(*, agent: str, project: Path | None, user: bool, remove: bool, show:
         gone = connections.remove(agent, file)
         note(f"{file}: trustfold's hooks removed" if gone else f"{file}: has no hooks of trustfold")
         return
+    before, link = _read(file), _link(service, shadow=shadow)
+    try:
+        wanted = connected(agent, before, link)  # before anything is started
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     if show:
-        link = _link(service, shadow=shadow)
-        echo(connected(agent, disconnected(agent, _read(file)), link), nl=False)
+        echo(wanted, nl=False)
         return
-    before = _read(file)
     if shadow:
         refuse_agents()
-    link = _link(service, shadow=shadow)
-    connected(agent, before, link)  # otherwise nothing would be started
     how = service.start()
-    if connected(agent, before, link) != before:
+    if wanted != before:
         _ask_about_read_only(file, yes=yes)
     changed = connections.write(agent, file, link)
     note(f"{file}: {'connected' if changed else 'already connected; nothing was changed'}")
@@ -313,7 +314,8 @@ def _read(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}); correct it first") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{file} cannot be read ({why}); correct it first") from error
 
 
 def _text_of(file: Path) -> str:

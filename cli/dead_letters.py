@@ -27,6 +27,9 @@ def dead_letters() -> None:
     """List records that could not be processed, and republish them after a fix."""
 
 
+TABLE_WIDTH = 110
+"""Least width in characters of a terminal on which the columns of the list fit."""
+
 _reason = click.option("--reason", metavar="CODE", help="Only those with this reason code.")
 _limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum records, oldest first.")
 
@@ -52,7 +55,9 @@ def list_letters(*, target: Target, reason: str | None, limit: int | None, every
     if not letters:
         note("no dead letters")
         return
-    console().print(_table(shown, with_state=any(one.state is not LetterState.OPEN for one in shown)))
+    out = console()
+    with_state = any(one.state is not LetterState.OPEN for one in shown)
+    out.print((_table if out.width >= TABLE_WIDTH else _narrow_table)(shown, with_state=with_state))
     reasons = Counter(str(letter.body["reason"]) for letter in letters)
     listed = ", ".join(f"{name} {count:,}" for name, count in reasons.most_common())
     part = f"{len(shown):,} of " if len(shown) < len(letters) else ""
@@ -130,10 +135,27 @@ def _table(letters: Sequence[Letter], *, with_state: bool) -> Table:
     table.add_column("What is wrong", overflow="fold", ratio=3)
     table.add_column("Record", overflow="fold", ratio=2, style=QUIET)
     for letter in letters:
-        body = letter.body
-        record = str(body.get("value", body.get("value_base64", "")))
-        where = f"{body['topic']} {body['path']}"
-        excerpt = record if len(record) <= EXCERPT else f"{record[:EXCERPT]}…"
         state = [str(letter.state)] if with_state else []
-        table.add_row(letter.ref, *state, str(body["reason"]), where, Text(str(body["message"])), Text(excerpt))
+        table.add_row(letter.ref, *state, str(letter.body["reason"]), *map(Text, _described(letter)))
     return table
+
+
+def _narrow_table(letters: Sequence[Letter], *, with_state: bool) -> Table:
+    """Table for a narrow terminal: what is known of a letter stands in lines of one column."""
+    table = lined_table()
+    table.add_column("Ref", no_wrap=True)
+    table.add_column("Reason, where, what is wrong, record", overflow="fold")
+    for letter in letters:
+        where, message, excerpt = _described(letter)
+        state = f" {letter.state}" if with_state else ""
+        head = Text.assemble((str(letter.body["reason"]), BAD), state, " ", where)
+        table.add_row(letter.ref, Text("\n").join([head, Text(message), *([Text(excerpt, QUIET)] if excerpt else [])]))
+    return table
+
+
+def _described(letter: Letter) -> tuple[str, str, str]:
+    """Place and fault of a dead letter, and the beginning of its record."""
+    body = letter.body
+    record = str(body.get("value", body.get("value_base64", "")))
+    excerpt = record if len(record) <= EXCERPT else f"{record[:EXCERPT]}…"
+    return f"{body['topic']} {body['path']}", str(body["message"]), excerpt

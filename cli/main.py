@@ -16,7 +16,15 @@ import click
 from .. import __version__
 from ..errors import TrustfoldError
 from .interrupts import interrupts_postponed, obey_interrupts
-from .render import EXIT_CODES_HELP, ExitCode, error_line, exit_code_of, ignore_closed_stdout
+from .render import (
+    EXIT_CODES_HELP,
+    ExitCode,
+    error_line,
+    exit_code_of,
+    ignore_closed_stdout,
+    output_is_full,
+    prepare_streams,
+)
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "First steps": {
@@ -129,6 +137,18 @@ _CANCELLED_QUERY = "Query interrupted"
 class Cli(LazyGroup):
     """Root command group: each expected error becomes one line and an exit code, without a traceback."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the command line and run it."""
+        prepare_streams()
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if not output_is_full(error):
+                raise
+            ignore_closed_stdout()
+            error_line(f"{error.strerror}: the output could not be written; free some space or write it elsewhere")
+            sys.exit(ExitCode.FAILED)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
@@ -197,7 +217,10 @@ def main(*, verbose: int) -> None:
 main.add_command(
     LazyGroup(
         "reliability",
-        sections={"Commands": {name: COMMANDS[name] for name in RELIABILITY_COMMANDS}},
+        sections={
+            "Commands": {name: COMMANDS[name] for name in RELIABILITY_COMMANDS}
+            | {"history": ("status:decisions", "Show the latest decisions about tools.")}
+        },
         short_help="Older names of the same commands.",
         help="Older names of the same commands, such as `trustfold reliability status`.",
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import os
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
@@ -43,6 +46,41 @@ def exit_code_of(error: TrustfoldError) -> ExitCode:
     return ExitCode.TIMEOUT if isinstance(error, TookTooLong) else ExitCode.FAILED
 
 
+_ASCII = str.maketrans(
+    {"…": "...", "→": "->", "←": "<-", "✓": "+", "✕": "x", "×": "x", "·": "-", "•": "*", "‣": ">", "●": "*", "○": "o"}
+    | {"◀": "<", "★": "*", "▲": "^", "▼": "v", "↻": "@", "⚠": "!", "–": "-", "—": "-", "−": "-", "∞": "inf"}
+    | dict.fromkeys("‘’", "'")
+    | dict.fromkeys("“”„«»", '"')
+    | dict.fromkeys("─━═", "-")
+    | dict.fromkeys("│┃║", "|")
+    | dict.fromkeys("┌┐└┘├┤╭╮╰╯", "+")
+)
+"""What stands for characters that a terminal's encoding lacks; others become a question mark."""
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """Error handler of an encoder, as `codecs.register_error` takes it."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    nearest = error.object[error.start : error.end].translate(_ASCII)
+    return "".join(sign if sign.isascii() else "?" for sign in nearest), error.end
+
+
+def prepare_streams() -> None:
+    """Make the standard streams take any text: encodings other than UTF-8 get the nearest signs."""
+    codecs.register_error("nearest", _nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="nearest")
+    if sys.stdout is None:  # closed by who started this process
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
+
+
+def output_is_full(error: OSError) -> bool:
+    """Whether an error without a path says that standard output takes no more."""
+    return error.filename is None and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
+
 WIDE = 10_000
 """Width in columns of output that goes to no terminal, so that lines are not wrapped."""
 
@@ -73,7 +111,24 @@ def _console(*, stderr: bool, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # `Cli.invoke` ends the command; rich would exit with an error
 
-    return SafeConsole(stderr=stderr, highlight=False, soft_wrap=False, width=width)
+    stream = sys.stderr if stderr else sys.stdout
+    file: Any = None if stream.isatty() else _Unpadded(stream)
+    return SafeConsole(stderr=stderr, file=file, highlight=False, soft_wrap=False, width=width)
+
+
+class _Unpadded:
+    """Text stream without the blanks with which rich fills the lines of a table."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; blanks before the end of a line are left out."""
+        *lines, rest = text.split("\n")
+        return self._stream.write("".join(f"{line.rstrip(' ')}\n" for line in lines) + rest)
 
 
 def rendered(shown: Any, width: int) -> str:

@@ -40,7 +40,10 @@ from .service import UserService
 from .terminal import BAD, GOOD, QUIET, STYLES, WARN, KeyText, fact_table, lined_table, note_unreadable
 
 HISTORY = 20
-"""Number of decisions shown with --include-history."""
+"""Number of decisions shown with --include-history, and by `trustfold reliability history`."""
+
+MOST_DECISIONS = 1_000
+"""Largest number of decisions shown."""
 
 MAX_WITHHELD = 10
 """Maximum number of shown answers that were withheld in shadow mode."""
@@ -114,6 +117,24 @@ def status(
     note_unreadable(records)
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[[limit] N]")
+@with_target
+@json_option("Print the decisions as one JSON document.")
+def decisions(*, words: tuple[str, ...], target: Target, as_json: bool) -> None:
+    """Show the latest N decisions about tools, 20 by default, each with its reason; the newest is the last."""
+    number = words[1:] if words[:1] == ("limit",) else words
+    if len(number) > 1 or not all(word.isdecimal() and 0 < int(word) <= MOST_DECISIONS for word in number):
+        raise click.UsageError(f"N is a number up to {MOST_DECISIONS}, as in `trustfold reliability history 50`")
+    found = target.history(int(number[0]) if number else HISTORY)
+    if as_json:
+        write_json({"source": target.name, "history": [one.record for one in found]})
+    elif found:
+        console(wide_in_pipes=True).print(_decisions_table(found))
+    else:
+        note("nothing has been decided about a tool yet")
 
 
 LAST = "last"
@@ -266,17 +287,21 @@ def details(
                 title.append(plain(state.state), _STYLES[state.state])
         parts += [title, Padding(fact_table(facts), (0, 0, 1, 2))]
     if history:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(no_wrap=True, style=QUIET)
-        table.add_column(width=1)
-        table.add_column(overflow="fold")
-        table.add_column(overflow="fold")
-        for decision in history:
-            line = decision.line
-            style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
-            table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
-        parts += [Text("History", "bold"), Padding(table, (0, 0, 0, 2))]
+        parts += [Text("History", "bold"), Padding(_decisions_table(history), (0, 0, 0, 2))]
     return Group(*parts)
+
+
+def _decisions_table(history: Sequence[DecisionRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style=QUIET)
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for decision in history:
+        line = decision.line
+        style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
+        table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
+    return table
 
 
 def _trust_table(states: Sequence[TrustUpdated], now: datetime, *, workspaces: bool) -> Table:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -48,7 +50,14 @@ def uninstall(*, keep_data: bool, dry_run: bool, yes: bool) -> None:
             service.stop()
         if data:
             shutil.rmtree(service.home)
-        note("done; `pip uninstall trustfold` removes the program" + ("" if data else f"; {service.home} is kept"))
+        note(f"done; `{_program_removal()}` removes the program" + ("" if data else f"; {service.home} is kept"))
+
+
+def _program_removal() -> str:
+    """The command that removes the program, by what installed it."""
+    parts = Path(sys.prefix).parts
+    tool = "uv tool" if ("uv", "tools") in pairwise(parts) else "pipx" if "pipx" in parts else "pip"
+    return f"{tool} uninstall trustfold"
 
 
 def _place(agent: str) -> tuple[str, Path]:

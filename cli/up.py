@@ -72,7 +72,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
     """
     if detach or stop:
         others = (store, host, rules_file, policies_file, allow_local_orders, history is not None, detach and stop)
-        _in_background(port, stop=stop, others=any(others))
+        _in_background(port, stop=stop, others=any(others) or (stop and port is not None))
         return
     try:
         from ..streams.embedded.publishers import read_publishers
@@ -85,7 +85,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         raise NotInstalled("the server", missing) from missing
     settings = Settings.from_env()
     recorded = Path(history) if history else settings.history
-    temporary = None if settings.persist and not settings.session_only else TemporaryDirectory(prefix="trustfold-")
+    temporary = _temporary_folder(settings, store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
     check_exposure(address, settings.token)
@@ -125,6 +125,21 @@ def up(  # noqa: PLR0913 - each is an option of its own
         note("stopped; all acknowledged events are in the store")
     if stopped is signal.SIGINT:
         click.get_current_context().exit(ExitCode.INTERRUPTED)
+
+
+def _temporary_folder(settings: Settings, store: str | None) -> TemporaryDirectory[str] | None:
+    """Folder of a store that is not kept; None if it is.
+
+    Raises:
+        ConfigError: a store is named, and would not be kept.
+    """
+    if settings.persist and not settings.session_only:
+        return None
+    if store:
+        raise ConfigError(
+            "--store keeps nothing under TRUSTFOLD_PERSIST=false or TRUSTFOLD_SESSION_ONLY; unset one of them"
+        )
+    return TemporaryDirectory(prefix="trustfold-")
 
 
 def _listening_engine(

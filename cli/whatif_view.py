@@ -264,8 +264,8 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
     names = [name.removesuffix(".minor").rpartition(".")[2] for name in found.trials[0].values]
     asks = found.in_force.for_nothing is not None
     columns = [
-        *names, "false alarms", "share", "95 %", "caught", "share", "95 %", "at call", "cost",
-        *(["calls asked", "for nothing"] if asks else ["alarms"]), "",
+        "", *names, "false alarms", "share", "95 %", "caught", "share", "95 %", "at call", "cost",
+        *(["calls asked", "for nothing"] if asks else ["alarms"]),
     ]  # fmt: skip
     rows: list[list[Any]] = []
     for number, trial in enumerate(found.trials):
@@ -273,6 +273,7 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
         marks = (("◀", trial in front), ("★", number == found.chosen), ("now", trial.in_force))
         rows.append(
             [
+                "".join(word for word, holds in marks if holds),
                 *("null" if value is None else value for value in trial.values.values()),
                 f"{score.alarmed} of {score.healthy}",
                 f"{score.false_alarms:.1%}",
@@ -284,7 +285,6 @@ def rows_of(found: Found) -> tuple[list[str], list[list[Any]]]:
                 round(found.weigh.cost(score), 2),
                 trial.alarms,
                 *([trial.for_nothing] if asks else []),
-                "".join(word for word, holds in marks if holds),
             ]
         )
     return columns, rows

@@ -28,7 +28,8 @@ _bootstrap = bootstrap_option("default: localhost:9092")
 @click.command()
 @_bootstrap
 @rules_options
-def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str | None) -> None:
+@click.option("--publish-states", is_flag=True, help="At first publish every state that is not at its default again.")
+def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str | None, publish_states: bool) -> None:
     """Run one Kafka worker until it is stopped; several workers share the partitions.
 
     Everything else is set by TRUSTFOLD_* variables. The log goes to standard error. Rules and policies are read again
@@ -40,7 +41,7 @@ def worker(*, bootstrap: str | None, rules_file: str | None, policies_file: str 
     files = ours.rule_files(rules_file, policies_file)
     source = RuleSource(files.load(), ours.environment())
     with reaching_kafka(settings):
-        code = run_worker(settings, source, files=files)
+        code = run_worker(settings, source, files=files, publish_states=publish_states)
     click.get_current_context().exit(code)
 
 

@@ -56,19 +56,33 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+html_search_scorer = str(ROOT / "docs" / "search_scorer.js")
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b6157", "color-brand-content": "#0b6157"},
     "dark_css_variables": {"color-brand-primary": "#5fd0bd", "color-brand-content": "#5fd0bd"},
 }
 
 _OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+_FOUND_FIRST = {
+    "connect": "Claude Code, Codex, Gemini CLI, Qwen Code, Copilot, OpenCode, Cursor, hooks, MCP",
+    "detection": "stuck, loop, nudge, pause, false alarm",
+    "events": "publish",
+    "guard": "ToolGuard, retry, idempotency, approval",
+    "history": "DuckDB, Parquet, SQL, what-if, import",
+    "install": "pip, uv, pipx, extras, upgrade, uninstall",
+    "operating": "Kafka, worker, lag, alerts, rules, settings, environment variables, token",
+    "outputs": "escalations, breakers, nudges",
+    "trust": "escalated, blocked, recovering, trusted, removed, approve, recover, reset, threshold",
+}
+"""Words by which the search of the site finds a page before others that only mention them."""
 _DECISIONS = "\n\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
 
 
 def read_source(app: Sphinx, page: str, source: list[str]) -> None:
     """Prepare a page that is also read on a code host.
 
-    A link to a file outside `docs/` becomes the file's path, and the index of decisions gets their table of contents.
+    A link to a file outside `docs/` becomes the file's path, words become entries of the index, and the index of
+    decisions gets their table of contents.
     """
     folder = (Path(app.srcdir) / page).parent
 
@@ -79,6 +93,10 @@ def read_source(app: Sphinx, page: str, source: list[str]) -> None:
         return f"`{target.relative_to(ROOT)}`"
 
     source[0] = _OUTSIDE.sub(as_path, source[0])
+    if words := _FOUND_FIRST.get(page):
+        title, _, rest = source[0].partition("\n")
+        entries = ", ".join(f"!{word}" for word in words.split(", "))
+        source[0] = f"{title}\n\n```{{index}} {entries}\n```\n{rest}"
     if page == "decisions/README":
         source[0] += _DECISIONS
 

@@ -19,7 +19,8 @@ from ..projections.calls import fingerprints
 from ..projections.calls.masks import failure_text
 from ..schemas.events import ErrorInfo
 from ..schemas.vocabulary import Severity
-from ..security.redaction import MAX_DEPTH, is_secret_name, redact, redact_text, secret_spans
+from ..security.redaction import MAX_DEPTH, redact, redact_text, secret_spans
+from ..security.secret_patterns import is_secret_name
 from .failure import CallFailure
 
 MAX_TEXT = 500

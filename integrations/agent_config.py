@@ -140,9 +140,7 @@ def connected(agent: str, text: str, link: Link) -> str:
         for event, entry in entries:
             text = put(text, ["hooks", event], entry)
     except ValueError as error:
-        raise ConfigError(
-            f"the configuration of {agent} cannot be read ({error}); correct it, or see --print"
-        ) from error
+        raise ConfigError(f"the configuration of {agent} cannot be read ({error}); correct it") from error
     return text
 
 

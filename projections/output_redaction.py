@@ -19,8 +19,7 @@ import orjson
 
 from ..schemas.codec import encode
 from ..schemas.outcomes import US
-from ..security.redaction import redact_id, redact_record, redact_text
-from ..security.secret_patterns import STARTS
+from ..security.redaction import TOKEN_STARTS, redact_id, redact_record, redact_text
 
 MAX_KNOWN = 50_000
 """Number of clean texts cached; the cache is cleared when it is full."""
@@ -32,9 +31,9 @@ _BETWEEN = '\n.\n"'
 
 _ID = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    r"|(?:[a-z]{2,12}[_-])?((?![0-9]{13}|[A-Z]{2}[0-9]{2})[A-Za-z0-9]{1,40})"
+    r"|(?:[a-z]{2,12}[_-])?((?![0-9]{13}|[A-Z]{2}[0-9]{2})[A-Za-z0-9]{1,39})"
 )
-_TOKEN_STARTS = frozenset(start.decode() for start in STARTS)
+_TOKEN_STARTS = frozenset(start.decode() for start in TOKEN_STARTS)
 
 _OWN = frozenset(
     (
@@ -93,8 +92,14 @@ def _part_by_part(text: str) -> str:
     if "|" not in text and "\\" not in text:
         return text
     return "|".join(
-        part if (shown := redact_text(plain := part.replace("\\", ""))) == plain else shown for part in text.split("|")
+        part if (shown := redact_text(plain := _without_escapes(part))) == plain else shown.replace("\n", "\\J")
+        for part in text.split("|")
     )
+
+
+def _without_escapes(part: str) -> str:
+    r"""Return a part of a key as it reads: with its line ends (`\J`) and without backslashes."""
+    return part.replace("\\J", "\n").replace("\\", "")
 
 
 def _are_clean_together(texts: list[str | tuple[str, ...] | None]) -> bool:

@@ -21,6 +21,7 @@ from ..rules.rules import Rules
 from ..schemas.envelope import traceparent_of
 from ..schemas.event_base import EARLIEST, LATEST
 from ..schemas.events import epoch_ms
+from ..schemas.outcomes import US
 from .dead_letters import dead_letter, described_without_secrets
 from .emitter import Emitter, Output
 from .rule_source import RuleSource, source_of
@@ -242,6 +243,22 @@ class StageProcessor:
         self._due_known[key] = due
         self._due_appended.discard(key)
         heapq.heappush(self._due_heap, (due, key))
+
+    def republish(self, keys: Iterable[bytes]) -> list[Output]:
+        """Return the public states of stored keys that are not at their default; no state changes.
+
+        An output's id derives from its key and the key's stream time, so that a repetition has the same.
+        """
+        emit, source = self._emit, self.source
+        outputs = emit.outputs = []
+        for raw_key in keys:
+            key = raw_key.decode()
+            state = self._stored(key)
+            if state is None:
+                continue
+            emit.begin(f"{key}@{state.clock}/again", state.clock)
+            self.stage.republish(state, state.clock, source.of(key.partition(US)[0], ""), emit)
+        return outputs
 
     def counted(self) -> dict[str, int]:
         """Return the counters of the folds since the last call (`Emitter.count`); they are not part of any state."""

@@ -128,6 +128,9 @@ class Stage(Protocol[StateT]):
     def expire(self, state: StateT, key: str, at: int, rules: Rules, emit: Emitter) -> bool:
         """Emit the end of an ended state at stream time `at`; return False if it must be kept."""
 
+    def republish(self, state: StateT, at: int, rules: Rules, emit: Emitter) -> None:
+        """Emit what the state has on `state` once more, for followers that have lost it; the state may be changed."""
+
     def append_timer(self, state: StateT, key: str, at: int, emit: Emitter) -> None:
         """Append a timer record to the stage's own source topic at which followers are notified of an end."""
 

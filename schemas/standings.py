@@ -43,7 +43,7 @@ class StandingBase(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="t
 
 
 class ToolStanding(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="tool.standing"):
-    """Trust and counts of a tool in one workspace; the latest record replaces earlier ones.
+    """Trust and counts of a tool, a service or a command in one workspace; the latest record replaces earlier ones.
 
     Attributes:
         user_id: one of the users who have called it there.
@@ -52,6 +52,7 @@ class ToolStanding(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
         state: trust state of the tool as a whole.
         calls: calls in the fleet's window that count as success or failure by its rule.
         failures: number of these that failed.
+        subject: trust key of what is not a tool as a whole; empty for a tool.
     """
 
     user_id: str
@@ -60,11 +61,12 @@ class ToolStanding(StandingBase, kw_only=True, frozen=True, omit_defaults=True, 
     state: TrustState
     calls: int = 0
     failures: int = 0
+    subject: str = ""
 
     @property
     def key(self) -> str:
-        """Record key: user and tool."""
-        return f"user:{self.user_id}{US}tool:{self.tool_name}"
+        """Record key: user and tool, or user and key."""
+        return f"user:{self.user_id}{US}{f'key:{self.subject}' if self.subject else f'tool:{self.tool_name}'}"
 
 
 class ModelBehaved(StandingBase, kw_only=True, frozen=True, omit_defaults=True, tag="model.behaved"):

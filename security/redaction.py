@@ -1,46 +1,48 @@
 """Redaction: removes secrets from texts, JSON values and records before they leave a process or are stored.
 
-Theory of operation. Most texts hold no secret, so the code is optimised to find that out. Byte tables split a text into
-runs of token characters; only long runs with a digit or a capital letter are compared with the vendors' prefixes.
-Digits are checked only in long groups, labels only if one of their words occurs. The rest is searched with the patterns
-of `secret_patterns`. See docs/guard.md, Privacy.
+Theory of operation. Most texts hold no secret, so the code is optimised to find that out. One search finds all strings
+(needles) without which no expression of `secret_patterns` matches, and an expression is tried only where its needles
+are; tests prove that none misses a match. Tokens of vendors are looked for in long runs of token characters with
+a digit or a capital letter only. Texts in base64 and with percent signs are decoded and searched, too.
+See docs/guard.md, Privacy.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 import orjson
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from .secret_patterns import (
+    BASE64,
     CARD,
-    DIGITS,
     EMAIL,
-    GATES,
+    ENCODED,
     IBAN,
-    INNER,
-    LABEL_ENDS,
-    LABELLED,
+    LABELS,
     LONGEST_BARE,
-    NAME,
-    QUOTES,
     REST,
     RUN,
-    SEPARATED,
-    SESSION_NAME,
-    STARTS,
     STRUCTURES,
+    TOKENS,
+    Label,
     Shape,
     iban_length,
     is_card,
+    is_secret_name,
+    is_session_name,
     labelled_secret,
     looks_random,
+    plain,
 )
 
 HIDDEN = "[redacted]"
@@ -49,9 +51,6 @@ HIDDEN = "[redacted]"
 MAX_BYTES = 1 << 20
 """Length above which a text is hidden as a whole, unread."""
 
-LONGEST_NAME = 1_024
-"""Length above which a name is not read."""
-
 MAX_DEPTH = 32
 """Nesting depth below which values are replaced as a whole."""
 
@@ -59,23 +58,22 @@ HIDE_EMAILS = os.environ.get("TRUSTFOLD_REDACT_EMAILS", "").lower() in {"1", "tr
 """Whether e-mail addresses count as secrets (`TRUSTFOLD_REDACT_EMAILS`)."""
 
 _HIDDEN = HIDDEN.encode()
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TOKEN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.~+/"
 _RUNS = bytes(97 if byte in _TOKEN_BYTES else 32 for byte in range(256))
 _FORMS = bytes(48 if 48 <= byte <= 57 else 65 if 65 <= byte <= 90 else byte for byte in range(256))
 _MIXED = re.compile(rb"[0-9A-Z]")
-_START = re.compile(rb"(?<![A-Za-z0-9])(?=([A-Za-z0-9][\w.~+/-]{2}))")
-_STARTS = frozenset(STARTS)
+_STANDARD = bytes.maketrans(b"-_", b"+/")
 _LONG_RUN = b"a" * RUN
-_INNER = tuple((shape.needles[0], shape) for shape in INNER)
 _CARD_DIGITS = b"0" * 13
 _MAX_RECORD_DEPTH = 64
+_LONGEST_LABEL = 60
+_MAX_ENCODINGS = 2
+_ESCAPE = re.compile(rb"%[2-7][0-9A-Fa-f]")
+_PERCENT = re.compile(
+    rb"(?<![^\s\"'<>`\\])[^\s\"'<>`\\%]*(?:%(?![2-7][0-9A-Fa-f])[^\s\"'<>`\\%]*)*%[2-7][0-9A-Fa-f][^\s\"'<>`\\]*"
+)
+"""A run with a character that is written as its code."""
 _SHORTEST, _SHORT = 6, 64
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a field with this name holds a secret; one with a longer name than any field has counts as if it did."""
-    return len(name) > LONGEST_NAME or NAME.search(name if name.isupper() else _CAMEL.sub("_", name)) is not None
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> str:
@@ -102,120 +100,281 @@ def _redact_short(text: str) -> str:
     return text if shown is raw else shown.decode("utf-8", "surrogatepass")
 
 
-def redact_bytes(raw: bytes) -> bytes:
+def redact_bytes(raw: bytes, depth: int = 0) -> bytes:
     """Redact UTF-8 text; returns the same object if it holds no secret. Longer than `MAX_BYTES`, it is hidden."""
     if len(raw) > MAX_BYTES:
         return _HIDDEN
-    lower = raw.lower()
+    raw = _without_shapes(raw)
     forms = raw.translate(_FORMS)
-    for shape in shapes_for(raw, lower, forms):
-        if places := _places(shape, raw, lower):
-            raw = _without(raw, places)
-            lower = raw.lower()
-            forms = raw.translate(_FORMS)
-    for label, pattern in LABELLED if _has_label(lower) else ():
-        if label in lower and (places := _labelled(pattern, raw, lower)):
-            raw = _without(raw, places)
-            lower = raw.lower()
-            forms = raw.translate(_FORMS)
-    if _CARD_DIGITS in forms.translate(None, b" -"):
+    if b"000" in forms and _CARD_DIGITS in forms.translate(None, b" -"):
         raw = CARD.sub(lambda found: _HIDDEN if is_card(found.group().decode()) else found.group(), raw)
     if b"AA00" in forms:
         raw = IBAN.sub(_hide_iban, raw)
     if HIDE_EMAILS and b"@" in raw:
         raw = EMAIL.sub(_HIDDEN, raw)
+    if depth < _MAX_ENCODINGS:
+        if b"%" in raw and _ESCAPE.search(raw):
+            raw = _PERCENT.sub(lambda run: _decoded(run.group(), unquote_to_bytes(run.group()), depth), raw)
+        if b"&quot;" in raw or b"\\u0022" in raw:
+            raw = _decoded(raw, raw.replace(b"&quot;", b'"').replace(b"\\u0022", b'"'), depth)
     return raw
+
+
+def _without_shapes(raw: bytes) -> bytes:
+    """Return a text without what matches a shape or follows a label; the same object if there is none."""
+    done = -1
+    while True:
+        text = Text(raw)
+        for rule in text.rules:
+            if rule > done and (places := text.places(rule)):
+                raw, done = _without(raw, places), rule
+                break
+        else:
+            return raw
+
+
+def _is_encoded_secret(match: re.Match[bytes], _: bytes) -> bool:
+    """Whether a run in base64 holds a secret."""
+    run = match.group().rstrip(b"=").translate(_STANDARD)
+    if run[:4] not in ENCODED and run[:3] != b"eyJ":
+        return False
+    decoded = b64decode(run[: len(run) - (len(run) % 4 == 1)] + b"==")
+    return redact_bytes(decoded, _MAX_ENCODINGS) is not decoded
+
+
+def _decoded(raw: bytes, decoded: bytes, depth: int) -> bytes:
+    """Return an encoded text as it is, or decoded and redacted if it holds a secret."""
+    shown = redact_bytes(decoded, depth + 1)
+    return raw if shown is decoded else shown.decode("utf-8", "replace").encode()
 
 
 def secret_spans(text: str) -> list[str]:
     """The secrets in a text."""
     raw = text.encode("utf-8", "surrogatepass")
-    lower = raw.lower()
-    places = [place for shape in shapes_for(raw, lower, raw.translate(_FORMS)) for place in _places(shape, raw, lower)]
-    for label, pattern in LABELLED if _has_label(lower) else ():
-        places += _labelled(pattern, raw, lower) if label in lower else ()
+    seen = Text(raw)
+    places = [place for rule in seen.rules for place in seen.places(rule)]
     return [raw[start:end].decode("utf-8", "replace") for start, end in places]
 
 
-def shapes_for(raw: bytes, lower: bytes, forms: bytes) -> list[Shape]:
-    """Return the shapes whose needles occur in a text, given also in lower case and with its digits as `0`."""
-    text = " " + lower.decode("latin-1")  # texts are searched faster than bytes
-    maybe = {
-        place
-        for character, gates in GATES.items()
-        if character in text
-        for gate, places in gates.items()
-        if gate in text
-        for place in places
-    }
-    if b"0000" in forms:
-        maybe.update(place for needle, place in DIGITS if needle in forms)
-    found = []
-    if maybe:
-        texts = {"raw": raw, "folded": lower, "forms": forms}
-        for place in sorted(maybe):
-            shape = STRUCTURES[place]
-            if any(map(texts[shape.read].__contains__, shape.needles)):
-                found.append(shape)
-    if candidates := _candidates(raw):
-        for start in _STARTS.intersection(_START.findall(candidates)):
-            for needle, shape in STARTS[start]:
-                if needle in candidates and shape not in found:
-                    found.append(shape)
-        for needle, shape in _INNER:
-            if needle in candidates:
-                found.append(shape)
-    return found
+# --- the search ------------------------------------------------------------------------------------------------------
+
+_ENCODED = Shape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
+
+RULES: tuple[Shape | Label, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
+"""What texts are searched for, in this order: earlier rules may contain later ones."""
+
+TOKEN_STARTS = frozenset(
+    (needle + last)[:3]
+    for shape in (*TOKENS, _ENCODED)
+    if shape.anchored
+    for needle in shape.needles
+    for last in ((b"",) if len(needle) > 2 else (bytes((byte,)) for byte in range(45, 127)))
+)
+"""First three bytes of tokens."""
+
+_FIRST_TOKEN, _FIRST_LABEL = len(STRUCTURES), len(STRUCTURES) + len(TOKENS) + 1
+
+_CHUNK = 1 << 16
+"""Bytes that are searched at once: what is found takes more memory than the text."""
 
 
-def _has_label(lower: bytes) -> bool:
-    """Whether a separator follows something that ends like a label."""
-    if b" is " in lower or b" was " in lower:
+class Needles:
+    """Search for all needles of some rules at once.
+
+    Attributes:
+        needles: the needles, by number.
+        numbers: their numbers.
+        rules: the rules of a needle, by number.
+        of_rule: the numbers of a rule's needles.
+    """
+
+    def __init__(self, needles: Mapping[int, Iterable[bytes]]) -> None:
+        every = sorted({needle for some in needles.values() for needle in some})
+        self.needles = every
+        self.numbers = {needle: number for number, needle in enumerate(every)}
+        self.of_rule = {rule: [self.numbers[needle] for needle in some] for rule, some in needles.items()}
+        self.rules: list[tuple[int, ...]] = [()] * len(every)
+        for rule, some in self.of_rule.items():
+            for number in some:
+                self.rules[number] = (*self.rules[number], rule)
+        self._longest = max(map(len, every))
+        self._search = BytesAhoCorasick(every, implementation=Implementation.DFA).find_matches_as_indexes
+
+    def find(self, text: bytes) -> dict[int, list[int]]:
+        """Return the places of each needle in a text, by the needle's number."""
+        found: dict[int, list[int]] = {}
+        for number, start, _ in self._search(text, overlapping=True) if len(text) <= _CHUNK else self._in_parts(text):
+            if number in found:
+                found[number].append(start)
+            else:
+                found[number] = [start]
+        return found
+
+    def _in_parts(self, text: bytes) -> Iterator[tuple[int, int, int]]:
+        for begin in range(0, len(text), _CHUNK):
+            for number, start, end in self._search(text[begin : begin + _CHUNK + self._longest - 1], overlapping=True):
+                if start < _CHUNK:
+                    yield number, begin + start, begin + end
+
+
+class Search(NamedTuple):
+    """What texts are searched with.
+
+    Attributes:
+        needles: those of structures and labels.
+        tokens: those of tokens.
+        beside: what must be beside the needles of a rule: sets of needles, and strings.
+    """
+
+    needles: Needles
+    tokens: Needles
+    beside: dict[int, tuple[frozenset[int] | tuple[bytes, ...], ...]]
+
+
+@cache
+def _search() -> Search:
+    needles = Needles(
+        {
+            rule: one.needles if isinstance(one, Shape) else one.words
+            for rule, one in enumerate(RULES)
+            if not _FIRST_TOKEN <= rule < _FIRST_LABEL
+        }
+    )
+    return Search(
+        needles,
+        Needles({rule: shape.needles for rule, shape in enumerate((*TOKENS, _ENCODED), _FIRST_TOKEN)}),
+        {
+            rule: tuple(
+                frozenset(map(needles.numbers.__getitem__, group)) if needles.numbers.keys() >= set(group) else group
+                for group in shape.beside
+            )
+            for rule, shape in enumerate(STRUCTURES)
+            if shape.beside
+        },
+    )
+
+
+class Text:
+    r"""Text in which secrets are looked for.
+
+    Attributes:
+        raw: the text, with line ends for `\n`, each byte at its place.
+        rules: the numbers of the rules that may match it, in order.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        if b"\\n" in raw:
+            raw = raw.replace(b"\\\\n", b"\0\0\0").replace(b"\\n", b"\n ").replace(b"\0\0\0", b"\\\\n")
+        self.raw = raw
+        self._lower: bytes | None = None
+        search = _search()
+        plain_text = plain(raw)
+        self._found = search.needles.find(plain_text)
+        rules: set[int] = set()
+        for number in self._found:
+            rules.update(search.needles.rules[number])
+        rules = {
+            rule for rule in rules if rule not in search.beside or self._is_beside(plain_text, search.beside[rule])
+        }
+        self._tokens: dict[int, list[int]] = {}
+        if runs := self._runs():
+            for number in search.tokens.find(runs):
+                for rule in search.tokens.rules[number]:
+                    self._tokens.setdefault(rule, []).append(number)
+        self.rules = sorted([*rules, *self._tokens])
+
+    def _is_beside(self, plain_text: bytes, groups: tuple[frozenset[int] | tuple[bytes, ...], ...]) -> bool:
+        for group in groups:
+            if isinstance(group, frozenset):
+                if group.isdisjoint(self._found):
+                    return False
+            else:
+                for one in group:
+                    if one in plain_text:
+                        break
+                else:
+                    return False
         return True
-    if b":" not in lower and b"=" not in lower and b"\t" not in lower:
-        return False
-    pieces = lower.translate(SEPARATED, QUOTES).split(b":")
-    return not LABEL_ENDS.isdisjoint([piece.rstrip(b"0123456789")[-3:] for piece in pieces])
 
+    @property
+    def lower(self) -> bytes:
+        """The text in lower case."""
+        if self._lower is None:
+            self._lower = self.raw.lower()
+        return self._lower
 
-def _candidates(raw: bytes) -> bytes:
-    """Return the long runs of token characters with a digit or a capital letter, joined by spaces."""
-    runs = raw.translate(_RUNS)
-    found = []
-    start = runs.find(_LONG_RUN)
-    while start >= 0:
-        end = runs.find(b" ", start + RUN)
-        run = raw[start:end] if end >= 0 else raw[start:]
-        if _MIXED.search(run):
-            found.append(run)
-        start = runs.find(_LONG_RUN, end) if end >= 0 else -1
-    return b" ".join(found)
+    def _runs(self) -> bytes:
+        """Return the long runs of token characters with a digit or a capital letter, joined by spaces."""
+        raw, runs = self.raw, self.raw.translate(_RUNS)
+        found = []
+        start = runs.find(_LONG_RUN)
+        while start >= 0:
+            end = runs.find(b" ", start + RUN)
+            run = raw[start:end] if end >= 0 else raw[start:]
+            if _MIXED.search(run):
+                found.append(run)
+            start = runs.find(_LONG_RUN, end) if end >= 0 else -1
+        return b" ".join(found)
 
+    def places(self, rule: int) -> list[tuple[int, int]]:
+        """Return the places of the secrets that a rule finds."""
+        one = RULES[rule]
+        return self._of_label(rule, one) if isinstance(one, Label) else self._of_shape(rule, one)
 
-def _places(shape: Shape, raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Return the positions of the secrets of one shape."""
-    found, done = [], 0
-    for match in shape.pattern.finditer(lower if shape.read == "folded" else raw):
-        start, end = match.span(match.lastindex or 0)
-        if done <= start < end and (shape.check is None or shape.check(match, raw)):
-            found.append((start, end))
-            done = end
-    return found
+    def _starts(self, rule: int) -> list[int]:
+        """Return the places where a rule's needles are."""
+        if rule not in self._tokens:
+            return sorted(place for number in _search().needles.of_rule[rule] for place in self._found.get(number, ()))
+        places = []
+        for number in self._tokens[rule]:
+            needle = _search().tokens.needles[number]
+            at = self.raw.find(needle)
+            while at >= 0:
+                places.append(at)
+                at = self.raw.find(needle, at + 1)
+        return sorted(places)
 
+    def _of_shape(self, rule: int, shape: Shape) -> list[tuple[int, int]]:
+        found, done = [], 0
+        is_token = rule >= _FIRST_TOKEN
+        for match in (
+            self._beginning_with(rule, shape)
+            if shape.anchored
+            else shape.pattern.finditer(self.lower if shape.folded else self.raw)
+        ):
+            start, end = match.span(match.lastindex or 0)
+            if (
+                done <= start < end
+                and (not is_token or _MIXED.search(match.group()))
+                and (shape.check is None or shape.check(match, self.raw))
+            ):
+                found.append((start, end))
+                done = end
+        return found
 
-def _labelled(pattern: re.Pattern[bytes], raw: bytes, lower: bytes) -> list[tuple[int, int]]:
-    """Return the positions of the values after labels such as `password:`."""
-    found, at = [], 0
-    while (match := pattern.search(lower, at)) is not None:
-        place = labelled_secret(match, raw)
-        if place is None:
-            at = match.end(2)  # the value may contain a label itself
-        else:
-            start, at = place
-            if at - start >= LONGEST_BARE:
-                at = REST.match(raw, at).end()  # type: ignore[union-attr] # it matches anything
-            found.append((start, at))
-    return found
+    def _beginning_with(self, rule: int, shape: Shape) -> Iterator[re.Match[bytes]]:
+        """Yield the matches of an anchored shape, in order of place."""
+        text, done = self.lower if shape.folded else self.raw, 0
+        for at in self._starts(rule):
+            if at >= done and (match := shape.pattern.match(text, at)):
+                done = match.end()
+                yield match
+
+    def _of_label(self, rule: int, label: Label) -> list[tuple[int, int]]:
+        """Return the places of the values after labels such as `password:`."""
+        found, done = [], 0
+        for at in self._starts(rule):
+            if at < done or (match := label.pattern.match(self.lower, at)) is None:
+                continue
+            place = labelled_secret(match, self.raw, label.foreign)
+            if place is None:
+                done = match.end(2)  # the value may contain a label itself
+            else:
+                start, done = place
+                if done - start >= LONGEST_BARE:
+                    done = REST.match(self.raw, done).end()  # type: ignore[union-attr] # it matches anything
+                found.append((start, done))
+        return found
 
 
 def _without(raw: bytes, places: list[tuple[int, int]]) -> bytes:
@@ -241,19 +400,39 @@ def redact(value: Any, known: Iterable[str] = (), depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         return HIDDEN
     if isinstance(value, Mapping):
+        named = any(isinstance(value.get(name), str) and is_secret_name(value[name]) for name in _NAMING)
         return {
-            redact_text(str(name), known): HIDDEN if _is_hidden(str(name), inner) else redact(inner, known, depth + 1)
+            redact_text(str(name), known): HIDDEN
+            if _is_hidden(str(name), inner) or (named and name in _NAMED and isinstance(inner, str) and inner)
+            else redact(inner, known, depth + 1)
             for name, inner in value.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
+        if len(value) == 2 and isinstance(value, list | tuple) and _is_pair(*value):
+            return [redact(value[0], known, depth + 1), HIDDEN]
         return [redact(inner, known, depth + 1) for inner in value]
     return redact_text(str(value), known)
+
+
+_NAMING = ("name", "key", "field", "header", "variable", "property", "param", "setting")
+_NAMED = frozenset(("value", "values", "val", "content"))
+"""Fields of an object that names a value, as in lists of headers and variables."""
+
+
+def _is_pair(name: Any, value: Any) -> bool:
+    """Whether two texts are the name and the value of a secret."""
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and is_secret_name(name)
+        and looks_random(value.encode("utf-8", "replace"))
+    )
 
 
 def _is_hidden(name: str, value: Any) -> bool:
     if value is None or isinstance(value, bool) or value == "":
         return False
-    if SESSION_NAME.search(_CAMEL.sub("_", name)) is not None:
+    if is_session_name(name):
         return isinstance(value, str) and len(value) >= 2 * 8 and looks_random(value.encode("utf-8", "replace"))
     return is_secret_name(name)
 
@@ -297,6 +476,7 @@ _PLAIN = re.compile(
 
 _read_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ESCAPED = re.compile(rb"\\u00[2-7]")
+_ESCAPES = (b"\\\\", b"\0"), (b"\\n", b"\n"), (b"\\r", b"\n"), (b"\\t", b"\t"), (b'\\"', b'"'), (b"\0", b"\\")
 _FIELD = re.compile(rb"\"([\w .:-]{2,80})\"\s*:")
 
 
@@ -341,7 +521,7 @@ def may_hold_secrets(json: bytes) -> bool:
     if b"\\" in json:
         if b"\\/" in json or (b"\\u00" in json and _ESCAPED.search(json)):
             return True
-        for escape, character in ((b"\\n", b"\n"), (b"\\r", b"\n"), (b"\\t", b"\t"), (b'\\"', b'"')):
+        for escape, character in _ESCAPES:
             json = json.replace(escape, character)
     return redact_bytes(json) is not json or (b'":' in json and any(map(_is_secret_field, _FIELD.findall(json))))
 

@@ -26,11 +26,11 @@ from ..guard.request import NO_SESSION, recorded_call
 from ..integrations.policy import Policy
 from ..projections.emitter import Output
 from ..projections.session.calls import args_of
-from ..schemas.codec import decode_event, rfc3339
+from ..schemas.codec import MAX_BYTES, decode_event, rfc3339
 from ..schemas.events import ToolCallStarted
 from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..security.redaction import redact_record
-from ..streams.embedded.server import Service, read_body
+from ..streams.embedded.server import Service, read_body, unhindered
 
 STARTED = "tool_call.started"
 
@@ -40,7 +40,10 @@ def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
 
     async def check(request: HttpRequest) -> Response:
         now_ms = time.time_ns() // 1_000_000
-        event, use = read_check(await read_body(request), now_ms)
+        body = await read_body(request)
+        if len(body) > MAX_BYTES:
+            raise HTTPException(413, f"a call is larger than {MAX_BYTES >> 20} MiB; no event may be")
+        event, use = await unhindered(read_check, body, now_ms)
         workspace, user = event.workspace_id, event.user_id
         if policy.view.keys() and event.session_id != NO_SESSION and not (workspace and user):
             known = await service.read("owner", event.session_id)
@@ -48,6 +51,7 @@ def check_routes(service: Service, policy: Policy) -> Sequence[BaseRoute]:
         rules = service.writer.engine.rules
         args, owner = args_of(event), workspace or DEFAULT_WORKSPACE
         call = recorded_call(event, args, owner, user or None, rules.tools.families, rules.calls)
+        await unhindered(lambda _: call.trust_keys, body)  # reads the command line
         judged = policy.judge(call, now_ms, use=use)
         answer: dict[str, Any] = {**judged.decision._asdict(), "keys": call.trust_keys}
         if judged.approvals:

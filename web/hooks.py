@@ -43,7 +43,7 @@ from ..schemas.outcomes import DEFAULT_WORKSPACE
 from ..schemas.vocabulary import Lane
 from ..streams.embedded.engine import Receipt, Request
 from ..streams.embedded.publishers import HOOKS, Publisher
-from ..streams.embedded.server import Service
+from ..streams.embedded.server import QUICK_BYTES, Service
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,8 @@ class Hooks:
                 if hook is not None:
                     hook = hook._replace(attended=asked.get("unattended") != "1")
                     shadow, publisher = asked.get("shadow") == "1", _publisher_of(request)
-                    body = orjson.dumps(await self._answer(dialect, hook, publisher, shadow=shadow))
+                    answer = await self._answer(dialect, hook, publisher, shadow=shadow, size=_size_of(request))
+                    body = orjson.dumps(answer)
         except Exception as error:  # noqa: BLE001 - an agent must continue despite any error here
             self._faults[type(error).__name__] += 1
             log.warning("a hook of %s was ignored: %s", agent, type(error).__name__)
@@ -134,7 +135,9 @@ class Hooks:
             media_type="application/json",
         )
 
-    async def _answer(self, dialect: Dialect, hook: Hook, publisher: Publisher, *, shadow: bool) -> dict[str, Any]:
+    async def _answer(
+        self, dialect: Dialect, hook: Hook, publisher: Publisher, *, shadow: bool, size: int = 0
+    ) -> dict[str, Any]:
         now_ms = time.time_ns() // 1_000_000
         place = (dialect.agent, hook.session, hook.subagent)
         known = self._by_id.get(session_id_of(hook))
@@ -161,11 +164,12 @@ class Hooks:
                 self._late.add(folded)
                 folded.add_done_callback(self._late.discard)
 
+        calls = {id(begun): self._call(session, begun) for begun in hook.happened if isinstance(begun, CallBegan)}
+        if size > QUICK_BYTES:
+            await asyncio.to_thread(lambda: [call.trust_keys for call in calls.values()])  # reads the command lines
+
         def check(begun: CallBegan) -> Verdict:
-            where = session.workspace or DEFAULT_WORKSPACE
-            call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where)
-            call.user_id = self._user or None
-            judged = self._policy.judge(call, now_ms, use=not shadow)
+            judged = self._policy.judge(calls[id(begun)], now_ms, use=not shadow)
             if not judged.decision.allowed:
                 return Verdict(refusal=told_to_model(judged.decision.code, judged.decision.message))
             if not judged.decision.ask:
@@ -176,6 +180,13 @@ class Hooks:
         self._fold(session.taken(), publisher)
         self._note(dialect, hook, session, answer, now_ms, shadow=shadow)
         return {} if shadow else dialect.write(hook.event, answer)
+
+    def _call(self, session: HookSession, begun: CallBegan) -> Call:
+        where, rules = session.workspace or DEFAULT_WORKSPACE, self._writer.engine.rules
+        call = Call(Tool(name=begun.tool, service=begun.service or None), begun.args, session.session_id, where)
+        call.user_id = self._user or None
+        call.families, call.rules = rules.tools.families, rules.calls
+        return call
 
     def _fold(self, events: list[bytes], publisher: Publisher) -> asyncio.Future[Receipt] | None:
         if not events:
@@ -263,6 +274,12 @@ def _publisher_of(request: HttpRequest) -> Publisher:
         return HOOKS
     publisher: Publisher | None = request.state.publisher
     return publisher or Publisher()
+
+
+def _size_of(request: HttpRequest) -> int:
+    """Return the size that a request states, in bytes; a body without one may be large."""
+    stated = request.headers.get("content-length", "")
+    return int(stated) if stated.isdecimal() else MAX_BODY_BYTES
 
 
 async def _payload(request: HttpRequest) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError
+from ...errors import ConfigError, NotInstalled
 from ..clock import SystemClock
 from ..metrics import Metrics
 from ..settings import GuardSettings
@@ -29,12 +29,14 @@ def backend_at(
     """Create the backend for an address, not started.
 
     Raises:
-        ConfigError: the address is malformed.
+        ConfigError: the address is malformed, or the extra that it needs is not installed.
     """
     scheme, _, rest = address.partition("://")
     if scheme == "kafka" and rest:
-        from .kafka import KafkaBackend  # extra `kafka`
-
+        try:
+            from .kafka import KafkaBackend
+        except ImportError as missing:
+            raise NotInstalled(f"a guard at {address}", missing) from missing
         return KafkaBackend(
             rest,
             metrics,

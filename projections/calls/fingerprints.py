@@ -19,7 +19,8 @@ from .masks import mask
 VOLATILE_FIELDS = frozenset(
     """duration duration_ms durationms elapsed elapsed_ms elapsedms took took_ms latency latency_ms pid ppid cwd
     timestamp time date created_at updated_at started_at finished_at request_id requestid trace_id traceid
-    span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag""".split()
+    span_id session_id sessionid message_id messageid call_id callid run_id runid uuid nonce etag
+    execution_count""".split()
 )
 """Result fields about time and place of a call, not about its result."""
 
@@ -37,8 +38,11 @@ def digest(data: bytes) -> int:
 
 
 def canonical(value: Any) -> bytes:
-    """Encode as JSON with sorted keys: equal arguments give equal bytes."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    """Encode as JSON with sorted keys: equal arguments give equal bytes.
+
+    A copy, as states keep it: what orjson returns occupies 4 KB, however short it is.
+    """
+    return memoryview(orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)).tobytes()
 
 
 def call_fingerprint(tool_name: str, canonical_args: bytes) -> int:

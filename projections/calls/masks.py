@@ -94,7 +94,9 @@ _PORTS = tuple("source.port local.port from.port ephemeral.port client.port peer
 
 _VALUES: dict[tuple[str, ...], str] = {
     _MEASURES: r"0*+(?:[.,:]0++)*+(?:\ of\ 0++|\ ?/\ ?0++)?",
-    tuple(":.line ,.line at.line on.line ,.column 0.column ,.col 0.col".split()): r"0*+(?!\ of\b|\ ?/)",
+    tuple(":.line ,.line at.line on.line ,.column 0.column ,.col 0.col".split()): (
+        r"(?<!\ :0)(?<!\ :\ 0)0*+(?!\ of\b|\ ?/)"  # not of JSON, where it is a place that was asked for
+    ),
     _PORTS: "000++",
     ("try",): r"0*+(?:\ of\ |/)0++",
     ("reference",): r"[0a-f.]++",
@@ -118,6 +120,8 @@ _NUMBER = re.compile(
         | m(?:sec|illiseconds?|ins?|inutes?)(?![a-z0_])
         | [kmgt]?i?b(?:ytes|its)?/s                                                         # rate of a download
         | (?:attempts?|retries|tries)\ (?:left|remaining))
+    | (?<=out\[0)0*+(?=\])                                                                 # cell of a notebook
+    | 0?h\ ?00(?:m(?:in)?\ ?00s?)?(?![a-z0_])                                                # French clock
     | 0*+(?=x\ |\ ti|\xc3)(?:x|\ times|\xc3\x97)\ (?:in\ )?this\ (?:session|turn|conversation)\b      # counted calls
     | (?<=(?:[a-z:.\\][\ :\#\t>]|\ [:\#(])0)(?:
         {_labelled(_VALUES)}
@@ -154,6 +158,11 @@ _IN_FAILURE = re.compile(
     """.encode(),
     re.VERBOSE,
 )
+_EASTERN = re.compile(  # dates and clocks in Chinese, Japanese and Korean
+    (
+        "0{1,4}(?:年|년 ?)0{1,2}(?:月|월 ?)0{1,2}(?:日|일)|0{1,2}(?:時|时|시 ?)0{1,2}(?:分|분)(?: ?0{1,2}(?:秒|초))?"
+    ).encode()
+)
 _SPINNER = re.compile(rb"\xe2(?:\xa0[\x80-\xbf]|[\xa1-\xa3][\x80-\xbf]|\x97[\x90-\x93\xb4-\xb7])")
 _PROGRESS = re.compile(rb"0(?<![a-z0_.]0)0*+(?:\.0++)?(?:%|/0++(?:\.0++)?|\ ?[kmgt]?i?b(?![a-z0_]))", re.VERBOSE)
 _UUID_HEAD = 14
@@ -175,6 +184,16 @@ _PROSE = frozenset(
     use user value was when while will with write""".split()
 )
 """Words of error messages, which are no echo of a request that holds them, too."""
+
+
+_SNAPSHOT = re.compile(rb"(?<=ref=s)[0-9]{1,9}(?=e[0-9])|(?<=uid=)[0-9]{1,9}(?=_[0-9])")
+
+
+def without_snapshots(raw: bytes) -> bytes:
+    """Replace the number of a browser's snapshot in the references to its elements: `[ref=s2e9]`, `uid=3_9`."""
+    if b"ref=s" in raw or b"uid=" in raw:
+        return _SNAPSHOT.sub(MARK, raw)
+    return raw
 
 
 def mask(text: bytes) -> bytes:
@@ -200,9 +219,11 @@ def _masked(text: bytes) -> bytes:
         spans += [found.span(1) for found in _ID.finditer(plain)]
     if temporary:
         spans += _paths(_BEFORE + text, plain)
-    if not text.isascii() and _SPINNER.search(plain):
-        spans += [found.span() for found in _SPINNER.finditer(plain)]
-        spans += [found.span() for found in _PROGRESS.finditer(plain)]
+    if not text.isascii():
+        spans += [found.span() for found in _EASTERN.finditer(plain)]
+        if _SPINNER.search(plain):
+            spans += [found.span() for found in _SPINNER.finditer(plain)]
+            spans += [found.span() for found in _PROGRESS.finditer(plain)]
     if spans:
         text = _marked(_BEFORE + text, sorted(spans))
         plain = _BEFORE + text.translate(_PLAIN)

@@ -23,7 +23,8 @@ _READ = frozenset(
 _ACTION = frozenset(
     """write edit update create delete remove move rename apply patch insert replace append set send post put
     commit push install save book cancel modify multiedit notebookedit upload publish deploy merge add submit
-    transfer restart start stop kill mkdir touch click type fill exchange return str""".split()
+    transfer restart start stop kill mkdir touch click type fill exchange return str overwrite rewrite change assign
+    enable disable archive approve reject""".split()
 )
 _PLANNING = frozenset("plan todo todos think thought planner planning reason reflect".split())
 _POLL = frozenset("poll wait await sleep wakeup status progress".split())
@@ -358,6 +359,34 @@ _DELEGATING = re.compile(
 def delegates(tool_name: str) -> bool:
     """Whether a tool hands the work to another agent, which may take its time."""
     return _DELEGATING.match(tool_name.rsplit("__", 1)[-1].lower()) is not None
+
+
+_MOVING = frozenset(
+    """press keypress keystroke scroll swipe next previous prev undo redo step roll flip shuffle pop dequeue increment
+    decrement increase decrease more plus minus advance rewind tick zoom""".split()
+)
+_DIRECTIONS = frozenset("up down left right back forward in out over into key keys".split())
+_MOVED = frozenset("move volume page turn arrow cursor dpad brightness go send temperature".split())
+_MOVING_ARGS = re.compile(
+    rb'"(?:action|operation|op|subcommand|method|service|event|type|element|button)":"([^"\\]{1,64})"'
+)
+
+
+def moves_on(tool_name: str, shown: bytes = b"") -> bool:
+    """Whether each call moves something on by one, by its name or by what its arguments name: a key, a step, undo.
+
+    `shown` are its arguments as JSON. An equal answer of such a call does not say that nothing has changed.
+    """
+    if _is_move(tool_name.rsplit("__", 1)[-1]):
+        return True
+    found = _MOVING_ARGS.search(shown)
+    return found is not None and (found[1] == b"key" or _is_move(found[1].decode(errors="replace")))
+
+
+@lru_cache(maxsize=4096)
+def _is_move(name: str) -> bool:
+    words = _words_of(name)
+    return not _MOVING.isdisjoint(words) or not (_DIRECTIONS.isdisjoint(words) or _MOVED.isdisjoint(words))
 
 
 def only_waits(tool_name: str) -> bool:

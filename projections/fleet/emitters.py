@@ -24,7 +24,7 @@ def user_trust_changed(
     `session_id` and `cause` are those of the causing standing, if there is one.
     """
     why = reason(change, rules)
-    key = tool_key(record.tool_name)
+    key = record.subject or tool_key(record.tool_name)
     record_key = f"user:{record.user_id}{US}{key}"
     emit.write(
         "escalations",
@@ -45,7 +45,7 @@ def user_trust_changed(
             window_s=rules.window_seconds,
             expires_at=time_or_none(record.expires_at),
             recovery_hint=recovery_hint(record.expires_at) if record.expires_at else None,
-            notification=notification(key, change, why, record.expires_at),
+            notification=notification(_named(record, key), change, why, record.expires_at),
             permission_warning=permission_warning(change, why, record.expires_at),
             silent=False,
         ),
@@ -53,6 +53,13 @@ def user_trust_changed(
     if change.after is TrustState.TRUSTED:
         emit.tombstone("state", f"trust:{record_key}")
         return
+    user_trust_state(record, change, rules, emit)
+
+
+def user_trust_state(record: UserTrust, change: Change, rules: FleetRules, emit: Emitter) -> None:
+    """Emit the public state of a tool that a change has escalated for a user."""
+    key = record.subject or tool_key(record.tool_name)
+    record_key = f"user:{record.user_id}{US}{key}"
     emit.write(
         "state",
         f"trust:{record_key}",
@@ -63,7 +70,7 @@ def user_trust_changed(
             key=key,
             scope="user",
             state=record.state,
-            reason=why,
+            reason=reason(change, rules),
             failure_rate=round(change.rate, 4),
             measured=change.calls,
             escalated_at=time_or_none(record.escalated_at),
@@ -119,12 +126,20 @@ def recovery_hint(expires_at: int) -> str:
     return f"ends at {_minute(expires_at)} UTC, or when it works again in enough workspaces"
 
 
-def notification(tool: str, change: Change, why: str, expires_at: int) -> str:
+def _named(record: UserTrust, key: str) -> str:
+    """Return what a text calls a user's record: `Tool 'deploy'`, `Service 'api.shop.example'`."""
+    if not record.subject:
+        return f"Tool '{key}'"
+    service = key.removeprefix("service:")
+    return f"Service '{service}'" if service != key else f"'{key}'"
+
+
+def notification(name: str, change: Change, why: str, expires_at: int) -> str:
     """Return the message for the user about a change."""
     if change.trigger is not TrustTrigger.PROMOTION:
-        return f"✓ Tool '{tool}' no longer requires approval in all your workspaces"
+        return f"✓ {name} no longer requires approval in all your workspaces"
     return (
-        f"⚠️ Tool '{tool}' escalated to require approval in all your workspaces\n   Reason: {why}\n"
+        f"⚠️ {name} escalated to require approval in all your workspaces\n   Reason: {why}\n"
         f"   Duration: until {_minute(expires_at)} UTC"
     )
 

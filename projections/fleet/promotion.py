@@ -88,6 +88,13 @@ def expire(record: UserTrust, rules: FleetRules, at: int) -> Change | None:
     return move(record, TrustTrigger.EXPIRY, rules, due, list(record.places.values()))
 
 
+def standing_change(record: UserTrust) -> Change:
+    """Return the promotion that a record is escalated by, with the counts of today."""
+    places = list(record.places.values())
+    calls, causes = sum(place.calls for place in places), tuple(place.cause for place in places)
+    return Change(_T, _E, TrustTrigger.PROMOTION, record.escalated_at, len(places), mean_rate(places), calls, causes)
+
+
 def due_at(record: UserTrust) -> int | None:
     """Return when an escalation expires."""
     return record.expires_at if record.state is _E else None

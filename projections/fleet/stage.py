@@ -15,7 +15,7 @@ from ...schemas.vocabulary import TrustState
 from ..emitter import Emitter
 from ..stage import WEEK_MS, IdleRule, Retention, internal_decoder
 from . import promotion
-from .emitters import model_state, user_trust_changed
+from .emitters import model_state, user_trust_changed, user_trust_state
 from .state import FleetState, ModelProfile, UserTrust, count_behaviour, is_publication_due, note_published
 
 
@@ -76,6 +76,14 @@ class FleetStage:
             emit.tombstone("state", f"model:{state.model.model}")
         return retention is not Retention.KEEP
 
+    def republish(self, state: FleetState, at: int, rules: Rules, emit: Emitter) -> None:
+        """Emit the escalation of a user's tool, and the published profile of a model."""
+        user, model = state.user, state.model
+        if user is not None and user.state is TrustState.ESCALATED and user.expires_at > at:
+            user_trust_state(user, promotion.standing_change(user), rules.fleet, emit)
+        if model is not None and (model.published_turns or model.published_counts):
+            model_state(model, emit)
+
     def due_at(self, state: FleetState) -> int | None:
         """Return when a user's escalation expires."""
         return promotion.due_at(state.user) if state.user is not None else None
@@ -106,7 +114,7 @@ class FleetStage:
     def _tool(self, state: FleetState, event: ToolStanding, at: int, rules: FleetRules, emit: Emitter) -> None:
         record = state.user
         if record is None:
-            record = state.user = UserTrust(event.user_id, event.tool_name)
+            record = state.user = UserTrust(event.user_id, event.tool_name, subject=event.subject)
         promotion.add_report(record, event, at)
         change = promotion.promote_or_demote(record, rules, at)
         if change is not None:

@@ -32,9 +32,10 @@ class Place(msgspec.Struct, array_like=True):
 
 
 class UserTrust(msgspec.Struct, array_like=True):
-    """A user's trust in one tool over all workspaces.
+    """A user's trust in one tool, service or command over all workspaces.
 
     Attributes:
+        subject: trust key of what is not a tool as a whole; empty for a tool.
         state: trusted or escalated.
         places: untrusted workspaces, by id.
         escalated_at: start of the escalation, milliseconds.
@@ -49,6 +50,7 @@ class UserTrust(msgspec.Struct, array_like=True):
     escalated_at: int = 0
     expires_at: int = 0
     watermark: int = 0
+    subject: str = ""
 
 
 class ModelProfile(msgspec.Struct, array_like=True):

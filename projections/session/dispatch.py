@@ -82,7 +82,7 @@ def call_finished(event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict, 
             detector.on_finish(done, ctx)
         for detector in ON_FAILURE(detectors) if verdict.failed else ():
             detector.on_failure(done, ctx)
-    elif event.status is Status.CANCELLED and call.tool_class in _EFFECTIVE and not verdict.denied:
+    elif event.status is Status.CANCELLED and call.has_effect and not verdict.denied:
         for detector in ON_EFFECT(detectors):  # nobody knows how far it came
             detector.on_effect("")
     for detector in ON_CYCLE(detectors) if cycle_runs else ():
@@ -115,6 +115,8 @@ def _finished(
         marks |= ACTED
     elif call.tool_class is ToolClass.UNKNOWN and not failed:
         marks |= MAY_HAVE_CHANGED
+    if call.tool_class is ToolClass.READ and not failed and not call.runs:  # a look that takes its time waits for news
+        paused_ms = max(paused_ms, ctx.emit.at - call.started_ms - call.waited_ms)
     if call.waits or steps.woken or paused_ms >= WAIT_MS:
         marks |= WAITED
         steps.woken = False
@@ -127,7 +129,6 @@ def _finished(
 
 
 _WAKING = frozenset({InputSource.TIMER, InputSource.REPORT, InputSource.AGENT})
-_EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
 
 
 def _take_evidence(done: Finished, ctx: SessionContext) -> bool:

@@ -164,34 +164,40 @@ class CallRequest(PackedValue):
 
     def text(self) -> str:
         """The command line, query, path, URL or other argument that tells most; else the JSON; without secrets."""
-        return _telling_text(self.shown)
+        return _telling_texts(self.shown)[0]
 
     def summary(self) -> str:
         """The request in one short line, for people and models."""
         return _summary(self.shown)
 
 
-def _telling_text(request: bytes) -> str:
+def _telling_texts(request: bytes) -> list[str]:
+    """The arguments that tell most, the first of them most; one or more."""
     if request.startswith(_COMMAND) and b"\\" not in request:
         command = request[len(_COMMAND) :]
         if b'"' not in command[:-1]:  # the usual case: nothing else, and nothing that is escaped
-            return command.removesuffix(b'"').decode(errors="replace")
+            return [command.removesuffix(b'"').decode(errors="replace")]
     shown = request.decode(errors="replace")
     try:
         args = orjson.loads(shown)
     except orjson.JSONDecodeError:
         args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
     if not isinstance(args, dict):
-        return shown
-    telling = (value for name in TELLING_ARGS if isinstance(value := args.get(name), str) and value)
+        return [shown]
+    telling = [value for name in TELLING_ARGS if isinstance(value := args.get(name), str) and value]
     only = next(iter(args.values())) if len(args) == 1 else None
-    return next(telling, None) or (only if isinstance(only, str) else "" if shown == "{}" else shown)
+    return telling or [only if isinstance(only, str) else "" if shown == "{}" else shown]
 
 
 @lru_cache(maxsize=1024)
 def _summary(request: bytes) -> str:
-    """Summary of a request without secrets; cached, since it is asked for where requests repeat."""
-    line = " ".join(_telling_text(request)[: 4 * MAX_SUMMARY_CHARS].split())
+    """Summary of a request without secrets; cached, since it is asked for where requests repeat.
+
+    A single word (`str_replace`, `key`) tells too little alone, if more follows.
+    """
+    first, *rest = _telling_texts(request)
+    text = f"{first} {rest[0]}" if rest and first.isidentifier() else first
+    line = " ".join(text[: 4 * MAX_SUMMARY_CHARS].split())
     return line if len(line) <= MAX_SUMMARY_CHARS else f"{line[: MAX_SUMMARY_CHARS - 1]}…"
 
 

@@ -52,6 +52,8 @@ MAX_OVERRIDES = 16
 SEVERITIES = tuple(PatternSeverity)
 """Severities from 1 minor to 3 severe, by the number minus 1."""
 
+_EFFECTIVE = frozenset({ToolClass.ACTION, ToolClass.UNKNOWN})
+
 AnyDetector = TypeVar("AnyDetector")
 
 
@@ -117,6 +119,11 @@ class OpenCall(msgspec.Struct, array_like=True):
     def may_change(self) -> bool:
         """Whether its effect is unknown: it may change something."""
         return self.tool_class is ToolClass.UNKNOWN
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it acts, or its effect is unknown: to make it again may be meant."""
+        return self.tool_class in _EFFECTIVE
 
     @property
     def due_ms(self) -> int:

@@ -58,6 +58,9 @@ class SessionStage:
         """Session id, event id and time of an event."""
         return event.session_id, event.id, ev.epoch_ms(event.time)
 
+    def republish(self, state: SessionState, at: int, rules: Rules, emit: Emitter) -> None:
+        """Emit nothing: sessions have no public state."""
+
     def scopes(self, state: SessionState, event: ev.Event) -> tuple[str, str, str]:
         """Workspace and user, where known, and the settings that the session overrides (JSON)."""
         workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
@@ -71,9 +74,9 @@ class SessionStage:
         if place_of(mark, recent) >= 0:
             emit.late = False
             return
-        if emit.late:
-            emit.late = False
+        if emit.late and not is_appended(event):  # an appended event has the time at which it was due
             emit.count("late")
+        emit.late = False
         ctx = SessionContext(state, event.session_id, rules, emit)
         deadline, stall = state.next_deadline, state.stall_due
         if ((deadline and deadline <= at) or (stall and stall <= at)) and not is_appended(event):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
+import orjson
 from msgspec import UNSET, structs
 
 from ...rules.rules import Rules
@@ -32,7 +34,7 @@ from ..calls.classify import (
     text_of_result,
 )
 from ..calls.errors import neutral_reason
-from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask
+from ..calls.masks import MAX_RESULT_BYTES, failure_text, mask, without_snapshots
 from ..calls.programs import NOTHING, Reading, read, service_asked
 from ..calls.tool_class import reads_by_sql
 from .records import OpenCall
@@ -190,6 +192,10 @@ def read_result(raw: bytes, parsed: Any, *, looked_for: bool = True) -> tuple[in
 
 def _read_text(raw: bytes) -> tuple[int, Sequence[bytes]]:
     """Fingerprint and lines of a result that is no object or list."""
+    if b"\\u" in raw:
+        with suppress(orjson.JSONDecodeError):
+            raw = orjson.dumps(orjson.loads(raw))
+    raw = without_snapshots(raw)
     masked = mask(raw)
     return fingerprints.digest(masked), (masked if len(raw) <= MAX_RESULT_BYTES else raw).strip(b'"').split(b"\\n")
 

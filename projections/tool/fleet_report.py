@@ -1,10 +1,10 @@
 """Reports of a tool's trust and failure counts in one workspace to the fleet stages, per user (docs/trust.md).
 
-Theory of operation. Every call of the tool is counted in coarse buckets of time. While the tool as a whole is trusted,
-nothing is reported. Otherwise a report is emitted for each of its users: when the state changes, when there are enough
-calls for a rate, when the failure rate has moved by a tenth, and with the first call of each new bucket. The return to
-trust is reported twice, the second time in a later bucket: if a crash has swapped the order of a command and a call,
-the fleet still gets the final state (decision 0012).
+Theory of operation. Every call of the tool is counted in coarse buckets of time; likewise those of a service and of a
+shell's command. While the tool as a whole is trusted, nothing is reported. Otherwise a report is emitted for each of
+its users: when the state changes, when there are enough calls for a rate, when the failure rate has moved by a tenth,
+and with the first call of each new bucket. The return to trust is reported twice, the second time in a later bucket: if
+a crash has swapped the order of a command and a call, the fleet still gets the final state (decision 0012).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...schemas.standings import ToolStanding
 from ...schemas.vocabulary import TrustState, TrustTrigger
 from . import trust
 from .emitters import Cause
-from .state import MAX_USERS, FleetReport, Fold, TrustRecord
+from .state import MAX_USERS, FleetReport, Fold, ToolState, TrustRecord
 
 BUCKETS = 6
 """Number of buckets of the window; the oldest bucket is dropped as a whole."""
@@ -23,39 +23,66 @@ BUCKETS = 6
 RATE_STEP = 0.1
 """Change of the failure rate that causes a report."""
 
+COMMAND = "|command="
+"""Part of the fine key of a shell's command."""
+
 _TRUSTED = TrustState.TRUSTED
 
 
 def after_call(fold: Fold, outcome: CallOutcome) -> None:
-    """Count a call that has been folded into the tool's own trust record, and report changes."""
-    state, rules, verdict = fold.state, fold.rules.fleet, outcome.verdict
-    own = state.trust
-    if own is None or own.scope != "tool" or verdict == "neutral" or not rules.enabled:
+    """Count a call that has been folded into its trust records, and report changes of those that the fleet knows.
+
+    These are a tool and a service as a whole, and commands of a shell, from their first counted failure on. A service
+    behind a shell is only observed.
+    """
+    state, rules = fold.state, fold.rules.fleet
+    if outcome.verdict == "neutral" or not rules.enabled or state.observed:
         return
-    report = state.fleet_report
-    if report is None:
-        report = state.fleet_report = FleetReport()
+    if state.trust is not None:
+        if state.fleet_report is None:
+            state.fleet_report = FleetReport()
+        _count(fold, state.trust, state.fleet_report, outcome)
+    if COMMAND in outcome.fine_key and (command := state.fine.get(outcome.fine_key)) is not None:
+        report = state.command_reports.get(command.key)
+        if report is None:
+            if outcome.verdict == "success":
+                return
+            report = state.command_reports[command.key] = FleetReport()
+        _count(fold, command, report, outcome)
+
+
+def _count(fold: Fold, own: TrustRecord, report: FleetReport, outcome: CallOutcome) -> None:
     user = outcome.user_id
     is_new_user = bool(user) and user not in report.users and _add_user(report, user)
-    counted = verdict == "failure" and trust.is_counted(outcome, trust.rules_for(fold.rules.trust, outcome).tool)
-    if verdict == "success" or (counted and outcome.time_ms >= own.watermark):
+    rule = trust.rules_for(fold.rules.trust, outcome).of(own.scope)
+    counted = outcome.verdict == "failure" and trust.is_counted(outcome, rule)
+    if outcome.verdict == "success" or (counted and outcome.time_ms >= own.watermark):
         if fold.at >= report.until:
-            _begin_bucket(report, fold.at, rules)
+            _begin_bucket(report, fold.at, fold.rules.fleet)
         report.tally[0] += 1
         report.tally[1] += counted
     if report.reported_state or own.state is not _TRUSTED:
         _report(fold, own, report, Cause(outcome.cause, outcome.session_id), is_new_user=is_new_user)
 
 
+def reports(state: ToolState) -> list[FleetReport | None]:
+    """Return the counts of a scope and of its commands."""
+    return [state.fleet_report, *state.command_reports.values()]
+
+
 def after_order(fold: Fold, cause: str) -> None:
     """Report the changes made by an operator's command; one that restores trust resets the counts."""
-    own, report = fold.state.trust, fold.state.fleet_report
-    if own is None or report is None or not fold.rules.fleet.enabled:
+    if not fold.rules.fleet.enabled:
         return
-    if own.watermark == fold.emit.at:
-        report.tally = [0, 0]
-    if report.reported_state or own.state is not _TRUSTED:
-        _report(fold, own, report, Cause(cause), is_new_user=False)
+    state = fold.state
+    records = [state.trust, *map(state.fine.get, state.command_reports)]
+    for own, report in zip(records, reports(state), strict=True):
+        if own is None or report is None:
+            continue
+        if own.watermark == fold.emit.at:
+            report.tally = [0, 0]
+        if report.reported_state or own.state is not _TRUSTED:
+            _report(fold, own, report, Cause(cause), is_new_user=False)
 
 
 def _add_user(report: FleetReport, user: str) -> bool:
@@ -98,6 +125,7 @@ def _report(fold: Fold, own: TrustRecord, report: FleetReport, cause: Cause, *, 
             origin=emit.next_origin(),
             user_id=user,
             tool_name=fold.state.name,
+            subject="" if own.scope == "tool" else own.key,
             workspace_id=fold.state.workspace_id,
             state=own.state,
             calls=calls,

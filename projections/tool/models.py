@@ -248,6 +248,14 @@ def published_keys(state: ToolState) -> list[str]:
     ]
 
 
+def publish_again(fold: Fold) -> None:
+    """Publish the profiles that were published before."""
+    for key, profiles in fold.state.models.items():
+        for model, profile in profiles.items():
+            if profile.tell_at > FIRST_PUBLISHED_AT:
+                _publish(fold, key, model, profile)
+
+
 def _publish(fold: Fold, key: str, model: str, profile: ModelProfile) -> None:
     """Publish a profile, and set its next publication so that the published rate is off by at most an eighth."""
     profile.tell_at = max(FIRST_PUBLISHED_AT + 1, 2 * profile.attempts)

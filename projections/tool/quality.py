@@ -219,6 +219,11 @@ def _forget_expired(record: QualityRecord, at: int, rules: QualityRules) -> None
         record.scenarios = [one for one in record.scenarios if one.at >= oldest]
 
 
+def publish_again(fold: Fold) -> None:
+    """Publish the quality of a state that has one."""
+    _publish(fold, fold.emit.cause, always=True)
+
+
 def _publish(fold: Fold, cause: str, *, always: bool) -> None:
     """Publish a changed quality; a tombstone, and drop the record, once everything is as registered."""
     state, at, rules, emit = fold.state, fold.at, fold.rules.quality, fold.emit

@@ -106,7 +106,7 @@ class ToolStage:
         that an operator ordered, that asks about or stops calls, that ranks the tool below its registered quality, or
         that was reported to the fleet is kept without limit (docs/trust.md, Forgotten keys).
         """
-        circuit, report = state.breaker, state.fleet_report
+        circuit = state.breaker
         if (
             circuit.state is not BreakerState.CLOSED
             or circuit.mode is not BreakerMode.ENFORCE
@@ -117,7 +117,9 @@ class ToolStage:
             if record.state is not TrustState.TRUSTED or record.pending or record.denials:
                 return Retention.KEEP
         # `services` is kept because commands about a tool are passed on to its keys at these services.
-        if state.quality is not None or (report is not None and report.reported_state) or state.services:
+        if state.quality is not None or state.services:
+            return Retention.KEEP
+        if any(report is not None and report.reported_state for report in fleet_report.reports(state)):
             return Retention.KEEP
         return Retention.NOTIFY if _published_keys(state) else Retention.DROP
 
@@ -129,6 +131,18 @@ class ToolStage:
         for published in _published_keys(state):
             emit.tombstone("state", published)
         return True
+
+    def republish(self, state: ToolState, at: int, rules: Rules, emit: Emitter) -> None:
+        """Emit the public states of circuit, trust keys, quality and models that are not at their default."""
+        fold = Fold(state, at, rules, emit)
+        if state.breaker.published:
+            emitters.breaker_state(fold)
+        for record in trust_scopes.records(state):
+            if record.published:
+                trust_scopes.publish(fold, record, trust_scopes.rule_of(state, record, rules.trust))
+        if state.quality is not None and state.quality.published:
+            quality.publish_again(fold)
+        models.publish_again(fold)
 
     def due_at(self, state: ToolState) -> int | None:
         """End of the probe's lease, of a forced opening, or of old evidence, milliseconds; None if none is pending."""
@@ -204,7 +218,7 @@ def _fold_call(fold: Fold, outcome: CallOutcome) -> None:
             models.fold_call(fold, outcome)
         if state.quality is not None or outcome.verdict == "failure":
             quality.fold_call(fold, outcome)
-        fleet_report.after_call(fold, outcome)
+    fleet_report.after_call(fold, outcome)
     if outcome.approvals:
         trust_scopes.use_up_approvals(fold, outcome)
 

@@ -305,9 +305,10 @@ class ToolState(KeyState):
         models: profiles by failure key and model; at most `MAX_MODEL_KEYS` keys with `MAX_MODELS` models each.
         model_suggestions: digests of (session, key) for which another model has been suggested.
         quality: quality record; None while the score is the registered one and nothing needs to be remembered.
-        fleet_report: counts and reports for the fleet; tools only.
+        fleet_report: counts and reports for the fleet, of a tool or a service as a whole.
         keyed: whether the tool has had calls with their own fine key.
         services: services that keep fine keys of the tool; at most `MAX_SERVICES`, the oldest is dropped first.
+        command_reports: the same for commands of a shell, by fine key.
         ages_at: time (ms) at which the evidence of a key has aged, or earlier; 0: of none.
     """
 
@@ -327,6 +328,7 @@ class ToolState(KeyState):
     keyed: bool = False
     services: list[str] = []
     ages_at: int = 0
+    command_reports: dict[str, FleetReport] = {}
 
     @property
     def observed(self) -> bool:

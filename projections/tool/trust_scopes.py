@@ -150,8 +150,9 @@ def age(fold: Fold) -> None:
         hidden = (
             record is state.trust and state.kind == "mcp" and state.kind_of_scope == "tool" and not record.published
         )
-        if record is state.trust and state.fleet_report is not None:
-            state.fleet_report.tally = [0, 0]  # told to the fleet with the next call, whoever noticed the time
+        report = state.fleet_report if record is state.trust else state.command_reports.get(record.key)
+        if report is not None:
+            report.tally = [0, 0]  # told to the fleet with the next call, whoever noticed the time
         if not hidden:
             _publish_changes(structs.replace(fold, at=due), record, changes, rule, Cause(last))
     emit.begin(cause, now, traceparent)
@@ -263,5 +264,6 @@ def _note_service(state: ToolState, service: str) -> None:
 def _forget(fold: Fold, fine_key: str) -> None:
     """Drop the record of a fine key, with a tombstone if it was published."""
     record = fold.state.fine.pop(fine_key)
+    fold.state.command_reports.pop(fine_key, None)
     if record.published:
         fold.emit.tombstone("state", emitters.trust_key(fold.state, record))

@@ -34,8 +34,8 @@ from .publishers import Owners, Publisher
 from .store import FIRST_OFFSET, OUTPUTS, Answered, Batch, Root, Store
 from .store_views import Views
 
-LIVE_STATES = 20_000
-"""Number of decoded states each stage keeps between batches: about 100 MB for real sessions. The rest is on disk."""
+LIVE_STATES = 4_000
+"""Number of decoded states each stage keeps between batches: about 20 MB for real sessions. The rest is on disk."""
 
 FORGET_EVERY = 32
 """Batches between two evictions of decoded states; each costs time with every kept state."""

@@ -29,8 +29,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -47,13 +48,15 @@ from ...errors import ConfigError, TrustfoldError
 from ...projections.topology import DECISION_TOPICS
 from ...rules.levels import Levels, set_by, table
 from ...rules.rules import Rules
-from ...schemas.codec import rfc3339
+from ...schemas.codec import MAX_BYTES, rfc3339
 from ...schemas.outcomes import DEFAULT_WORKSPACE
 from .engine import EmbeddedEngine, Receipt, Request
 from .roles import NOBODY, Access
 from .sign_in import Roles, SignIns
 from .store_views import DEAD_LETTERS, StoredOutput, Views, session_of
 from .writer import Busy, Writer
+
+T = TypeVar("T")
 
 TOPICS = (*DECISION_TOPICS, "state", DEAD_LETTERS, "events")
 """Topics that can be followed; `events` holds those the engine appended itself."""
@@ -69,6 +72,15 @@ BODY_S = 30.0
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Largest decompressed body in bytes; one body is one transaction. Larger files are sent in pieces."""
+
+MAX_RECORDS = 100_000
+"""Largest number of records in a body."""
+
+QUICK_BYTES = 4 * 1024
+"""Size of a body up to which it is read at once; larger ones are read in a thread, and nobody else waits for that."""
+
+UNPACKED_AT_ONCE = 256 * 1024
+"""Bytes that are decompressed before other requests get their turn."""
 
 MAX_FAULTS = 10
 """Largest number of faults in one answer; all of them are dead letters."""
@@ -255,11 +267,23 @@ async def _reload(request: HttpRequest) -> Response:
 
 async def _submit(request: HttpRequest, topic: str) -> Receipt:
     body = await read_body(request)
-    values = records_of(body, request.headers.get("content-type", ""))
-    token = blake2b(body, digest_size=16, person=topic.encode()).digest() if values else b""
+    values, token = await unhindered(_read, body, request.headers.get("content-type", ""), topic)
     sender = request.state.publisher if topic == "events" else None
     receipt: Receipt = await _service(request).writer.submit(Request(topic, values, token, sender))
     return receipt
+
+
+def _read(body: bytes, content_type: str, topic: str) -> tuple[list[bytes], bytes]:
+    """Return the records of a body and its token."""
+    values = records_of(body, content_type)
+    return values, blake2b(body, digest_size=16, person=topic.encode()).digest() if values else b""
+
+
+async def unhindered(function: Callable[..., T], body: bytes, *arguments: Any) -> T:
+    """Run a function over a body, a large one in a thread."""
+    if len(body) <= QUICK_BYTES:
+        return function(body, *arguments)
+    return await asyncio.to_thread(function, body, *arguments)
 
 
 async def read_body(request: HttpRequest) -> bytes:
@@ -284,7 +308,12 @@ async def read_body(request: HttpRequest) -> bytes:
         except TimeoutError as late:
             raise HTTPException(408, f"the body did not arrive within {BODY_S:.0f} s; send it again") from late
         try:
-            body += unpack.decompress(chunk, MAX_BODY_BYTES + 1 - len(body)) if unpack else chunk
+            if unpack is None:
+                body += chunk
+            while unpack is not None and chunk and len(body) <= MAX_BODY_BYTES:
+                body += unpack.decompress(chunk, UNPACKED_AT_ONCE)
+                chunk = unpack.unconsumed_tail
+                await asyncio.sleep(0)
         except zlib.error as error:
             raise HTTPException(400, f"the body is not gzip: {error}") from error
         if len(body) > MAX_BODY_BYTES:
@@ -295,11 +324,19 @@ async def read_body(request: HttpRequest) -> bytes:
 
 
 def records_of(body: bytes, content_type: str) -> list[bytes]:
-    """Split a body into records: one per line, or, declared as `application/json`, one object over several lines."""
-    if content_type.partition(";")[0].strip().lower() == "application/json":
+    """Split a body into records: one per line, or, declared as `application/json`, one object over several lines.
+
+    Larger than any record may be, it is not parsed as one object: that holds the interpreter.
+
+    Raises:
+        HTTPException: 413 too many lines.
+    """
+    if len(body) <= MAX_BYTES and content_type.partition(";")[0].strip().lower() == "application/json":
         with contextlib.suppress(orjson.JSONDecodeError):
             orjson.loads(body)
             return [body.strip()]
+    if body.count(b"\n") > MAX_RECORDS:
+        raise HTTPException(413, f"more than {MAX_RECORDS} lines; send them in pieces")
     return [line for line in map(bytes.strip, body.split(b"\n")) if line]
 
 
@@ -307,9 +344,10 @@ def _counts(receipt: Receipt) -> dict[str, Any]:
     counts: dict[str, Any] = {"accepted": receipt.accepted, "dead_letters": receipt.dead_letters}
     if receipt.repeated:
         counts["repeated"] = True
-    faults = [orjson.loads(out.value) for out in receipt.outputs if out.topic == DEAD_LETTERS and out.value]
+    letters = (out.value for out in receipt.outputs if out.topic == DEAD_LETTERS and out.value)
+    faults = [orjson.loads(value) for value in islice(letters, MAX_FAULTS)]
     if faults:
-        counts["faults"] = [{name: one[name] for name in ("reason", "path", "message")} for one in faults[:MAX_FAULTS]]
+        counts["faults"] = [{name: one[name] for name in ("reason", "path", "message")} for one in faults]
     return counts
 
 

@@ -57,7 +57,7 @@ BACK_OFF_S = 8.0
 """Longest wait in seconds between two of them; the first waits half a second."""
 
 
-EVENTS, DEAD_LETTERS = "events", "dead-letters"
+EVENTS, DEAD_LETTERS, STATE = "events", "dead-letters", "state"
 
 _ENDED = EventRejected(
     RejectReason.INTERNAL_ERROR,
@@ -91,6 +91,7 @@ class Engine:
         reached: order time of the newest record folded in this tenure, milliseconds; 0 before the first.
         recovery_step: what the recovery under way does or waits for; empty without one.
         stopping: whether the worker was asked to stop.
+        publish_states: whether the first assignment publishes all states again.
         failed: whether the worker is stopping because of a fault.
         reason: that fault and its remedy, one line.
         on_failure: requests an orderly stop of the app, so that it leaves the group; without it the app crashes and the
@@ -134,6 +135,7 @@ class Engine:
         self.reason = ""
         self._renewal_due = False
         self._start_overs = 0
+        self.publish_states = False
         self.on_failure: Callable[[], None] | None = None
         self._foreign_checked_at = time.monotonic()
         self.writer = OutputWriter(
@@ -442,6 +444,23 @@ class Engine:
                 rules=own,
             )
             task.check_topics(self.watch.topic_ids(map(self.settings.topic, stage.sources)))
+            if self.rulebook is not None:
+                self._publish_again(task)
+
+    def _publish_again(self, task: PartitionTask) -> None:
+        """Publish all public states of a task if the `state` topic is a new one, or if the worker was told to."""
+        name = self.settings.topic(STATE)
+        renewed = any(task.note_topic(name, made) for made in self.watch.topic_ids([name]).values())
+        if not (renewed or self.publish_states):
+            return
+        outputs = task.processor.republish(key for key, _ in task.store.items())
+        self.writer.put(outputs, task.partition)
+        if renewed or outputs:
+            log.log(
+                logging.WARNING if renewed else logging.INFO,
+                "%sthe states of partition %d of the %s stage that are not at their default are published again: %d",
+                f"{name} is a new topic; " if renewed else "", task.partition, task.stage, len(outputs),
+            )  # fmt: skip
 
     async def _recall(self, stores: Sequence[PartitionStore]) -> Sequence[TaskRules | None]:
         """Return the rules that the tasks of some stores were folded by."""
@@ -477,6 +496,7 @@ class Engine:
         for tp, offset in offsets.items():
             _, stage = self.sources[tp.topic]
             self.tasks[stage.name, tp.partition].next[tp] = offset
+        self.publish_states = False
         self._tenures += 1
         self._tenure = Tenure(self._tenures, generation)
         self.clock = StreamClock()

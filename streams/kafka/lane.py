@@ -427,17 +427,18 @@ class BatchConsumer(driver.Consumer):
         Raises:
             OffsetsGone: such an offset is beyond the log's end; the topic was recreated.
         """
-        found: dict[TP, tuple[int, int]] = await self._thread.call_thread(
+        found: dict[TP, tuple[int, int, int]] = await self._thread.call_thread(
             self._seek_sources, list(partitions), progress
         )
-        for tp, (offset, committed) in found.items():
+        for tp, (offset, committed, _) in found.items():
             self._read_offset[tp] = offset
             self._committed_offset[tp] = committed
             if offset > committed:
                 self.mark_done(tp, offset)
-        return {tp: offset for tp, (offset, _) in found.items()}
+        _tell_differences({tp: (committed, first) for tp, (_, committed, first) in found.items()}, progress)
+        return {tp: offset for tp, (offset, _, _) in found.items()}
 
-    async def _seek_sources(self, partitions: list[TP], progress: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
+    async def _seek_sources(self, partitions: list[TP], progress: Mapping[TP, int]) -> dict[TP, tuple[int, int, int]]:
         # Runs in the consumer's thread.
         consumer = self._thread._ensure_consumer()
         consumer._fetcher._prefetch_backoff = PREFETCH_S
@@ -452,7 +453,7 @@ class BatchConsumer(driver.Consumer):
             if done > last[place]:
                 raise OffsetsGone(tp, done, last[place])
             begin = max(done, first[place])
-            offsets[tp] = begin, offset or 0
+            offsets[tp] = begin, offset or 0, first[place]
             self.ends[tp] = last[place]
             consumer.seek(place, begin)
         return offsets
@@ -486,6 +487,33 @@ class BatchConsumer(driver.Consumer):
         if state.highwater is None or not state.has_valid_position:
             return None
         return int(state.position), int(state.highwater)
+
+
+def _tell_differences(offsets: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> None:
+    """Report committed offsets that are not those of the states: reset ones, and those of states that are gone.
+
+    Args:
+        offsets: committed offset and first offset of the log of each partition.
+        progress: offset of each partition to which the states were folded; without partitions that have no state.
+    """
+    # A group that began after records were deleted commits the first offset before it has folded anything.
+    lost = {tp: committed for tp, (committed, first) in offsets.items() if committed > first and tp not in progress}
+    if lost:
+        (topic, partition), committed = max(lost.items(), key=lambda known: known[1])
+        log.warning(
+            "the changelogs of %d partitions are empty although records were folded, those of %s/%d up to offset %d: "
+            "they were deleted, and what was known of sessions, tools and users is forgotten. docs/recovery.md, Lost "
+            "changelogs, says how it is built again from what the topics still keep",
+            len(lost), topic, partition, committed,
+        )  # fmt: skip
+    newer = {tp: progress[tp] - committed for tp, (committed, _) in offsets.items() if progress.get(tp, 0) > committed}
+    if newer:
+        (topic, partition), by = max(newer.items(), key=lambda known: known[1])
+        log.info(
+            "the states of %d partitions are newer than their committed offsets, those of %s/%d by %d records: folding "
+            "goes on where the states end; a reset of offsets folds no record again (docs/recovery.md, Fold again)",
+            len(newer), topic, partition, by,
+        )  # fmt: skip
 
 
 class OffsetsGone(TrustfoldError):

@@ -92,6 +92,14 @@ class PartitionTask:
         if not ids.items() <= noted.items():
             self.notes[TOPICS_KEY] = orjson.dumps(noted | dict(ids))
 
+    def note_topic(self, name: str, topic_id: str) -> bool:
+        """Note the id of a topic that the stage writes; return whether it is another topic than the noted one."""
+        stored = self.store.get(TOPICS_KEY)
+        noted: dict[str, str] = orjson.loads(self.notes.get(TOPICS_KEY) or stored or b"{}")
+        if noted.get(name) != topic_id:
+            self.notes[TOPICS_KEY] = orjson.dumps(noted | {name: topic_id})
+        return noted.get(name, topic_id) != topic_id
+
     def progress(self) -> dict[TP, int]:
         """Return the source offsets of the last checkpoint in the store; empty before the first."""
         stored = self.store.get(PROGRESS_KEY)

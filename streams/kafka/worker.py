@@ -47,6 +47,7 @@ def run_worker(
     topology: Topology | None = None,
     *,
     files: RuleFiles | None = None,
+    publish_states: bool = False,
 ) -> int:
     """Run a worker in this process until SIGTERM or SIGINT.
 
@@ -55,6 +56,7 @@ def run_worker(
         rules: rules of the folds, or a source of them; the defaults if None.
         topology: stages to run; trustfold's own if None.
         files: files of the rules, reloaded when they change.
+        publish_states: publish all public states of the first assignment again.
 
     Returns:
         Exit code: STOPPED, or FAILED; the log has the reason.
@@ -65,7 +67,12 @@ def run_worker(
     """
     start_log(settings.log_level, settings.log_format)
     watchdog = Watchdog(settings.stop_timeout, FAILED)
-    make = partial(make_app, settings, rules, topology, files=files)
+
+    def make() -> TrustfoldApp:
+        app = make_app(settings, rules, topology, files=files)
+        app.engine.publish_states = publish_states
+        return app
+
     check = partial(check_topics, settings, topology)
     try:
         with probe_port(settings) as port:

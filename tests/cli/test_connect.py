@@ -330,6 +330,20 @@ def test_places_that_make_no_sense(home: dict[str, str], tmp_path: Path) -> None
         ("connect", "claude", "--project", "nowhere"),
         ("up", "--detach", "--store", "x"),
         ("up", "--detach", "--stop"),
+        ("up", "--stop", "--port", "8321"),
         ("connect", "nobody"),
     ):
         assert trustfold(*words, cwd=tmp_path, env=home).returncode == 2, words
+
+
+@pytest.mark.parametrize("option", [(), ("--print",)])
+def test_a_broken_file_is_named_by_its_path(option: tuple[str, ...], home: dict[str, str], tmp_path: Path) -> None:
+    """And with the line at fault; no server is started for it."""
+    file = tmp_path / "home" / ".gemini" / "settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{\n  nonsense")
+    done = trustfold("connect", "gemini", *option, cwd=tmp_path, env=home | {"HOME": str(tmp_path / "home")})
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"trustfold: {file}: the configuration of gemini cannot be read (line 2")
+    assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "home" / ".local").exists()

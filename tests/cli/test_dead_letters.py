@@ -32,6 +32,15 @@ def test_the_list_says_what_is_wrong(store: Path, tmp_path: Path) -> None:
     assert "4 dead letters: not_json 2" in done.stderr.decode()
 
 
+def test_a_narrow_terminal_shows_whole_words(store: Path, tmp_path: Path) -> None:
+    """On 80 columns reason, place and fault of a dead letter are lines of their own, none is a column of letters."""
+    done = trustfold("dead-letters", "list", "--store", store, cwd=tmp_path, env={"COLUMNS": "80"})
+    shown = [line.strip() for line in done.stdout.decode().splitlines()]
+    assert any(line.endswith("not_json events $") for line in shown), shown
+    assert any("not JSON" in line for line in shown)
+    assert max(map(len, shown)) <= 80
+
+
 def test_json_is_a_line_each(store: Path, tmp_path: Path) -> None:
     """With --json each is a whole record with its reference; --reason chooses."""
     done = trustfold("dead-letters", "list", "--store", store, "--json", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import signal
@@ -268,6 +269,7 @@ def test_whatif_search_shows_a_table_and_a_plot(recorded_files: Path) -> None:
     shown = trustfold(*arguments, "--html", "search.html", cwd=recorded_files)
     assert shown.returncode == 0, shown.stderr
     assert b"stuck sessions caught" in shown.stdout
+    assert re.search(r"^ [◀★]*now ", shown.stdout.decode(), re.MULTILINE), "80 columns have room for the marks"
     assert "<circle" in (recorded_files / "search.html").read_text()
     assert len(orjson.loads(trustfold(*arguments, "--json", cwd=recorded_files).stdout)["trials"]) == 2
 

@@ -169,6 +169,13 @@ def test_up_without_persistence_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_store_that_would_not_be_kept_is_refused(tmp_path: Path) -> None:
+    """`--store` under TRUSTFOLD_PERSIST=false contradicts it; nothing is started."""
+    done = trustfold("up", "--port", "0", "--store", "s.db", cwd=tmp_path, env={"TRUSTFOLD_PERSIST": "false"})
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"--store keeps nothing under TRUSTFOLD_PERSIST=false" in done.stderr
+
+
 def test_up_with_the_kill_switch_folds_nothing(tmp_path: Path, looping: list[bytes]) -> None:
     """TRUSTFOLD_ENABLED=false: events are taken and nothing comes of them."""
     with up(cwd=tmp_path, env={"TRUSTFOLD_ENABLED": "false"}) as server:
@@ -234,3 +241,13 @@ def test_policies_show_their_own_ladders_and_texts(tmp_path: Path) -> None:
     assert found["texts"] == {"minor": "Call {required_tool} first."}
     with up("--policies", "p.json", cwd=tmp_path):
         assert "own steps" in said("policies", "list", cwd=tmp_path)
+
+
+def test_config_alone_shows_the_rules(tmp_path: Path) -> None:
+    """As `config show` does, also as `reliability config`."""
+    env = {"TRUSTFOLD_THRESHOLD": "7"}
+    shown = trustfold("config", "show", cwd=tmp_path, env=env)
+    for words in (("config",), ("reliability", "config")):
+        alone = trustfold(*words, cwd=tmp_path, env=env)
+        assert (alone.returncode, alone.stdout) == (0, shown.stdout)
+    assert b"count_threshold = 7" in shown.stdout

@@ -21,6 +21,7 @@ from trustfold import __version__
 from trustfold.cli.clients.base import About
 from trustfold.cli.origin import Process, _parents_in, agent_behind, order_of_an_agent
 from trustfold.cli.service import UserService
+from trustfold.cli.uninstall import _program_removal
 from trustfold.config import INSTALLATION
 
 by_a_person = pytest.mark.skipif(bool(order_of_an_agent()), reason="an agent runs these tests, and may give no orders")
@@ -201,6 +202,22 @@ def test_open_of_a_server_without_tokens(tmp_path: Path) -> None:
     with up(cwd=tmp_path) as server:
         printed = trustfold("open", cwd=tmp_path, env={"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""})
         assert printed.stdout.decode() == f"{server.url}/\n"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "removal"),
+    [
+        ("/home/u/.local/share/uv/tools/trustfold", "uv tool uninstall trustfold"),
+        ("/home/u/.local/share/pipx/venvs/trustfold", "pipx uninstall trustfold"),
+        ("/home/u/uv/.venv", "pip uninstall trustfold"),
+    ],
+)
+def test_the_program_is_removed_by_what_installed_it(
+    prefix: str, removal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known by the folder of its Python."""
+    monkeypatch.setattr(sys, "prefix", prefix)
+    assert _program_removal() == removal
 
 
 def test_uninstall_takes_out_what_was_installed(home: dict[str, str], tmp_path: Path) -> None:

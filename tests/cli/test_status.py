@@ -260,3 +260,16 @@ def test_a_long_key_stays_on_one_line_and_is_recognised() -> None:
     assert "http_request|" in line
     assert "path_prefix=v1" in line
     assert "…" in line
+
+
+def test_the_latest_decisions_about_tools(store: Path) -> None:
+    """`reliability history [N]` needs no recording; the newest decision is the last."""
+    command = ("reliability", "history", "--store", store.name)
+    everything = json.loads(trustfold(*command, "--json", cwd=store.parent).stdout)["history"]
+    assert len(everything) > 2
+    for number in (("2",), ("limit", "2")):
+        shown = json.loads(trustfold(*command, *number, "--json", cwd=store.parent).stdout)["history"]
+        assert shown == everything[-2:]
+    text = trustfold(*command, "1", cwd=store.parent).stdout.decode()
+    assert everything[-1]["reason"][:20] in text.replace("\n", " ")
+    assert trustfold(*command, "many", cwd=store.parent).returncode == 2

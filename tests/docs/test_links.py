@@ -14,7 +14,12 @@ PAGE = re.compile(r"\b(docs/[\w./-]+\.md)(?:#([\w-]+))?")
 OUTSIDE = re.compile(r"\b[Dd]esign [1-6]\b|\b[Tt]he seeds?\b|\b[Ss]eeds? [1-5]\b|\.\./shared\b")
 """Names of documents that are not in this repository."""
 
-GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "design" / "semantics.md"]
+GUIDES = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "architecture.md",
+    ROOT / "docs" / "subsystems.md",
+    ROOT / "docs" / "design" / "semantics.md",
+]
 PATH = re.compile(r"`((?:[a-z_]+/)+[\w.]*)`")
 
 MAY_NAME_OTHERS = {

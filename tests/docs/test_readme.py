@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_line import environment
-from trustfold.cli.service import UserService
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line]
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 MAX_LINES = 120
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a person with an empty home, in which `trustfold` is on the path."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    program = programs / "trustfold"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m trustfold "$@"\n')
-    program.chmod(0o755)
-    (tmp_path / "home").mkdir()
-    names = {"HOME": str(tmp_path / "home"), "XDG_DATA_HOME": "", "XDG_RUNTIME_DIR": "", "CLAUDE_CONFIG_DIR": ""}
-    names["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    yield names
-    UserService(names | {"XDG_DATA_HOME": str(tmp_path / "home" / ".local" / "share")}).stop()
 
 
 @pytest.mark.slow

@@ -193,3 +193,11 @@ def test_a_guard_in_memory_keeps_its_last_two_thousand_events() -> None:
         backend.publish(TurnStarted(schema_version="1.0", id=f"t{number}", time=START, session_id="s1"))
     assert len(backend.published) == 2_000
     assert orjson.loads(backend.published[0])["id"] == "t100"
+
+
+def test_kafka_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which extra brings what the address needs."""
+    monkeypatch.delitem(sys.modules, "trustfold.guard.backends.kafka", raising=False)
+    monkeypatch.setitem(sys.modules, "aiokafka", None)
+    with pytest.raises(ConfigError, match=r"kafka://localhost:9092 is not installed here .*'trustfold\[kafka\]'"):
+        asyncio.run(ToolGuard.connect("kafka://localhost:9092"))

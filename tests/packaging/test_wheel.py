@@ -1,11 +1,13 @@
-"""What users install: the wheel, built from a clean copy of the tree."""
+"""What users install: sdist and wheel, built as for a release from a clean copy of the tree."""
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib import metadata
@@ -14,14 +16,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from trustfold import __version__
 from trustfold.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
-TOP_FOLDERS = sorted({package.split(".")[1] for package in PACKAGES if "." in package})
+BUILDER = runpy.run_path(str(ROOT / "ops" / "build_dist.py"))
+"""The script behind `make dist`."""
 
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+TOP_FOLDERS = sorted({package.split(".")[1] for package in PACKAGES if "." in package})
 
 
 def shipped_files() -> set[str]:
@@ -32,22 +36,30 @@ def shipped_files() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built without a network and without the leftovers of earlier builds."""
-    home = tmp_path_factory.mktemp("wheel")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Sdist and wheel, built without a network and without the leftovers of earlier builds."""
+    home = tmp_path_factory.mktemp("dist")
     source = home / "source"
-    ignore = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "node_modules", "*.egg-info")
-    shutil.copytree(ROOT, source, ignore=ignore)
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(home)],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
+    ignore = shutil.ignore_patterns(
+        ".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "__pycache__", "node_modules", "*.egg-info"
     )
-    assert done.returncode == 0, done.stderr
-    return home / done.stdout.splitlines()[-1]
+    shutil.copytree(ROOT, source, ignore=ignore)
+    built: tuple[Path, Path] = BUILDER["build"](source, home)
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: tuple[Path, Path]) -> Path:
+    """The wheel."""
+    return dist[1]
+
+
+@pytest.fixture(scope="module")
+def description(wheel: Path) -> str:
+    """README as the package index shows it."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name).decode().partition("\n\n")[2]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +94,36 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert ours == shipped_files()
 
 
+def test_sdist_holds_what_a_packager_needs(dist: tuple[Path, Path]) -> None:
+    """Every file of the repository that git follows, tests and documents included."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    followed = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    with tarfile.open(dist[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert followed - names == set()
+
+
+def test_the_index_shows_pages_and_pictures(description: str) -> None:
+    """README there has absolute links alone; each names a file of this repository at the version's tag."""
+    project = PROJECT["project"]
+    led = re.findall(r"\]\(([^)\s]+)\)", description)
+    ours = [link for link in led if link.startswith(project["urls"]["Source"])]
+    assert [link for link in led if not link.startswith("https://")] == []
+    assert len(ours) > 10
+    for link in ours:
+        kind, tag, path = link.removeprefix(f"{project['urls']['Source']}/").split("/", 2)
+        assert (kind, tag) == ("raw" if path.endswith((".png", ".svg")) else "blob", f"v{__version__}")
+        assert (ROOT / path.partition("#")[0]).exists(), link
+
+
+def test_pages_of_the_project_exist() -> None:
+    """Links of the metadata that name a file name one of this repository."""
+    urls = PROJECT["project"]["urls"]
+    paths = [url.partition("/blob/main/")[2] for url in urls.values() if "/blob/" in url]
+    assert len(paths) >= 3
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
 def test_wheel_carries_types_and_licence(wheel: Path) -> None:
     """Type checkers see the annotations, and the licence travels along."""
     with zipfile.ZipFile(wheel) as archive:
@@ -97,7 +139,7 @@ def test_base_install_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))).decode()
     base = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, flags=re.MULTILINE)
-    assert sorted(base) == ["click", "msgspec", "orjson", "rapidfuzz", "rich", "urllib3"]
+    assert sorted(base) == ["ahocorasick-rs", "click", "msgspec", "orjson", "rapidfuzz", "rich", "urllib3"]
 
 
 def test_wheel_runs_without_the_sources(installed: Path) -> None:

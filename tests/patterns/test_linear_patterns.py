@@ -44,6 +44,8 @@ COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] =
     ("trustfold.projections.calls.danger", "_compiled"): list,  # the operator's own
     ("trustfold.rules.calls", "_fault_of"): list,  # the same, at their check
     ("trustfold.security.secret_patterns", "_shape"): list,  # held by tables
+    ("trustfold.security.secret_patterns", "_formats"): list,  # the same
+    ("trustfold.security.secret_patterns", "_label"): list,  # the same
     ("trustfold.history.catalogue", "_sql_of"): list,  # names of our own files
 }
 """Functions that compute expressions, with examples of them."""

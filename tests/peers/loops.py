@@ -398,7 +398,7 @@ class Behaviour(Thresholds):
         inbox = NudgeInbox()
         trial = self.trial(config={}, given=[])
         steps = trial.rules.behaviour.repetitive_calls
-        trial.calls.take({"ev": "tool_started", "tool": "t", "args": {"a": 1}, "times": steps.severe})
+        trial.calls.take({"ev": "tool_started", "tool": "read", "args": {"a": 1}, "times": steps.severe})
         for told in trial.world.decisions("nudge.issued"):
             inbox.deliver(msgspec.convert(told, NudgeIssued))
         paused = inbox.paused

@@ -71,9 +71,9 @@ class Stored:
                 assert snapshot is not None
                 self.snapshots[name, key] = snapshot
 
-    def resume(self, offsets: dict[str, int]) -> LocalTopology:
+    def resume(self, offsets: dict[str, int], rules: Rules = RULES) -> LocalTopology:
         """A topology as after a restart."""
-        topology = LocalTopology(RULES, load=self.load, next_offsets=offsets)
+        topology = LocalTopology(rules, load=self.load, next_offsets=offsets)
         for name, processor in topology.processors.items():
             processor.adopt((key, snapshot) for (stage, key), snapshot in self.snapshots.items() if stage == name)
         return topology
@@ -306,6 +306,38 @@ def test_followers_see_what_is_in_force_after_every_record(records: list[tuple[s
             if state[0] not in {"trusted", "closed"} and not key.startswith("trust:user:")  # those are the fleet's
         }
         assert told == {key: (state, denials) for key, state, denials in in_force(topology)}
+
+
+@CONTRACT
+@given(events_and_orders(orders=ORDERS))
+def test_followers_that_lost_the_states_are_given_all_of_them_again(records: list[tuple[str, bytes]]) -> None:
+    """A new `state` topic is filled from the stored states with what the old one held; no state changes thereby."""
+    topology, stored = LocalTopology(NERVOUS), Stored()
+    seen: dict[str, bytes] = {}
+    for topic, value in records:
+        for output in topology.feed(topic, (value,)):
+            if output.topic == "state":
+                seen.pop(output.key, None)
+                if output.value is not None:
+                    seen[output.key] = output.value
+    stored.save(topology)
+    before = dict(stored.snapshots)
+    again = {}
+    for name, processor in stored.resume({}, NERVOUS).processors.items():
+        for output in processor.republish(key for stage, key in stored.snapshots if stage == name):
+            assert output.topic == "state"
+            if output.value is not None:
+                again[output.key] = output.value
+        assert not processor.snapshot()
+    assert stored.snapshots == before
+    told, told_again = ({key: _public(value) for key, value in states.items()} for states in (seen, again))
+    assert told_again == told
+
+
+def _public(value: bytes) -> tuple[object, ...]:
+    """What followers go by in a state."""
+    state = orjson.loads(value)
+    return tuple(state.get(name) for name in ("kind", "key", "state", "mode", "denials", "reason", "expires_at"))
 
 
 @CONTRACT

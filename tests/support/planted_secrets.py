@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from secret_kinds import KINDS
+from secret_kinds import FEW
 from trustfold.schemas.examples import EXAMPLES
 
 EVENTS = {
@@ -49,15 +49,15 @@ def events_with(text: str, number: int, *, every: int = 1) -> Iterator[bytes]:
 
 def lines_of_all_kinds(every: int) -> list[bytes]:
     """Events with every kind; `every` as in `events_with`."""
-    return [line for number, (text, _) in enumerate(KINDS.values()) for line in events_with(text, number, every=every)]
+    return [line for number, (text, _) in enumerate(FEW.values()) for line in events_with(text, number, every=every)]
 
 
 def found_in(everything: bytes) -> dict[str, bytes]:
     """Kinds whose secret stands in something, each with what stands around it."""
     texts = everything + everything.replace(b"\\\\", b"\\").replace(b"\\n", b"\n")
-    places = {secret: texts.find(secret.encode()) for secret in {secret for _, secret in KINDS.values()}}
+    places = {secret: texts.find(secret.encode()) for secret in {secret for _, secret in FEW.values()}}
     return {
         kind: texts[max(0, places[secret] - 120) : places[secret] + 60]
-        for kind, (_, secret) in KINDS.items()
+        for kind, (_, secret) in FEW.items()
         if places[secret] >= 0
     }

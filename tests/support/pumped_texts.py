@@ -24,6 +24,12 @@ class Machine(Automaton):
             if state[0] == edge.target and state[1] & edge.over
         ]
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a match may be empty."""
+        self._ways(self.start, -2)
+        return -2 in self._ends
+
     @cached_property
     def cycles(self) -> dict[tuple[int, int], int]:
         """States that lie on a cycle, with the number of their strongly connected component."""

@@ -1,187 +1,84 @@
-"""Kinds of secrets to plant: the text that holds one, and the part that must not be seen."""
+"""Kinds of secrets to plant, and innocent texts, from `secrets.txt` and `innocents.txt`; values are made up here.
+
+In a text, `⏎` is a line end, `«…»` the part that must not be seen (without it: the longest value that is made up), and
+`{a36}` a value of 36 characters of an alphabet. So no line looks like a live secret to the scanner of a code host.
+"""
 
 from __future__ import annotations
 
-A, N, H = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA", "8529637410963852", "9f86d081884c7d659a2feaa0c55ad015"
-_B64 = "dGhpcyBpcyBhIHNlY3JldCB0b2tlbg"
+import base64
+import re
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from uuid import UUID
 
-# kind -> (text that holds it, the part that must not be seen)
+from hypothesis import strategies as st
+
+_UPPER, _LOWER, _DIGITS = "ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz", "0123456789"
+_ALPHABETS = {
+    "a": _UPPER + _LOWER + _DIGITS, "A": _UPPER + _DIGITS, "l": _LOWER + _DIGITS, "h": "0123456789abcdef",
+    "H": "0123456789ABCDEF", "b": _UPPER + _LOWER + _DIGITS + "+/", "s": _UPPER + _LOWER + "123456789",
+}  # fmt: skip
+_VALUE = re.compile(r"\{(?:([aAlhHbs])(\d+)|(u)|(wif)|base64:(.*))\}")
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def _made_up(found: re.Match[str], random: Random) -> str:
+    alphabet, length, uuid, wif, inner = found.groups()
+    if inner:
+        return base64.b64encode(filled(inner, random)[0].encode()).decode().rstrip("=")
+    if uuid:
+        return str(UUID(int=random.getrandbits(128), version=4))
+    if wif:
+        return _wif(random)
+    letters = _ALPHABETS[alphabet]
+    value = "".join(random.choices(letters, k=int(length) - 2))
+    return f"{value[:3]}7{value[3:]}{'F' if alphabet in 'aAHb' else 'f'}"  # a digit and a letter, whatever the dice say
+
+
+def _wif(random: Random) -> str:
+    """A private key of Bitcoin as wallets export it, with its checksum."""
+    key = b"\x80" + random.randbytes(32) + b"\x01"
+    number = int.from_bytes(key + sha256(sha256(key).digest()).digest()[:4], "big")
+    text = ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = _BASE58[digit] + text
+    return text
+
+
+def filled(template: str, random: Random) -> tuple[str, str]:
+    """The text of a template, and the part of it that must not be seen."""
+    values: list[str] = []
+
+    def put(found: re.Match[str]) -> str:
+        values.append(_made_up(found, random))
+        return values[-1]
+
+    text = _VALUE.sub(put, template.replace("⏎", "\n"))
+    marked = re.search("«(.*)»", text, re.DOTALL)
+    secret = marked[1] if marked else max(values, key=len, default="")
+    return text.replace("«", "").replace("»", ""), secret
+
+
+def _lines(name: str) -> list[str]:
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if not line.startswith("# ")]
+
+
+def words_of(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
+    """Texts that an expression would match if it did not look at what is around."""
+    return st.from_regex(re.compile(re.sub(rb"\(\?<?[=!](?:[^()\\]|\\.)*\)", b"", pattern.pattern), pattern.flags))
+
+
 KINDS: dict[str, tuple[str, str]] = {
-    "aws access key": (f"AKIA{A[:16].upper()}", A[:16].upper()),
-    "aws secret": (f"aws_secret_access_key = {A}/+x", A),
-    "github token": (f"ghp_{A}abcd", A),
-    "github fine-grained": (f"github_pat_11{A}", A),
-    "gitlab token": (f"glpat-{A[:20]}", A[:20]),
-    "slack bot token": (f"xoxb-123456789-{A}", A),
-    "slack webhook": (f"https://hooks.slack.com/services/T0/B0/{A}", A),
-    "stripe key": ("sk_" + f"live_{A}", A),
-    "openai key": (f"sk-proj-{A}", A),
-    "anthropic key": (f"sk-ant-api03-{A}", A),
-    "google api key": (f"AIza{A}xyz", A),
-    "google oauth token": (f"ya29.{A}", A),
-    "jwt": (f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIi{_B64}.{A}", A),
-    "pem private key": (f"-----BEGIN RSA PRIVATE KEY-----\n{A}\n{A}\n-----END RSA PRIVATE KEY-----", A),
-    "openssh private key": (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{A}", A),
-    "pgp private key": (f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{A}\n-----END PGP PRIVATE KEY BLOCK-----", A),
-    "basic auth in a url": ("https://bob:hunter2pass@db.example.com/x", "hunter2pass"),
-    "postgres url": ("postgresql://svc:s3cr3tpw@10.0.0.1:5432/app", "s3cr3tpw"),
-    "mongodb url": ("mongodb+srv://root:pa55word@c0.mongodb.net", "pa55word"),
-    "odbc connection string": ("Server=db;Uid=sa;Pwd=Str0ngOne;", "Str0ngOne"),
-    "azure storage string": (f"DefaultEndpointsProtocol=https;AccountKey={A}==;", A),
-    "azure sas": (f"https://x.blob.core.windows.net/c?sv=2020&sig={A}%3D", A),
-    "bearer header": (f"Authorization: Bearer {A}", A),
-    "basic header": (f"authorization: Basic {_B64}==", _B64),
-    "cookie header": (f"Cookie: sid={A}; theme=dark", A),
-    "password assignment": ("password=correct-horse-battery", "correct-horse-battery"),
-    "password in prose": ("the password is correct-horse", "correct-horse"),
-    "environment variable": (f"export DB_PASSWORD={A}", A),
-    "json field": (f'{{"client_secret": "{A}"}}', A),
-    "command line flag": (f"deploy --token {A} --now", A),
-    "curl user": ("curl -u admin:letmein99 https://x.test", "letmein99"),
-    "mysql flag": ("mysql -h db -u root -pS3cretPw", "S3cretPw"),
-    "card number": ("card 4111 1111 1111 1111 exp 12/29", "4111 1111 1111 1111"),
-    "social security number": ("ssn 078-05-1120", "078-05-1120"),
-    "iban": ("pay to DE89 3704 0044 0532 0130 00", "3704 0044 0532"),
-    "npm token": (f"npm_{A}abcd", A),
-    "pypi token": (f"pypi-AgEIcHlwaS5vcmc{A}", A),
-    "hugging face token": (f"hf_{A}", A),
-    "sendgrid key": (f"SG.{A[:22]}.{A}", A[:22]),
-    "twilio key": (f"SK{H}", H),
-    "telegram bot token": (f"123456789:AA{A}", A),
-    "vault token": (f"hvs.{A}", A),
-    "databricks token": (f"dapi{H}", H),
-    "shopify token": (f"shpat_{H}", H),
-    "digitalocean token": (f"dop_v1_{H}{H}", H),
-    "age key": (f"AGE-SECRET-KEY-1{A.upper()}", A.upper()),
-    "api key in a query": (f"https://api.test/v1?api_key={A}&q=1", A),
-    "one-time password": ("otp: 48392071", "48392071"),
-    "linear key": (f"lin_api_{A}", A),
-    "grafana key": (f"glsa_{A}_1a2b3c4d", A),
-    # assignments: the value is hidden, not the name
-    "pgpassword": (f"PGPASSWORD={A} psql -h db app", A),
-    "lower pgpassword": ("PGPASSWORD=hunter psql -h db", "hunter"),
-    "any password variable": ("REDIS_PASSWORD='correct horse'", "correct horse"),
-    "any token variable": ("export ACME_TOKEN=abcdefgh", "abcdefgh"),
-    "any key variable": ("ACME_KEY=zyxwvuts", "zyxwvuts"),
-    "any secret variable": ("OAUTH_SECRET=mnbvcxz", "mnbvcxz"),
-    "multi-word value": ('password = "correct horse battery staple"', "horse battery"),
-    "seed phrase": (
-        "seed phrase: legal winner thank year wave sausage worth useful legal winner thank yellow",
-        "sausage",
-    ),
-    "json in json": ('{\\"password\\": \\"correct horse 7\\"}', "correct horse 7"),
-    "json in json in json": ('{\\\\\\"api_key\\\\\\": \\\\\\"' + A + '\\\\\\"}', A),
-    "yaml": (f"database:\n  password: {A}\n  host: db", A),
-    "properties": (f"spring.datasource.password={A}", A),
-    "xml element": (f"<password>{A}</password>", A),
-    "sql": ("CREATE USER bob IDENTIFIED BY 'letmein77'", "letmein77"),
-    "sql password": ("ALTER ROLE bob WITH PASSWORD 'letmein78'", "letmein78"),
-    "odbc with words": ("Server=db;Pwd=My Pass Word 9;Uid=sa", "Pass Word 9"),
-    "netrc": ("machine git.test login bob password s3cr3tnet", "s3cr3tnet"),
-    "netrc lines": ("machine git.test\n  login bob\n  password s3cr3tnet", "s3cr3tnet"),
-    "pgpass": (f"db.test:5432:app:bob:{A}", A),
-    "php session": (f"PHPSESSID={A}", A),
-    "java session": (f"JSESSIONID={H}", H),
-    "express session": (f"connect.sid=s%3A{A}", A),
-    "set-cookie": (f"Set-Cookie: auth={A}; Path=/; HttpOnly", A),
-    "session id": (f"session_id={A}", A),
-    "digest header": (f"Authorization: Digest username={A}", A),
-    "custom header": (f"X-Api-Key: {A}", A),
-    "proxy user": ("curl --proxy-user bob:letmein88 https://x.test", "letmein88"),
-    "redis url": ("redis://:pa55word7@cache:6379/0", "pa55word7"),
-    "amqp url": ("amqp://svc:pa55word8@mq:5672", "pa55word8"),
-    "url with a token": (f"https://{A}@github.com/acme/x.git", A),
-    "ftp url": ("ftp://bob:pa55word9@db.test", "pa55word9"),
-    "signed url": (f"https://s3.test/o?X-Amz-Signature={H}{H}", H),
-    # vendors
-    "aws temporary key": (f"ASIA{A[:16].upper()}", A[:16].upper()),
-    "aws bedrock key": (f"ABSK{A}{A}", A),
-    "alibaba key": (f"LTAI{A[:20]}", A[:20]),
-    "tencent key": (f"AKID{A}", A),
-    "github app token": (f"ghs_{A}abcd", A),
-    "github refresh token": (f"ghr_{A}abcd", A),
-    "gitlab deploy token": (f"gldt-{A[:20]}", A[:20]),
-    "gitlab runner token": (f"glrt-{A[:20]}", A[:20]),
-    "slack app token": (f"xapp-1-A1-{A}", A),
-    "slack user token": (f"xoxp-123456789-{A}", A),
-    "discord webhook": (f"https://discord.com/api/webhooks/123456/{A}", A),
-    "teams webhook": (f"https://acme.webhook.office.com/webhookb2/{A}", A),
-    "stripe restricted key": ("rk_" + f"live_{A}", A),
-    "stripe webhook secret": (f"whsec_{A}", A),
-    "openrouter key": (f"sk-or-v1-{H}{H}", H),
-    "langfuse key": ("sk-lf-550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b"),
-    "google refresh token": (f"1//0g{A}", A),
-    "google client secret": (f"GOCSPX-{A[:28]}", A[:28]),
-    "nuget key": (f"oy2{'a1b2c3d4e5f6g7h8i9j0' * 2}k1l", "a1b2c3d4e5f6"),
-    "rubygems key": (f"rubygems_{H}{H[:16]}", H),
-    "twilio account": (f"AC{H}", H),
-    "mailgun key": (f"key-{H}", H),
-    "mailchimp key": (f"{H}-us12", H),
-    "brevo key": (f"xkeysib-{H}{H}-{A[:16]}", H),
-    "discord bot token": (f"MTA4{A[:20]}.GaBcDe.{A}", A),
-    "square token": (f"EAAA{A}{A}", A),
-    "facebook token": (f"EAAG{A}{A}{A}", A),
-    "notion secret": (f"secret_{A}{A[:11]}", A),
-    "notion token": (f"ntn_{A}{A[:14]}", A),
-    "langsmith key": (f"lsv2_pt_{H}_{H[:10]}", H),
-    "pinecone key": (f"pcsk_{A[:6]}_{A}{A}", A),
-    "circleci token": (f"CCIPAT_{A[:22]}_{H}{H[:8]}", H),
-    "netlify token": (f"nfp_{A}abcd", A),
-    "heroku key": (f"HRKU-AA{A}{A}", A),
-    "heroku variable": ("HEROKU_API_KEY=550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b"),
-    "buildkite token": (f"bkua_{H}{H[:8]}", H),
-    "tavily key": (f"tvly-dev-{A}", A),
-    "airtable token": (f"pat{A[:14]}.{H}{H}", H),
-    "airtable key": (f"key{A[:14]}", A[:14]),
-    "dropbox token": (f"sl.u.{A}{A}{A}{A}", A),
-    "fly token": (f"FlyV1 fm2_{A}{A}", A),
-    "fly old token": (f"fo1_{A}", A),
-    "twitch oauth": ("oauth:" + "a1b2c3d4e5" * 3, "a1b2c3d4e5"),
-    "twitch stream key": (f"live_123456789_{A[:30]}", A[:30]),
-    "twitch client secret": (f"TWITCH_CLIENT_SECRET={'a1b2c3d4e5' * 3}", "a1b2c3d4e5"),
-    "render key": (f"rnd_{A}", A),
-    "bcrypt": ("$2b$12$" + A + A[:21], A),
-    "shadow": ("root:$6$saltsalt$" + A + A + A[:22] + ":19000:0:99999:7:::", A),
-    "yescrypt": ("$y$j9T$" + A[:22] + "$" + A + A[:11], A),
-    "argon2": (f"$argon2id$v=19$m=65536,t=3,p=4${A[:22]}${A}", A),
-    "django hash": (f"pbkdf2_sha256$600000${A[:22]}${A}=", A),
-    "card without spaces": ("4242424242424242", "4242424242424242"),
-    "card with dashes": ("5555-5555-5555-4444", "5555-5555-5555-4444"),
-    "iban without spaces": ("GB82WEST12345698765432", "WEST12345698765432"),
-    "french iban": ("FR14 2004 1010 0505 0001 3M02 606", "1010 0505 0001"),
-    "linear oauth": (f"lin_oauth_{A}", A),
-    "figma token": (f"figd_{A}", A),
-    "docker token": (f"dckr_pat_{A[:27]}", A[:27]),
-    "new relic key": (f"NRAK-{A[:27].upper()}", A[:27].upper()),
-    "postman key": (f"PMAK-{H[:24]}-{H}{H[:2]}", H),
-    "pulumi token": (f"pul-{H}{H[:8]}", H),
-    "sentry token": (f"sntryu_{H}{H}", H),
-    "supabase token": (f"sbp_{H}{H[:8]}", H),
-    "vercel token": (f"vcp_{A}{A}", A),
-    "planetscale token": (f"pscale_tkn_{A}", A),
-    "doppler token": (f"dp.pt.{A}{A[:11]}", A),
-    "tailscale key": (f"tskey-auth-{A[:20]}", A[:20]),
-    "replicate token": (f"r8_{A}abcde", A),
-    "groq key": (f"gsk_{A}{A[:20]}", A),
-    "xai key": (f"xai-{A}{A}", A),
-    "perplexity key": (f"pplx-{A}{A[:16]}", A),
-    "resend key": (f"re_{A}", A),
-    "posthog key": (f"phx_{A}{A[:11]}", A),
-    "sonar token": (f"squ_{H}{H[:8]}", H),
-    "neon password": (f"postgresql://app:npg_{A[:16]}@ep.neon.tech/db", A[:16]),
-    "plaid token": ("access-sandbox-550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b"),
-    "hubspot token": ("pat-na1-550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b"),
-    "launchdarkly key": ("sdk-550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b"),
-    "contentful token": (f"CFPAT-{A}{A[:11]}", A),
-    "dynatrace token": (f"dt0c01.{A[:24].upper()}.{A.upper()}{A.upper()}", A.upper()),
-    "jfrog key": (f"AKCp{A}{A}{A[:9]}", A),
-    "azure ad secret": (f"abc8Q~{A}", A),
-    "asana token": (f"1/1234567890123456:{H}", H),
-    "atlassian token": (f"ATATT3xFfGF0{A}", A),
-    "terraform token": (f"{A[:14]}.atlasv1.{A}{A}", A),
-    "mapbox token": (f"sk.eyJ1Ijoi{_B64}.{A[:22]}", A[:22]),
-    "putty key": (f"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 1\n{A}\nPrivate-MAC: {H}", A),
-    "ec private key": (f"-----BEGIN EC PRIVATE KEY-----\n{A}\n-----END EC PRIVATE KEY-----", A),
-    "aws secret in a profile": (f"[default]\naws_secret_access_key={A}ABCDEFGH", A),
-    "azure connection string": (f"Endpoint=sb://x.test/;SharedAccessKeyName=root;SharedAccessKey={A}=", A),
+    kind: filled(template, Random(kind)) for kind, template in (line.split(" | ", 1) for line in _lines("secrets.txt"))
 }
+"""Kind of secret, with a text that holds one and the part that must not be seen."""
+
+FEW = dict(list(KINDS.items())[::6])
+"""Every sixth kind, for tests that plant them in many places."""
+
+INNOCENTS: list[str] = [filled(line, Random(line))[0] for line in _lines("innocents.txt")]
+"""Texts without a secret, though each has something of one."""

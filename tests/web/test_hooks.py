@@ -533,6 +533,10 @@ def asked_by_plugin(home: Path, times: int, before: str = "", answer_s: float = 
     (home / "run.mjs").write_text(
         f'{before}import {{ Trustfold }} from "./plugin.mjs";\n'
         "const plugin = await Trustfold({ client: {}, directory: process.argv[2] });\n"
+        'const begun = { type: "session.created", properties: { info: { id: "inner", parentID: "s" } } };\n'
+        "await plugin.event({ event: begun });\n"
+        'const prompt = { parts: [{ type: "text", text: "look around" }] };\n'
+        'await plugin["chat.message"]({ sessionID: "inner" }, prompt);\n'
         "const found = [];\n"
         f"for (let n = 0; n < {times}; n++) {{\n"
         '  const call = { tool: "bash", sessionID: "s", callID: `c${n}` };\n'
@@ -551,12 +555,14 @@ def asked_by_plugin(home: Path, times: int, before: str = "", answer_s: float = 
 
 @pytest.mark.usefixtures("fixed_rules_file")
 def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
-    """OpenCode's plugin asks by the same socket: the call after three failures is refused."""
-    with up(*STORE, cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}):
+    """OpenCode's plugin asks by the same socket: the call after three failures is refused; it names parents."""
+    with up(*STORE, cwd=tmp_path, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
         Client(tmp_path)
         *free, refused = asked_by_plugin(tmp_path, 4, answer_s=PATIENT_S)
         assert free == [{}] * 3
         assert "trustfold reset" in refused
+        _, known = server.request("GET", "/v1/hooks", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert set(json.loads(known)["paused"]) == {"s", "s/inner"}
         tmp_path.chmod(0o755)
         assert asked_by_plugin(tmp_path, 1) == [{}]
 

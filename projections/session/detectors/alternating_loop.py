@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ....schemas.vocabulary import Pattern
 from ...calls.fingerprints import digest
+from ...calls.tool_class import moves_on
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
-from ..steps import MAX_CYCLE, PAUSED, WAITED, FinishedStep, Steps
+from ..steps import ACTED, FAILED, MAX_CYCLE, MAY_HAVE_CHANGED, PAUSED, WAITED, FinishedStep, Steps
 from .detector import Detector
 
 
@@ -16,7 +17,8 @@ class AlternatingLoop(Detector, array_like=True):
     """Detector of a cycle of two to six steps that repeats with the same results; the steps keep its counters.
 
     Holds when the same calls come round in the same order with the same results; edits that undo each other are
-    included. A cycle with a wait in it is a look from time to time, and not reported.
+    included. A cycle with a wait in it is a look from time to time, and not reported; nor is one of keys or steps. It is proven waste only if a step
+    of it looks or fails, or it ends with a command line: steps that only act may all be meant.
 
     Ends with a step outside the cycle.
 
@@ -66,9 +68,11 @@ class AlternatingLoop(Detector, array_like=True):
                 continue  # the repetition has a shorter period; one repeated call is not a cycle
             done = [one for one in steps.window if one.step > steps.number - period]
             marks = 0
+            looks = ctx.call is not None and ctx.call.runs == "shell"
             for one in done:
                 marks |= one.marks
-            if marks & WAITED:
+                looks = looks or not one.marks & (ACTED | MAY_HAVE_CHANGED) or bool(one.marks & FAILED)
+            if marks & WAITED or all(moves_on(one.tool_name) for one in done):
                 return
             self.laps = laps
             if run % period:
@@ -78,7 +82,7 @@ class AlternatingLoop(Detector, array_like=True):
             seen = Sighting(
                 self.pattern, ladder.step(laps), digest(b"".join(part.to_bytes(8, "big") for part in cycle)), laps,
                 [one.tool_name for one in evidence], [one.event_id for one in evidence], "leave the circle",
-                since_ms=evidence[0].at_ms if evidence else 0, proven=not marks & PAUSED,
+                since_ms=evidence[0].at_ms if evidence else 0, proven=looks and not marks & PAUSED,
             )  # fmt: skip
             ctx.sightings.append(seen)
             return

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from ....rules.behaviour import Ladder
-from ....schemas.vocabulary import Pattern
+from ....schemas.vocabulary import Pattern, Severity
 from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from ..steps import WAITED
+from ..verdicts import Verdict
 from .detector import Detector, Finished
 
 MAX_RETRIES = 16
@@ -46,7 +47,8 @@ class ErrorRetryLoop(Detector, array_like=True):
     """Detector of a request that is repeated and fails the same way, with nothing changed in between.
 
     Holds when the same call fails with the same severity, status or exit code and error type. If the text differs
-    beyond its moving parts, the pattern stays moderate. The calls of one step count once.
+    beyond its moving parts, the pattern stays moderate. The calls of one step count once. What may pass by itself (a
+    service that is away or answers too late) is a poll where something waited between.
 
     Ends with a success of the call, another way of failing, a new successful action, or a new success of a call whose
     effect is unknown: a program may have changed what the call depends on. Where the publisher sends the state of the
@@ -67,6 +69,15 @@ class ErrorRetryLoop(Detector, array_like=True):
         "fail again: fix what the message names, use another way, or end your turn and say what you need.",
         "Stopped after {count} equal failures of {request}. Make no further calls. Say what you tried and what you need.",
     )
+    variants = {
+        "mute": (
+            "{request} has failed {count} times without saying why, and nothing was changed in between. Find out what it "
+            "needs, or whether it only says no, before you run it again. If you are waiting, end your turn.",
+            "{request} has failed {count} times without saying why, with nothing changed in between. As it is, it will very "
+            "likely fail again: find the cause, use another way, or end your turn and say what you need.",
+            texts[2],
+        )
+    }
     reported = 1
     outgrown = True
 
@@ -110,12 +121,15 @@ class ErrorRetryLoop(Detector, array_like=True):
             known.text = verdict.text
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], event.id]
         known.workspace, known.doubtful = workspace, False
+        if known.waited and may_pass(verdict):
+            return
         severity = _ladder(known, ctx).step(known.count)
         if severity:
             seen = Sighting(
                 self.pattern, severity if known.same_text else min(severity, 2), call.fingerprint, known.count,
                 [known.tool_name] * min(known.count, MAX_CAUSES), known.event_ids,
                 "change the arguments or the approach before trying again", since_ms=known.since_ms,
+                variant="" if verdict.message.strip() else "mute",
                 proven=known.same_text and not known.waited,
             )  # fmt: skip
             ctx.sightings.append(seen)
@@ -128,6 +142,17 @@ class ErrorRetryLoop(Detector, array_like=True):
             retry.doubtful = True
 
     on_effect = on_progress
+
+
+def may_pass(verdict: Verdict) -> bool:
+    """Whether a failure may pass by itself, so that to wait and to try again is right."""
+    if verdict.severity is Severity.SERVER_ERROR:
+        return verdict.http_status is not None
+    is_away = bool(verdict.behind) and not verdict.refused and not verdict.answer
+    return is_away or verdict.severity in _PASSING
+
+
+_PASSING = frozenset({Severity.TRANSIENT, Severity.TIMEOUT})
 
 
 def _ladder(retry: Retry, ctx: Context) -> Ladder:

@@ -9,6 +9,7 @@ from ...calls.fingerprints import digest
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
+from .error_retry_loop import may_pass
 
 MAX_STREAKS = 16
 TELLING_CHARS = 20
@@ -149,8 +150,8 @@ class FailureStreak(Detector, array_like=True):
     Holds when a tool has failed in several steps in a row, without progress of another tool between.
 
     Ends with a success of the tool, a command line that edits a file before what fails, a new successful action of
-    another tool, or a new success of another tool whose effect is unknown. Calls that wait, and programs that answer by
-    their exit code, do not count.
+    another tool, or a new success of another tool whose effect is unknown. Calls that wait, retries after a wait of what
+    may pass by itself, and programs that answer by their exit code, do not count.
 
     Known false alarms: trial and error that is about to succeed, and attempts that a checker rejects; none in coding
     sessions at six.
@@ -188,6 +189,8 @@ class FailureStreak(Detector, array_like=True):
                 streaks.remove(known)
             return
         if call.waits or verdict.expected or (verdict.answer and call.runs):
+            return
+        if done.same and may_pass(verdict) and ctx.state.steps.waited_since(done.same[-1].step):
             return
         if known is None:
             known = ToolFailures(call.tool_name, [done.event.id], call.step, since_ms=call.started_ms)

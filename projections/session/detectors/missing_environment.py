@@ -56,7 +56,7 @@ class MissingEnvironment(Detector, array_like=True):
 
     Ends with a success of the same program, host, installer or call. Edits between do not end it. A host on this
     machine is forgotten when anything of unknown effect succeeds, because the model may have started it. Calls that
-    wait do not count.
+    wait, or that come after a wait, do not count, and what a reading line shows is the text of a file.
 
     Known false alarms: a word of prose that was run as a command in lower case.
 
@@ -101,7 +101,7 @@ class MissingEnvironment(Detector, array_like=True):
             if self.things:
                 self._restore(call, done)
             return
-        if call.waits:
+        if call.waits or (done.same and ctx.state.steps.waited_since(done.same[-1].step)):
             return
         missing = missing_in(
             message,
@@ -112,7 +112,7 @@ class MissingEnvironment(Detector, array_like=True):
             severity=verdict.severity,
             http_status=verdict.http_status,
         )
-        if missing is not None:
+        if missing is not None and (verdict.failed or missing.name in call.programs or call.may_change):
             self._count(missing, done, ctx)
         elif not verdict.failed and self.things:
             self._restore(call, done)

@@ -8,6 +8,7 @@ from ....schemas.vocabulary import Pattern, ToolClass
 from ...emitter import MAX_CAUSES
 from ..records import ActivePattern, Context, Sighting
 from .detector import Detector, Finished
+from .error_retry_loop import may_pass
 
 MAX_LOOKS = 16
 
@@ -36,7 +37,7 @@ class Poll(Detector, array_like=True):
 
     Holds when a call of a waiting kind gives the same result, or fails the same way, again and again: a command line
     with `sleep`, `wait`, `watch` or `--follow`, a tool that polls, an empty write to a terminal; or any equal call with
-    such a wait, or a minute without a call, between. Looks that come faster than every ten seconds on average are
+    such a wait, or a minute without a call, between, of failures those that may pass by themselves. Looks that come faster than every ten seconds on average are
     counted; slower ones are judged by time alone, and only the person is told. A line that only waits is no look.
 
     Ends with another result, or a new successful action.
@@ -77,7 +78,9 @@ class Poll(Detector, array_like=True):
         """Count an unchanged look, and judge it by its pace."""
         call, verdict, at = done.call, done.verdict, ctx.emit.at
         if not call.waits:
-            if not done.equal or (verdict.failed and not verdict.answer) or not _waited_between(done, ctx):
+            if not done.equal or not (verdict.answer or may_pass(verdict) or not verdict.failed):
+                return
+            if not _waited_between(done, ctx):
                 return
         elif call.only_waits or not verdict.result:
             return

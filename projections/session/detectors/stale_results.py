@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from zlib import crc32
 
 import msgspec
+import orjson
 
 from ....schemas.vocabulary import Pattern, ToolClass
 from ...calls.fingerprints import digest
+from ...calls.tool_class import reads_by_sql
 from ...emitter import MAX_CAUSES
-from ..records import ActivePattern, Context, Sighting
+from ..records import ActivePattern, Context, OpenCall, Sighting
 from ..shown_lines import MAX_ECHO_BYTES, MAX_NOTHING_BYTES, NO_LINES
 from ..steps import PAUSED, WAITED
 from .detector import Detector, Finished
@@ -24,12 +27,70 @@ _EXACT_SEARCHES = frozenset(
 )
 
 
+EACH_NAMED = 3
+"""Of requests that go through things by name and get one answer, one of so many counts."""
+
+MAX_NAMED_BYTES = 300
+MAX_FRAMES = 8
+MAX_NAME_CHARS = 120
+_FREE_TEXT = frozenset(
+    """q query search pattern regex regexp text question prompt keyword keywords input expression filter message
+    thought code script sql statement command cmd description""".split()
+)
+_PAGING = re.compile(r"page|offset|cursor|skip|limit|after|before|start|end|from|to\b|line|seq|index|size|token")
+_PLACE = re.compile(r"(?:page|offset|cursor|skip|limit|start)[=/]", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:id|ids|nr|no|number|key|code|sku)\Z")
+
+
+def frames_of(call: OpenCall, size: int) -> set[int]:
+    """Checksums of what is left of a request without one name in it, for each of its names.
+
+    Names are words that stand for a thing: a path, an address, a host, an id, a city; not free text, and no place in a
+    list or a file; any word of SQL whose result is a bare value. Two requests with a common one ask the same of two
+    things. `size` is that of the result in bytes: none if it is long, as two things are seldom so alike.
+    """
+    if size > MAX_NAMED_BYTES:
+        return set()
+    shown, text = call.request.shown, call.request.text()
+    if call.runs or reads_by_sql(text):
+        is_bare = not call.runs and size < TELLING_BYTES + 2
+        words = text.split() if call.runs == "shell" or is_bare else []
+        names = [place for place, word in enumerate(words) if is_bare or _is_address(word)][:MAX_FRAMES]
+        return {crc32(" ".join([*words[:place], *words[place + 1 :]]).encode()) for place in names}
+    try:
+        args = orjson.loads(shown)
+    except orjson.JSONDecodeError:
+        return set()
+    if not isinstance(args, dict):
+        return set()
+    named = [name for name, value in args.items() if _is_name(name, value)][:MAX_FRAMES]
+    return {crc32(orjson.dumps([name, {other: args[other] for other in args if other != name}])) for name in named}
+
+
+def _is_name(field: str, value: object) -> bool:
+    """Whether the value of an argument is the name of a thing."""
+    plain = field.lower()
+    if plain in _FREE_TEXT or _PAGING.search(plain):
+        return False
+    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
+        return _NUMBERED.search(plain) is not None
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARS:
+        return False
+    return not any(map(str.isspace, value)) and not _PLACE.search(value)
+
+
+def _is_address(word: str) -> bool:
+    """Whether a word of a command line is a path, a file name, a host or an address."""
+    has_name = not word.startswith("-") and any(map(str.isalpha, word)) and any(mark in word for mark in "/\\.:")
+    return has_name and len(word) <= MAX_NAME_CHARS and not _PLACE.search(word)
+
+
 class Reread(Detector, array_like=True):
     """Detector of reads whose lines were all seen before: second passes, overlapping windows.
 
     Holds when reads in a row bring no line that the session has not seen, by a sketch of the lines. Results below
     twelve bytes are known only if the call before gave the same; searches that find nothing, and the same look after a
-    wait, are neutral.
+    wait, are neutral. Of reads that go through things by name, one after another, every third counts.
 
     Ends with a read that brings news, or a new successful action. After the context was compacted everything is new.
 
@@ -39,6 +100,8 @@ class Reread(Detector, array_like=True):
         count: steps with such reads.
         last: fingerprint of the result of the call before.
         since_ms: start of the first of these reads, milliseconds.
+        frames: of the latest of them, as `frames_of`.
+        named: how many of them went through things by name.
     """
 
     pattern = Pattern.REREAD
@@ -57,6 +120,8 @@ class Reread(Detector, array_like=True):
     last: int = 0
     event_ids: list[str] = []
     since_ms: int = 0
+    frames: list[int] = []
+    named: int = 0
 
     def is_over(self, active: ActivePattern, ctx: Context) -> bool:
         """Whether a result with news has reset the count."""
@@ -76,11 +141,18 @@ class Reread(Detector, array_like=True):
             return
         if verdict.size < MAX_NOTHING_BYTES and verdict.shown.is_nothing():
             return
+        frames, named = frames_of(call, verdict.size), False
         if not self.count:
-            self.since_ms, self.event_ids = call.started_ms, []
+            self.since_ms, self.event_ids, self.named = call.started_ms, [], 0
         elif self.step == call.step:
             return
-        self.step = call.step
+        else:
+            named = before == verdict.result and not done.same and not frames.isdisjoint(self.frames)
+        self.step, self.frames = call.step, sorted(frames)
+        if named:
+            self.named += 1
+            if self.named % EACH_NAMED:
+                return
         self.count += 1
         self.event_ids = [*self.event_ids[1 - MAX_CAUSES :], done.event.id]
         severity = ctx.rules.behaviour.reread.step(self.count)
@@ -108,6 +180,7 @@ class ToolAnswers(msgspec.Struct, array_like=True):
         answers: fingerprints of its latest different answers.
         calls: fingerprints of the calls that gave known ones.
         count: how often it gave a known answer to another request; an exact search that finds nothing counts half.
+        frames: of the latest of these requests, as `frames_of`.
     """
 
     tool: str
@@ -117,6 +190,7 @@ class ToolAnswers(msgspec.Struct, array_like=True):
     step: int = -1
     count: float = 0.0
     since_ms: int = 0
+    frames: list[int] = []
 
 
 class Stagnation(Detector, array_like=True):
@@ -124,7 +198,7 @@ class Stagnation(Detector, array_like=True):
 
     Holds when a tool (of a shell: one program) gives answers that it has given before, to requests with other
     arguments, with no new answer of it between. Lines that echo the request do not count. An exact search that finds
-    nothing counts half. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
+    nothing counts half, and one of many things that are gone through by name a third. Exempt: actions, shell lines of unknown effect, acknowledgements of one word, and empty
     results of other tools, which some clients leave out.
 
     Ends with a new answer of the tool, or a new successful action.
@@ -176,7 +250,8 @@ class Stagnation(Detector, array_like=True):
             known.calls = [call.fingerprint]
             known.answers = [*known.answers[1 - MAX_ANSWERS :], answer]
             return
-        if known.answers[-1] != answer:
+        same_again = known.answers[-1] == answer
+        if not same_again:
             known.answers.remove(answer)
             known.answers.append(answer)
         if done.equal:
@@ -186,8 +261,10 @@ class Stagnation(Detector, array_like=True):
                 known.since_ms = call.started_ms
             nothing = empty or shown.is_nothing()
             half = nothing and (call.runs == "shell" or call.tool_name.lower() in _EXACT_SEARCHES)
-            known.count += 0.5 if half else 1
-            known.step = call.step
+            frames = frames_of(call, verdict.size)
+            named = same_again and not frames.isdisjoint(known.frames)
+            known.count += 1 / EACH_NAMED if named else 0.5 if half else 1
+            known.step, known.frames = call.step, sorted(frames)
             known.event_ids = [*known.event_ids[1 - MAX_CAUSES :], done.event.id]
         known.calls = [*known.calls[1 - MAX_CAUSES :], call.fingerprint]
         severity = ctx.rules.behaviour.stagnation.step(known.count)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trustfold.projections.calls import masks
-from trustfold.projections.calls.masks import MAX_FAILURE_CHARS, MAX_RESULT_BYTES, failure_text, mask
+from trustfold.projections.calls.masks import MAX_FAILURE_CHARS, MAX_RESULT_BYTES, failure_text, mask, without_snapshots
 
 PAIRS = [orjson.loads(line) for line in Path(__file__).with_name("moving_texts.jsonl").read_bytes().splitlines()]
 PATTERNS = {name: value for name, value in vars(masks).items() if isinstance(value, re.Pattern)}
@@ -45,6 +45,14 @@ def test_a_result_and_a_failure_keep_their_words() -> None:
     assert mask(b"took 3.2s, 2 errors left, see /tmp/a1/log") == b"took *, 2 errors left, see /tmp/*"
     assert failure_text("cd: x1: line 7:\n  no such", "cd x1") == b"cd: x1: line *: no such"
     assert failure_text("cd: abc: no such", "cd abc") == b"cd: <arg>: no such"
+
+
+def test_numbers_of_snapshots_move() -> None:
+    """A browser counts its snapshots in every reference; which element it is stays."""
+    assert without_snapshots(b'- button "Save" [ref=s2e9]') == without_snapshots(b'- button "Save" [ref=s13e9]')
+    assert without_snapshots(b"uid=1_3 link") == without_snapshots(b"uid=22_3 link")
+    assert without_snapshots(b"[ref=s2e9]") != without_snapshots(b"[ref=s2e10]")
+    assert without_snapshots(b"[ref=e9]") == b"[ref=e9]"
 
 
 def test_the_text_of_a_failure_leaves_out_its_request() -> None:

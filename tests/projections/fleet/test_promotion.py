@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from fixed_rules import FleetRules, Rules, TrustRules
 from story import Story
+from trustfold.guard.request import Call
+from trustfold.guard.state_cache import StateView
+from trustfold.guard.tools import Tool
 from trustfold.projections.fleet.promotion import (
     STATES,
     TRANSITIONS,
@@ -232,3 +235,45 @@ def test_workspaces_are_bounded_and_the_longest_unheard_goes_first() -> None:
     assert len(record.places) == MAX_PLACES
     assert "w0" in record.places
     assert "w1" not in record.places
+
+
+CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "a command": ("bash", {"command": "terraform apply"}, {}),
+    "a domain": ("http_request", {"url": "https://api.shop.example/v1/orders"}, {"with_": "", "http_status": 503}),
+    "a server": ("mcp__atlassian__search", {"query": "x"}, {"with_": "timeout", "status": "timeout"}),
+}
+KEYS = {
+    "a command": "bash|command=terraform",
+    "a domain": "service:api.shop.example",
+    "a server": "service:atlassian",
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_what_fails_in_three_workspaces_asks_in_the_fourth(kind: str) -> None:
+    """A command, an HTTP service and an MCP server are escalated for the user as tools are, for others they are not."""
+    tool, args, how = CALLS[kind]
+    story = Story(user="ada")
+    for workspace in ("w1", "w2", "w3"):
+        story.moved(workspace=workspace).fails(tool, args, times=6, **how)
+    told = [one for one in story.all("trust.changed", scope="user") if one["key"] == KEYS[kind]]
+    assert [(one["from"], one["to"], one["trigger"]) for one in told] == [("trusted", "escalated", "promotion")]
+    view = StateView()
+    for output in story.outputs:
+        if output.topic == "state":
+            view.apply(output.key, output.value)
+    call = Call(Tool(name=tool), args, "s", "w4")
+    for user, asked in (("ada", True), ("eve", False)):
+        assert (view.trust("w4", call.trust_keys, user) is not None) is asked
+
+
+def test_a_command_that_works_again_demotes() -> None:
+    """In one of three workspaces; its neighbours behind the same shell were never meant."""
+    story = Story(user="ada")
+    for workspace in ("w1", "w2", "w3"):
+        story.moved(workspace=workspace).fails("bash", {"command": "terraform apply"}, times=6)
+        story.works("bash", {"command": "ls"}, times=9)
+    story.works("bash", {"command": "terraform apply"}, times=3)
+    moved = [(one["key"], one["to"]) for one in story.all("trust.changed", scope="user")]
+    assert moved == [("bash|command=terraform", "escalated"), ("bash|command=terraform", "trusted")]
+    assert story.public("trust:user:ada\x1fbash|command=terraform") is None

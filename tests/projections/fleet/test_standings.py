@@ -9,14 +9,14 @@ from trustfold.projections.tool.state import MAX_USERS
 from trustfold.schemas.standings import Standing, ToolStanding
 
 
-def standings(story: Story) -> list[ToolStanding]:
-    """Everything told of tools, in order."""
+def standings(story: Story, subject: str = "") -> list[ToolStanding]:
+    """Everything told of tools as a whole, or of another key, in order."""
     told = [
         msgspec.json.decode(output.value, type=Standing)
         for output in story.outputs
         if output.topic == "standings" and output.value
     ]
-    return [one for one in told if isinstance(one, ToolStanding)]
+    return [one for one in told if isinstance(one, ToolStanding) and one.subject == subject]
 
 
 def said(story: Story) -> list[tuple[str, int, int]]:
@@ -72,12 +72,13 @@ def test_only_what_the_rule_counts_is_counted() -> None:
     assert said(story) == [("escalated", 4, 3)]
 
 
-def test_services_and_fine_keys_have_no_standing_of_their_own() -> None:
-    """The fleet is told of tools as a whole."""
-    story = Story(user="ada")
-    for domain in "abc":
-        story.fails("http_request", {"url": f"https://{domain}.example/x"}, http_status=503)
-    assert {one.tool_name for one in standings(story)} == {"http_request"}
+def test_services_and_commands_tell_of_themselves() -> None:
+    """A service as a whole, and a command of a shell; a path of a service tells nothing."""
+    story = Story(user="ada").fails("http_request", {"url": "https://a.example/x"}, http_status=503, times=3)
+    story.fails("bash", {"command": "terraform apply"}, times=3)
+    assert [one.failures for one in standings(story, "service:a.example")] == [3]
+    assert [one.failures for one in standings(story, "bash|command=terraform")] == [3]
+    assert standings(story, "http_request|domain=a.example|path_prefix=/x") == []
 
 
 @pytest.mark.parametrize("order", ["trust.reset", "trust.recover"])

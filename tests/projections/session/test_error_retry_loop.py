@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
@@ -108,12 +110,24 @@ def test_different_commands_are_diagnosis() -> None:
 
 
 def test_waits_between_keep_it_from_stopping_the_run() -> None:
-    """Trying again after a minute is what one does with a service that is away; it may be told, never paused."""
-    story = Story()
-    for _ in range(9):
-        story.fails("query_db", {"q": 1}, message="connection lost").works("bash", {"command": "sleep 60"}, result="")
+    """What will not pass by itself is told, too, but never paused."""
+    story = waits_between(message="no such table: t")
     assert story.found("error_retry_loop") != []
     assert "interrupt" not in {kind for _, kind in story.nudges()}
+
+
+def test_to_wait_for_what_may_pass_is_no_retry() -> None:
+    """Trying again after a minute is what one does with a service that is away, or that limits requests."""
+    for failure in ({"with_": "transient"}, {"http_status": 429}, {"http_status": 503}):
+        assert waits_between(**failure).patterns() == []
+
+
+def waits_between(**failure: Any) -> Story:
+    """Nine equal failures with a minute of waiting between."""
+    story = Story()
+    for _ in range(9):
+        story.fails("query_db", {"q": 1}, **failure).works("bash", {"command": "sleep 60"}, result="")
+    return story
 
 
 def test_a_line_that_waits_itself_is_no_retry() -> None:

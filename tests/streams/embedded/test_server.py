@@ -316,3 +316,11 @@ def test_a_killed_server_keeps_what_it_acknowledged(server: Up, tmp_path: Path) 
         assert again.lines("/v1/decisions?topics=escalations,state") == before
         assert again.post("/v1/events", BLOCKED[-1])["repeated"]
         assert again.lines("/v1/decisions?topics=escalations,state") == before
+
+
+def test_more_lines_than_a_transaction_bears_are_refused(server: Up) -> None:
+    """A hundred thousand in one body would keep hooks waiting for many seconds; nothing of it is folded."""
+    status, answer = server.request("POST", "/v1/events", b"{\n" * 100_001)
+    assert status == 413
+    assert b"in pieces" in answer
+    assert server.lines("/v1/dead-letters") == []
