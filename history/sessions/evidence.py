@@ -96,9 +96,14 @@ def behind(
     rules = rules or Rules()
     named = tuple((basis or decision).get("caused_by") or ())
     calls = Calls(rules)
+    ended: dict[str, Call] = {}
     others: dict[str, Record] = {}
     for event in events:
-        if calls.add(event) is None:
+        call = calls.add(event)
+        if call is not None:
+            if call.finish_id == event["id"]:
+                ended[call.id] = call
+        else:
             others[str(event["id"])] = event
     counted = {call.id: call for id_ in named if (call := calls.by_event.get(id_)) is not None}
     said = tuple(others[id_] for id_ in named if id_ not in calls.by_event and id_ in others)
@@ -106,7 +111,7 @@ def behind(
     wanted = wanted_of(decision)
     how = ""
     if wanted is not None:
-        before, last = calls.ended, calls.by_event.get(named[-1]) if named else None
+        before, last = list(ended.values()), calls.by_event.get(named[-1]) if named else None
         found = _again(decision, wanted, before[: before.index(last) + 1] if last in before else [])
         if found:
             counted = {call.id: call for call in found}
