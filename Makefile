@@ -6,7 +6,8 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 # Every version is pinned: requirements.lock, which `make lock` writes (docs/decisions/0090-a-locked-environment.md).
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
+# Newer pips print what the build backend warns of, here about folders that are packages already.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
 UV := uv==0.13.9
 
 # The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from

@@ -41,6 +41,7 @@ def test_the_tutorial_shows_what_it_says(home: dict[str, str], tmp_path: Path) -
     (start, agent) = (blocks[0][1].strip(), blocks[1][1])
     (folder / "agent.py").write_text(agent.replace("8321", port).replace(*AS_LONG_AS_NEEDED))
     log = folder / "up.log"
+    log.touch()
     server = subprocess.Popen(["sh", "-c", f"exec {start} --port {port} 2>{log}"], cwd=folder, env=environment(home))
     try:
         wait_until(lambda: "is up at" in log.read_text(), what="the server's first line")

@@ -12,8 +12,8 @@ HEAVY = (
     "aiokafka", "click", "duckdb", "faust", "langgraph", "mcp", "opentelemetry", "prometheus_client", "redis", "rich",
     "rocksdict", "starlette", "uvicorn",
 )  # fmt: skip
-MAX_MS = 400
-"""Importing everything that a guarded call needs, on a slow machine; asyncio alone is a third of it."""
+TIMES_ASYNCIO = 12
+"""Most processor time of importing what a guarded call needs, in imports of asyncio, a part of it; it takes six."""
 
 
 def run(code: str) -> str:
@@ -37,12 +37,12 @@ def test_the_bare_import_loads_next_to_nothing() -> None:
 
 
 def test_the_import_is_quick() -> None:
-    """The best of three, in time of the processor, for the machine may be busy."""
+    """Both are measured in one process, and the best of three counts: the machine may be slow or busy."""
     code = (
-        "import time; t = time.process_time(); from trustfold.guard import ToolGuard;"
-        "print((time.process_time() - t) * 1000)"
+        "from time import process_time as now; t = now(); import asyncio; own = now() - t;"
+        "from trustfold.guard import ToolGuard; print((now() - t) / own)"
     )
-    assert min(float(run(code)) for _ in range(3)) < MAX_MS
+    assert min(float(run(code)) for _ in range(3)) < TIMES_ASYNCIO
 
 
 def test_a_library_says_nothing_unasked() -> None:
