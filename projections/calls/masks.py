@@ -163,6 +163,8 @@ _EASTERN = re.compile(  # dates and clocks in Chinese, Japanese and Korean
         "0{1,4}(?:年|년 ?)0{1,2}(?:月|월 ?)0{1,2}(?:日|일)|0{1,2}(?:時|时|시 ?)0{1,2}(?:分|분)(?: ?0{1,2}(?:秒|초))?"
     ).encode()
 )
+_EASTERN_SIGNS = tuple(sign.encode() for sign in "年년時时시")
+"""Each date and clock of `_EASTERN` has one of them."""
 _SPINNER = re.compile(rb"\xe2(?:\xa0[\x80-\xbf]|[\xa1-\xa3][\x80-\xbf]|\x97[\x90-\x93\xb4-\xb7])")
 _PROGRESS = re.compile(rb"0(?<![a-z0_.]0)0*+(?:\.0++)?(?:%|/0++(?:\.0++)?|\ ?[kmgt]?i?b(?![a-z0_]))", re.VERBOSE)
 _UUID_HEAD = 14
@@ -220,7 +222,8 @@ def _masked(text: bytes) -> bytes:
     if temporary:
         spans += _paths(_BEFORE + text, plain)
     if not text.isascii():
-        spans += [found.span() for found in _EASTERN.finditer(plain)]
+        if any(map(text.__contains__, _EASTERN_SIGNS)):
+            spans += [found.span() for found in _EASTERN.finditer(plain)]
         if _SPINNER.search(plain):
             spans += [found.span() for found in _SPINNER.finditer(plain)]
             spans += [found.span() for found in _PROGRESS.finditer(plain)]
