@@ -55,7 +55,7 @@ _ASCII = str.maketrans(
     | dict.fromkeys("│┃║", "|")
     | dict.fromkeys("┌┐└┘├┤╭╮╰╯", "+")
 )
-"""What stands for characters that a terminal's encoding lacks; others become a question mark."""
+"""Replacements of characters that a terminal's encoding lacks; others become a question mark."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:

@@ -161,7 +161,7 @@ def secret_spans(text: str) -> list[str]:
 _ENCODED = Shape("base64", BASE64, tuple(sorted(ENCODED)), anchored=True, check=_is_encoded_secret)
 
 RULES: tuple[Shape | Label, ...] = (*STRUCTURES, *TOKENS, _ENCODED, *LABELS)
-"""What texts are searched for, in this order: earlier rules may contain later ones."""
+"""Expressions that texts are searched with, in this order: earlier ones may contain later ones."""
 
 TOKEN_STARTS = frozenset(
     (needle + last)[:3]

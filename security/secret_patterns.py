@@ -390,7 +390,7 @@ _PROGRAMS = tuple(
         ("openssl", "^openssl", r"-K {1,4}([0-9A-Fa-f]{16,})"),
         ("htpasswd", "^htpasswd", r"(?:-(?=\w{0,4}n)\w{1,5}|-\w{0,4}b\w{0,4} +\S{1,80}) +\S{1,80} +\\*['\"]?([^\s'\"\\]+)"),
         ("rabbitmqctl", "^rabbitmqctl", r"(?:add_user|change_password|authenticate_user) +[\w.@-]{1,80} +\\*['\"]?([^\s'\"\\]+)"),
-        ("wpa_passphrase", "^wpa_passphrase", r"+\S{1,80} +\\*['\"]?([^\s'\"\\]+)".removeprefix("+")),
+        ("wpa_passphrase", "^wpa_passphrase", r"\S{1,80} +\\*['\"]?([^\s'\"\\]+)"),
         ("rclone", "^rclone", r"obscure +\\*['\"]?([^\s'\"\\]+)"),
         ("mc", " set ", r"alias +set +\S{1,80} +\S{1,200} +\S{1,128} +\\*['\"]?([^\s'\"\\]+)", "alias"),
         ("openssl", "^openssl", r"-k {1,4}\\*['\"]?([^\s'\"\\|;&-][^\s'\"\\|;&]*)"),
@@ -556,7 +556,7 @@ _TYPE = r"(?:[ \t]{0,3}:[ \t]{0,3}&?[a-z][\w.|?]{0,24}(?:\[\w{1,20}\])?[ \t]{0,3
 """A type between a name and its value: `token: &str = "..."`."""
 _LINE = r"(?:\\*\n|\\+n)"
 _LEAD = rf"(?:[|>][+-]?[ \t]{{0,4}}{_LINE}[ \t]{{0,32}}|{_LINE}[ \t]{{2,32}}|[&!][!\w]{{1,24}}[ \t]{{1,4}}|(?:\\*\"){{3}}(?:{_LINE} ?)?|[']['][']{_LINE}?)?"
-"""What YAML and others allow before a value: the start of a block, an anchor, a tag, the next line."""
+"""Signs between a name and its value in YAML and others: the start of a block, an anchor, a tag, the next line."""
 _WIDE = ("：", "＝", "是", "为", "為", "は", "는", "은")
 """Separators of Chinese, Japanese and Korean."""
 

@@ -19,7 +19,7 @@ from ..session_log import SessionLog
 from ..values import arguments_of, first_name, text_of, time_of
 
 LAST_LINE = re.compile(r"\n?<(?:shellId: \S{1,100} completed|exited) with exit code (-?\d{1,10})>\s*\Z")
-"""What stands behind the output of a command."""
+"""Last line of a command's output, which Copilot CLI adds."""
 
 _UNKNOWN = ((r"\ATool '[^'\n]{1,200}' does not exist", "rejected", "unknown_tool"),)
 REPORTS = frozenset(

@@ -1,4 +1,4 @@
-"""Who may say what over HTTP: sessions and workspaces belong to those who report them (docs/operating.md, Publishers).
+"""Ownership of sessions and workspaces over HTTP: publishers write to their own alone (docs/operating.md, Publishers).
 
 A session belongs to the publisher that wrote its first event, or to the hooks of a connected agent. Events of anybody
 else become dead letters (`not_yours`). A publisher with a token of its own writes to its own workspaces alone.

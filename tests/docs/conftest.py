@@ -1,4 +1,4 @@
-"""What the tests of documents share: the machine of a person who has just installed trustfold."""
+"""Fixture of the tests of documents: the machine of a person who has just installed trustfold."""
 
 from __future__ import annotations
 

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.partitioner import DefaultPartitioner
 from broker_kit import Broker
-from kafka_run import environment, settings_for, start_worker, stop_worker
+from kafka_run import environment, log_of, settings_for, start_worker, stop_worker
 from local_kafka_jars import home
 from trustfold.streams.kafka.settings import KafkaSettings
 from trustfold.streams.kafka.topics import create_topics
@@ -34,7 +33,7 @@ FAILURES = 3
 
 
 def node(program: str, folder: Path) -> list[str]:
-    """How to start a program of Node: a copy beside the packages that NODE_PATH or the checkout has."""
+    """Command that starts a program of Node: a copy beside the packages that NODE_PATH or the checkout has."""
     for packages in [*os.environ.get("NODE_PATH", "").split(os.pathsep), str(ROOT / "node_modules")]:
         if packages and (Path(packages) / "kafkajs").exists():
             copy = shutil.copy(CLIENTS / f"{program}.mjs", folder)
@@ -44,7 +43,7 @@ def node(program: str, folder: Path) -> list[str]:
 
 
 def java(program: str, folder: Path) -> list[str]:
-    """How to start a program of Java, compiled here."""
+    """Command that starts a program of Java, compiled here."""
     if shutil.which("javac") is None:
         pytest.skip("no JDK: apt-get install openjdk-17-jdk-headless")
     libraries, source = home() / "libs" / "*", CLIENTS / f"{program.title()}.java"
@@ -53,7 +52,7 @@ def java(program: str, folder: Path) -> list[str]:
 
 
 def go(program: str, folder: Path) -> list[str]:
-    """How to start a program of Go, compiled here."""
+    """Command that starts a program of Go, compiled here."""
     if shutil.which("go") is None:
         pytest.skip("no Go: https://go.dev/doc/install")
     built = folder / program
@@ -80,27 +79,6 @@ def settings(broker: Broker) -> Iterator[KafkaSettings]:
     stop_worker(worker)
 
 
-def partitions_of(settings: KafkaSettings, session: str) -> list[int]:
-    """Partitions of a session's events, one for each."""
-
-    async def read() -> list[int]:
-        places = [TopicPartition(settings.topic("events"), number) for number in range(PARTITIONS)]
-        reader = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
-        await reader.start()
-        try:
-            reader.assign(places)
-            ends = await reader.end_offsets(places)
-            found = []
-            while [place for place in places if await reader.position(place) < ends[place]]:
-                for place, records in (await reader.getmany(timeout_ms=200)).items():
-                    found += [place.partition for record in records if record.key == session.encode()]
-            return found
-        finally:
-            await reader.stop()
-
-    return asyncio.run(read())
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_session_is_published_and_its_decision_followed(
     settings: KafkaSettings, language: str, tmp_path: Path
@@ -118,7 +96,8 @@ def test_a_session_is_published_and_its_decision_followed(
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
     expected = DefaultPartitioner()(session.encode(), list(range(PARTITIONS)), list(range(PARTITIONS)))
-    assert partitions_of(settings, session) == [expected] * 2 * FAILURES
+    found = [partition for partition, _, key in log_of(settings) if key == session]
+    assert found == [expected] * 2 * FAILURES
     follower = subprocess.Popen(
         [*follow, f"follower-in-{language}"], env=environment(settings), stdout=subprocess.PIPE, text=True
     )

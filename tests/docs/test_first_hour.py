@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import environment, trustfold
+from command_line import environment, run_line, trustfold
 from local_kafka_probe import free_port
 from waiting import wait_until
 
@@ -55,15 +55,7 @@ def test_the_tutorial_shows_what_it_says(home: dict[str, str], tmp_path: Path) -
                 if command.startswith("trustfold history"):
                     server.send_signal(signal.SIGINT)
                     assert server.wait(100) == 130
-                done = subprocess.run(
-                    ["sh", "-c", command],
-                    cwd=folder,
-                    env=environment(home),
-                    capture_output=True,
-                    text=True,
-                    timeout=110,
-                    check=False,
-                )
+                done = run_line(command, folder, home)
                 assert done.returncode == 0, f"{command}: {done.stderr}"
                 printed += done.stdout + done.stderr
     finally:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import environment
+from command_line import run_line
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line]
@@ -22,15 +22,7 @@ def test_commands_run_from_top_to_bottom(home: dict[str, str], tmp_path: Path) -
     folder = tmp_path / "folder"
     folder.mkdir()
     for command in COMMANDS:
-        done = subprocess.run(
-            ["sh", "-c", command],
-            cwd=folder,
-            env=environment(home),
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
+        done = run_line(command, folder, home)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert "trustfold: " not in done.stderr.replace("trustfold up: ", ""), f"{command}: {done.stderr}"
         if command.startswith("trustfold connect claude  "):

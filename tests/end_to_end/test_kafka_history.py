@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from broker_kit import Broker
 from busy_agents import busy_agents
-from kafka_run import environment, prepare, settings_for
+from kafka_run import environment, log_of, prepare, settings_for
 from recorded import rows
 from trustfold.errors import ConfigError
 from trustfold.history.files import data_files
@@ -54,27 +54,6 @@ def recorded_once(settings: KafkaSettings, root: Path) -> tuple[int, str]:
     process = recorder(settings, root, "--once", told=subprocess.PIPE)
     _, said = process.communicate(timeout=120)
     return process.returncode, said.decode()
-
-
-def log_of(settings: KafkaSettings) -> list[tuple[int, int, str | None]]:
-    """Partition, offset and key of every record of `events`."""
-
-    async def read() -> list[tuple[int, int, str | None]]:
-        places = [TopicPartition(settings.topic("events"), number) for number in range(PARTITIONS)]
-        reader = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
-        await reader.start()
-        try:
-            reader.assign(places)
-            ends = await reader.end_offsets(places)
-            found = []
-            while [place for place in places if await reader.position(place) < ends[place]]:
-                for place, records in (await reader.getmany(timeout_ms=200)).items():
-                    found += [(place.partition, one.offset, one.key.decode() if one.key else None) for one in records]
-            return sorted(found)
-        finally:
-            await reader.stop()
-
-    return asyncio.run(read())
 
 
 def recorded(root: Path) -> list[tuple[int, int, str | None]]:

@@ -45,6 +45,14 @@ def trustfold(
     return subprocess.CompletedProcess(process.args, process.returncode, out, said)
 
 
+def run_line(line: str, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell, as a person types it."""
+    return subprocess.run(
+        ["sh", "-c", line],
+        cwd=folder, env=environment(env), capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+
+
 def started(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None, **streams: Any) -> WarmProcess:
     """Start a command; `streams` as for `Popen`."""
     return WarmProcess([*COMMAND, *map(str, words)], cwd=cwd, env=environment(env), **streams)

@@ -114,6 +114,27 @@ async def consumer(
         await reader.stop()
 
 
+def log_of(settings: KafkaSettings) -> list[tuple[int, int, str | None]]:
+    """Partition, offset and key of every record of `events`."""
+
+    async def read() -> list[tuple[int, int, str | None]]:
+        places = [TopicPartition(settings.topic("events"), number) for number in range(settings.partitions)]
+        reader = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap, auto_offset_reset="earliest")
+        await reader.start()
+        try:
+            reader.assign(places)
+            ends = await reader.end_offsets(places)
+            found = []
+            while [place for place in places if await reader.position(place) < ends[place]]:
+                for place, records in (await reader.getmany(timeout_ms=200)).items():
+                    found += [(place.partition, one.offset, one.key.decode() if one.key else None) for one in records]
+            return sorted(found)
+        finally:
+            await reader.stop()
+
+    return asyncio.run(read())
+
+
 def run_through_kafka(
     settings: KafkaSettings, records: list[tuple[str, bytes]], done: Callable[[Written], bool], deadline: float = 60
 ) -> Written:

@@ -1,4 +1,4 @@
-"""Who may say what over HTTP: sessions and workspaces are those of who reports them."""
+"""Ownership of sessions and workspaces over HTTP: publishers write to their own alone."""
 
 from __future__ import annotations
 
