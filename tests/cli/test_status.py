@@ -214,7 +214,7 @@ def test_a_running_server_and_its_store_say_the_same(served: str, store: Path, t
 
 
 def test_whether_a_session_is_paused(tmp_path: Path) -> None:
-    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows."""
+    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows. `story` knows `last`, too."""
     with up("--store", tmp_path / "store.sqlite", cwd=tmp_path) as server:
 
         def asked(session: str) -> tuple[int, str]:
@@ -240,6 +240,8 @@ def test_whether_a_session_is_paused(tmp_path: Path) -> None:
         look(0, agent_id="scout", agent_type="helper")
         assert asked("last") == (code, told)
         assert asked("t")[0] == 2
+        shown = trustfold("story", "last", "--url", server.url, cwd=tmp_path)
+        assert shown.stdout.startswith(b"Session s\n"), shown.stderr
 
 
 LONG = "http_request|domain=api.internal.example-company.com|path_prefix=v1"
