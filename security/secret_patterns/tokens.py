@@ -52,8 +52,8 @@ def _formats() -> Iterator[Shape]:
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in FORMATS.strip().splitlines():
         alphabet, least, flag = row[:7].strip(), row[7:11].strip(" -"), row[11:17].strip()
-        starts = [one for vendor in row[18:].split("; ") for one in vendor.partition(": ")[2].split()]
-        rows.setdefault((alphabet, flag), []).extend((one, least) for one in starts)
+        begins = [one for vendor in row[18:].split("; ") for one in vendor.partition(": ")[2].split()]
+        rows.setdefault((alphabet, flag), []).extend((one, least) for one in begins)
     for (alphabet, flag), starts in rows.items():
         letter = ALPHABETS[alphabet]
         starts.sort(key=lambda start: -len(start[0]))
