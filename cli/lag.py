@@ -53,9 +53,9 @@ def lag(
 ) -> None:
     """Show how far the workers and recorders are behind: each partition that is, and the sum.
 
-    --json has all partitions. Records are counted from the offset that the group has committed to the end of the log; workers commit once a
-    second, so some are always open under load. Seconds are the age of the next record to read. Exit code 0 whatever
-    the lag is, unless --max-records or --max-seconds is given.
+    Records are counted from the offset that the group has committed to the end of the log; workers commit once a
+    second, so some are always open under load. Seconds are the age of the next record to read. --json has all
+    partitions. Exit code 0 whatever the lag is, unless --max-records or --max-seconds is given.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     groups = run(settings, group_lags(settings, recorder))

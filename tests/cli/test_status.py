@@ -214,7 +214,7 @@ def test_a_running_server_and_its_store_say_the_same(served: str, store: Path, t
 
 
 def test_whether_a_session_is_paused(tmp_path: Path) -> None:
-    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows. `story` knows `last`, too."""
+    """For CI: its reason and exit code 1; 0 without one, and 2 for a session that nobody knows."""
     with up("--store", tmp_path / "store.sqlite", cwd=tmp_path) as server:
 
         def asked(session: str) -> tuple[int, str]:
