@@ -209,8 +209,8 @@ NO_REQUEST = CallRequest(clean=True)
 """Request of a call whose arguments are unknown."""
 
 _COMMAND = b'{"command":"'
-_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
-_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
+_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]++|\\.)*+)')
+_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]++|\\.)*+)')
 """Text fields of JSON that is cut off."""
 
 
