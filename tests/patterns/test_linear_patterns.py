@@ -34,7 +34,7 @@ COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] =
     ("trustfold.ingest.results", "by_words"): lambda: [row[0] for table in _ENDINGS for row in table],
     ("trustfold.projections.calls.launchers", "_outside"): lambda: [r"(?<![\w.-])/work(/|(?![\w.-]))"],
     ("trustfold.projections.session.announcing", "_phrases"): lambda: [
-        pattern for _, pattern in announcing._phrases(("own phrase",), ascii_only=False)
+        pattern for _, pattern in announcing._phrases(("own phrase",))
     ],
     ("trustfold.projections.session.detectors.tool_avoidance", "_mention"): lambda: [
         tool_avoidance._mention("bash"),
