@@ -1,6 +1,6 @@
 """Events as rows: columns for the fields that analysts filter by, JSON for the rest, never results.
 
-Severity, failure key and tool class are those that the folds see under the default rules.
+Verdict and severity are those of the rules in force, failure key and tool class those of the default rules.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import EventRejected, RejectReason
 from ..projections.calls.classify import Failure, classify
 from ..projections.session.appended import is_appended
 from ..projections.session.calls import describe, start_of
 from ..projections.session.records import OpenCall
-from ..projections.session.verdicts import judge
+from ..projections.session.verdicts import Verdict, judge
 from ..rules.rules import Rules
 from ..schemas import events as ev
 from ..schemas.codec import decode_event
@@ -56,6 +57,8 @@ class EventRow(Row, total=False):
         started: when the call of this finish started, where that was seen.
         verdict: success, failure or neutral.
         severity: of a failure.
+        reclassified: severity that the failure has by itself, where the rules or the publisher judge it otherwise.
+        judged_by: who does: `publisher`, or the entry of the tool's failures in the rules.
         denied: the user refused the call.
         signature: the error with everything that varies taken out; groups failures across agents.
         result_digest: equal for equal results.
@@ -92,6 +95,8 @@ class EventRow(Row, total=False):
     status: str | None
     verdict: str | None
     severity: str | None
+    reclassified: str | None
+    judged_by: str | None
     denied: bool | None
     expected: bool | None
     duration_ms: float | None
@@ -119,10 +124,15 @@ class EventRow(Row, total=False):
 
 
 class EventReader:
-    """Converts one partition's events into rows, in order."""
+    """Converts one partition's events into rows, in order.
+
+    Attributes:
+        rules: rules in force, by which calls are judged.
+    """
 
     def __init__(self, key: bytes) -> None:
         """Start with empty memory; lines of results are hashed with `key`."""
+        self.rules = _RULES
         self._sketcher = Sketcher(key)
         self._sessions = Sessions()
         self._late: Recent[str, OpenCall] = Recent()
@@ -233,10 +243,12 @@ class EventReader:
         elif event.duration_ms is not None:  # without the arguments the call cannot be identified
             row["started"] = at - int(event.duration_ms)
         event = self._sketcher.without_result(event, call)
-        verdict = judge(event, call, _RULES)
+        verdict = judge(event, call, self.rules)
         row["verdict"] = verdict.word
         if verdict.severity is not None:
             row["severity"] = verdict.severity
+            if verdict.rule or (event.error is not None and event.error.severity):
+                _about_judgement(row, event, call, verdict)
         if verdict.denied:
             row["denied"] = True
         if verdict.expected:
@@ -342,6 +354,14 @@ def _copied(kind: type[ev.Event]) -> _Copied:
 
 
 _COPIED = {kind: _copied(kind) for kind in get_args(ev.Event)}
+
+
+def _about_judgement(row: EventRow, event: ev.ToolCallFinished, call: OpenCall, verdict: Verdict) -> None:
+    """Columns of a failure that rules or its publisher judge, if the failure by itself is another."""
+    error = replace(event.error, severity=None) if event.error else None
+    by_itself = judge(replace(event, error=error), call, _RULES).severity
+    if by_itself is not verdict.severity:
+        row["reclassified"], row["judged_by"] = by_itself, f"rules: {verdict.rule}" if verdict.rule else "publisher"
 
 
 def _other(row: EventRow, event: ev.Event) -> None:

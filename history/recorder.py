@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +20,8 @@ from secrets import token_hex
 import msgspec
 
 from ..errors import ConfigError
+from ..projections.rule_source import RULES_TOPIC, rules_in_force
+from ..rules.rules import Rules
 from ..schemas.codec import MAX_BYTES as MAX_RECORD_BYTES
 from ..security.private_files import make_directory
 from ..security.redaction import redact_record
@@ -140,6 +143,7 @@ class Recorder:
         self._max_bytes, self._max_rows, self.flush_s, self._clock = max_bytes, max_rows, flush_s, clock
         self._parts: dict[Place, _Part] = {}
         self._since: float | None = None
+        self._rules = Rules()
         self._encode = msgspec.json.Encoder().encode
         self._writer = ParquetWriter(root)
 
@@ -175,11 +179,15 @@ class Recorder:
             part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key))
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
-            if topic not in COLUMNS:
-                since = next_offset(self.root, topic, partition) - LOOK_BACK
+            part.reader.rules = self._rules
+            if topic not in COLUMNS or topic == RULES_TOPIC:
+                since = next_offset(self.root, topic, partition) - (1 if topic == RULES_TOPIC else LOOK_BACK)
                 files = last_files(self.root, topic, partition, since)
                 for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
-                    part.reader.row(partition, *row)
+                    if topic == RULES_TOPIC:
+                        self._obey(row[-1])
+                    else:
+                        part.reader.row(partition, *row)
         return part.following
 
     def disown(self, topic: str, partition: int) -> None:
@@ -205,6 +213,8 @@ class Recorder:
             day = arrived_ms // DAY_MS
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
+        if topic == RULES_TOPIC and value is not None:
+            self._obey(value)
         name = None if key is None else key.decode(errors="replace")
         if value is not None and len(value) <= MAX_RECORD_BYTES:  # of a larger one nothing but its size is kept
             value = redact_record(value)
@@ -226,6 +236,13 @@ class Recorder:
         part.following = offset + 1
         self.rows += 1
         self.bytes += len(line)
+
+    def _obey(self, value: bytes) -> None:
+        """Judge the calls from here on by the rules of a record; those of another version are passed over."""
+        with suppress(msgspec.ValidationError):
+            self._rules = rules_in_force(value).base
+            for part in self._parts.values():
+                part.reader.rules = self._rules
 
     @property
     def recorded(self) -> int:

@@ -7,7 +7,7 @@ SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_
        CASE WHEN answered_late IS NOT NULL THEN 'late' WHEN status = 'lost' THEN 'lost' WHEN denied THEN 'denied'
             WHEN verdict = 'neutral' AND from_cache THEN 'cached' WHEN verdict = 'neutral' THEN status
             WHEN verdict = 'failure' AND expected THEN 'expected' ELSE verdict END AS outcome,
-       severity, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
+       severity, reclassified, judged_by, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
        answered_late, duration_ms, attempts,
        error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
        coalesce(workspace_id, 'default') AS workspace, "offset", id, noted, record
@@ -33,6 +33,16 @@ FROM events
 WHERE verdict = 'failure' AND noted IS NOT FALSE;
 COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
 COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
+
+CREATE OR REPLACE VIEW reclassified_failures AS
+SELECT tool_name, coalesce(error_type, error_code, http_status::VARCHAR, status) AS error, reclassified, severity, judged_by,
+       count(*) AS failures, count(DISTINCT session_id) AS sessions, min(time) AS first_seen, max(time) AS last_seen, any_value(signature) AS signature
+FROM tool_calls
+WHERE judged_by IS NOT NULL AND noted IS NOT FALSE
+GROUP BY ALL
+ORDER BY failures DESC, tool_name, error, severity;
+COMMENT ON VIEW reclassified_failures IS 'Failures that the rules of their tool, or their publisher, judge otherwise than their type, code and text';
+COMMENT ON COLUMN reclassified_failures.judged_by IS 'publisher, or the entry of `tools.failures` in the rules';
 
 CREATE OR REPLACE MACRO call_arguments(digest) AS TABLE
 SELECT time, session_id, tool_name, record->'$.args' AS args

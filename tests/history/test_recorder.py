@@ -16,6 +16,9 @@ from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.history.signatures import telling_line
+from trustfold.projections.rule_source import RuleSource
+from trustfold.rules.calls import ToolRules
+from trustfold.rules.rules import Rules
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
@@ -301,3 +304,32 @@ def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
     root = tmp_path / "team [a]" / "it's * here?"
     told(root, Story().works("search"))
     assert rows(root, "SELECT tool_name FROM tool_calls") == [("search",)]
+
+
+def test_failures_judged_otherwise_are_told_with_who_decided(tmp_path: Path) -> None:
+    """By the rules of the tool in force, also after a restart, and by the publisher; others are not listed."""
+    rules = RuleSource(Rules(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))).in_force()
+    story = Story()
+    for error in (
+        {"type": "InsufficientFundsError"},
+        {"type": "HTTPError", "http_status": 503, "severity": "not_found"},
+        {"type": "HTTPError", "http_status": 503},
+        {"type": "InsufficientFundsError"},
+    ):
+        tool = "search" if "http_status" in error else "charge"
+        story.finished(story.started(tool), tool, status="error", result=None, error=error)
+    events = [value for _, value in story.records]
+    for part in (events[:6], events):
+        recorder = Recorder(tmp_path)
+        if not recorder.own("rules", 0):
+            recorder.add("rules", 0, 0, ARRIVED, None, rules)
+        recorder.own("events", 0)
+        for number, value in enumerate(part):
+            recorder.add("events", 0, number, ARRIVED, b"s1", value)
+        recorder.flush()
+        recorder.close()
+    listed = "SELECT tool_name, error, reclassified, severity, judged_by, failures FROM reclassified_failures"
+    assert sorted(rows(tmp_path, listed)) == [
+        ("charge", "InsufficientFundsError", "server_error", "validation", "rules: InsufficientFundsError", 2),
+        ("search", "HTTPError", "server_error", "not_found", "publisher", 1),
+    ]
