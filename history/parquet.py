@@ -17,7 +17,7 @@ from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
-from .event_rows import EventRow
+from .event_rows import OLDER_COLUMNS, EventRow
 from .files import Workshop, put_in_place
 from .locations import quoted
 
@@ -38,6 +38,9 @@ ROW_GROUPS = (122_880, 16_384, 2048)
 
 COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
 """Column names and their DuckDB types, in order, by topic."""
+
+READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}
+"""The same with the columns of older files."""
 
 RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""
@@ -147,6 +150,18 @@ class ParquetWriter:
             return []
         rows = self._read(f'SELECT "offset", -1, key, record {wanted}', given)
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
+
+    def last_calls(self, paths: list[Path], since: int) -> list[str]:
+        """Causes of the records of calls of files from an offset on, oldest first.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        if not paths:
+            return []
+        given = [[str(path) for path in paths], since]
+        rows = 'read_parquet(?, union_by_name = true) WHERE "offset" >= ? AND cause IS NOT NULL ORDER BY "offset"'
+        return [cause for (cause,) in self._read(f"SELECT cause FROM {rows}", given)]  # noqa: S608 - our own words
 
     def close(self) -> None:
         """Remove unfinished files."""

@@ -30,6 +30,7 @@ from .event_rows import EventReader
 from .files import APPENDED_PARTITION, LINE_KEY, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
+from .session_cache import Recent
 
 MAX_BYTES = 48 * 1024 * 1024
 """Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
@@ -42,6 +43,9 @@ LOOK_BACK = 20_000
 
 LOOK_BACK_BYTES = 32 * 1024 * 1024
 """Maximum bytes of these events."""
+
+CALLS = "outcomes"
+"""Topic of the records of calls."""
 
 FLUSH_S = 30.0
 """Maximum seconds that a row waits, which is the lag of the history."""
@@ -69,12 +73,14 @@ class _Part:
     Attributes:
         following: first offset neither in a file nor waiting.
         written: first offset that is not in a file.
+        calls: causes of the latest records of calls, which a worker writes again after a crash.
     """
 
     owned: Ownership
     following: int
     written: int
     reader: EventReader
+    calls: Recent[str, bool]
     batches: list[_Batch] = field(default_factory=list)
 
 
@@ -172,13 +178,15 @@ class Recorder:
             except OSError as error:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
-            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key))
+            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key), Recent())
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
-            if topic not in COLUMNS:
+            if topic not in COLUMNS or topic == CALLS:
                 since = next_offset(self.root, topic, partition) - LOOK_BACK
                 files = last_files(self.root, topic, partition, since)
-                for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
+                for cause in self._writer.last_calls(files, since) if topic == CALLS else ():
+                    part.calls.keep(cause, value=True)
+                for row in self._writer.last_records(files, since, LOOK_BACK_BYTES) if topic != CALLS else ():
                     part.reader.row(partition, *row)
         return part.following
 
@@ -206,13 +214,15 @@ class Recorder:
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
         name = None if key is None else key.decode(errors="replace")
-        if value is not None and len(value) <= MAX_RECORD_BYTES:  # of a larger one nothing but its size is kept
-            value = redact_record(value)
+        if value is not None and topic != CALLS and len(value) <= MAX_RECORD_BYTES:  # of a larger one its size is kept
+            value = redact_record(value)  # what the stages tell each other holds no secrets
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
             if topic in COLUMNS
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
+        if row.get("outcome") is not None and part.calls.known(str(row["cause"]), value=True):  # type: ignore[typeddict-item]
+            row["repeated"] = True  # type: ignore[typeddict-unknown-key]
         if (fault := row.get("fault")) is not None:
             self.counts.unreadable[str(fault)] += 1
         line = self._encode(row) + b"\n"

@@ -8,6 +8,7 @@ its session. The time in which a call waits for a person does not count towards 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,14 +17,16 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
+from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
+from ...security.redaction import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
 from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
-from .novelty import NO_REQUEST, CallRequest
+from .novelty import NO_REQUEST, TELLING_ARGS, CallRequest
 from .records import (
     ID_BYTES,
     MAX_ASKED,
@@ -70,6 +73,7 @@ class _Call(NamedTuple):
         key: its key if it is not dangerous.
         tool_class: its class where nothing declares one.
         request: what it asks for.
+        summary: the beginning of that in one line, without secrets.
     """
 
     runs: Runs
@@ -80,6 +84,7 @@ class _Call(NamedTuple):
     key: keys.CallKey
     tool_class: ToolClass
     request: CallRequest
+    summary: str
 
 
 def _read(
@@ -106,7 +111,71 @@ def _read(
         keys.call_key(name, args, service, command, families),
         tool_class.class_of_tool(name, args) if line is None else line.tool_class,
         request,
+        (_summary(args) if args else "") if command is None else one_line(command.shown, MAX_SUMMARY),
     )
+
+
+def _summary(args: Args) -> str:
+    """The two arguments that tell most, or else all, in one line; each as far as it is plainly without secrets."""
+    told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
+    if len(told) > 1:
+        told.sort(key=_PLACES.__getitem__)
+    if told:
+        return one_line(", ".join([_plain(args[name]) for name in told[:2]]), MAX_SUMMARY)
+    named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
+    return one_line(", ".join([f"{name}={_plain(str(value))}" for name, value in named]), MAX_SUMMARY)
+
+
+def _plain(text: str) -> str:
+    """The beginning of a text up to what might be a secret: redaction would cost more than all else here."""
+    text = text[:MAX_SUMMARY]
+    words = (text.replace("://", "   ") if "://" in text else text).translate(_SEPARATED)
+    end = words.find("\0")
+    if end >= 0:
+        words = words[:end]
+    else:
+        end = len(text)
+    if _LONG.search(words):
+        place = 0
+        for part in words.split(" "):
+            if len(part) > MAX_WORD or (len(part) > MAX_MIXED and not part.isalpha()):
+                end = place
+                break
+            place += len(part) + 1
+    if len(_DIGIT.findall(text)) >= MIN_CARD_DIGITS:
+        end = min(end, _DIGIT.search(text).start())  # type: ignore[union-attr]
+    if (label := _LABEL.search(text.lower())) is not None:
+        end = min(end, label.end())
+    return text if end == len(text) else f"{text[:end].rstrip()}…"
+
+
+_SEPARATED = {ord(character): " " for character in " \n/,;()?!'\"|*^$\\{}<>[]&.-_"} | dict.fromkeys(
+    map(ord, ":=\t\0"), "\0"
+)
+"""Separators of words, and what may stand between a label and a secret."""
+
+MAX_WORD, MAX_MIXED = 24, 15
+"""Longest word, and longest one with anything but letters in it, that are shorter than secrets known by their form."""
+
+_LONG = re.compile("[^ ]{16}")
+_DIGIT = re.compile(r"\d")
+_LABEL = re.compile(r" is | was |pass|pwd|secret|token|credential|identified|mysql|\s-p")
+MIN_CARD_DIGITS = 9
+"""Number of digits from which on they may be those of a person, a card or an account."""
+_is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
+
+_PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
+
+MAX_NAMED = 8
+"""Number of arguments that are named in a summary."""
+
+
+def one_line(text: str, most: int) -> str:
+    """The beginning of a text without secrets in one line, cut between words."""
+    if len(text) <= most:
+        return " ".join(text.split())
+    head = text[: most - 1]
+    return f"{' '.join(head[: max(head.rfind(' '), head.rfind(chr(10)), 0) or most].split())}…"
 
 
 _read_before = lru_cache(maxsize=4096)(_read)
@@ -143,7 +212,7 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
         found,
         declared,
     )
-    call.request = read.request
+    call.request, call.summary = read.request, read.summary
     _add_rare(call, event, danger)
     if read.runs:
         call.runs = read.runs
@@ -197,6 +266,14 @@ def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine,
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args_of(event))), own) if own else line.asked
+
+
+def request_of(event: ToolCallStarted) -> CallRequest:
+    """What a call without secrets asks for, under the default rules: what tells its result from an echo."""
+    args = args_of(event)
+    if keys.runs(event.tool_name, args, keys.NO_FAMILIES) == "shell":
+        return CallRequest.of_command(keys.shell_command(args))
+    return CallRequest(fingerprints.canonical(args), clean=True) if args else NO_REQUEST
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
@@ -261,6 +338,8 @@ def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
     if state.open_calls:
         room = MAX_REQUESTS_BYTES - sum(len(one.request.raw) for one in state.open_calls)
         call.request = call.request.within(max(room, MIN_REQUEST_BYTES))
+        if room < MAX_SUMMARY:
+            call.summary = one_line(call.summary, MIN_REQUEST_BYTES // 2)
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import orjson
 import pytest
-from recorded import ARRIVED, DAY_MS, one, rows, small_event, told
+from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
-from trustfold.history.signatures import telling_line
+from trustfold.projections.calls.signatures import telling_line
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
@@ -283,16 +283,12 @@ def test_every_topic_of_the_catalogue_can_be_recorded() -> None:
     assert set(parquet.RECORDED_TOPICS) == set(TOPICS)
 
 
-def test_a_finish_whose_start_was_never_seen_is_a_row_like_others(tmp_path: Path) -> None:
+def test_a_finish_whose_start_was_never_seen_is_a_call_like_others(tmp_path: Path) -> None:
     """It says enough of the call by itself; only what its arguments were is not known."""
     finish = {"type": "tool_call.finished", "call_id": "c1", "tool_name": "bash", "status": "error", "duration_ms": 250}
-    recorder = Recorder(tmp_path)
-    recorder.own("events", 0)
-    recorder.add("events", 0, 0, ARRIVED, None, small_event(0, **finish))
-    recorder.flush()
-    recorder.close()
-    row = one(tmp_path, "FROM recorded_events")
-    assert (row["fault"], row["failure_key"], row["verdict"], row["call_digest"]) == (None, "bash", "failure", None)
+    record(tmp_path, [("events", small_event(0, **finish))])
+    row = one(tmp_path, "FROM tool_calls")
+    assert (row["failure_key"], row["verdict"], row["summary"]) == ("bash", "failure", None)
     assert (row["time"] - row["started"]).total_seconds() == 0.25
 
 

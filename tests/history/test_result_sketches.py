@@ -52,7 +52,7 @@ def test_a_secret_is_hashed_without_what_is_secret(tmp_path: Path) -> None:
     for token in ("ghp_" + "a1B2" * 9, "ghp_" + "c3D4" * 9):
         story.finished(story.started("read_file", {"path": "a"}), "read_file", result=f"user: ann\ntoken: {token}")
     record(tmp_path, story.records, decisions=False)
-    found = rows(tmp_path, "SELECT DISTINCT record->'$.result_sketch' FROM recorded_events WHERE verdict = 'success'")
+    found = rows(tmp_path, "SELECT DISTINCT record->'$.result_sketch' FROM recorded_events WHERE status = 'success'")
     assert len(found) == 1
 
 
