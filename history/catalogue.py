@@ -21,11 +21,12 @@ import duckdb
 from ..errors import ConfigError
 from .column_comments import comments
 from .errors import HistoryError, unreadable
+from .event_rows import WHOLE
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls
-from .parquet import COLUMNS, READ_COLUMNS
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
@@ -316,10 +317,9 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
 def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
     named = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
-    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
-    parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
+    parts = [no_rows(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}))]
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
         f"FROM read_parquet('{place}/{topic}/date=*/{NAMED}', "
@@ -328,6 +328,8 @@ def _rows(topic: str, places: Sequence[str]) -> str:
         for number, place in enumerate(places)
     ]
     query = " UNION ALL BY NAME ".join(parts)
+    if topic == "events":
+        query = f"SELECT * REPLACE ({WHOLE} AS record) FROM ({query})"  # noqa: S608 - our own words
     if not several:
         return query
     identity = "coalesce(id, cause)" if topic == OF_CALLS else "id"

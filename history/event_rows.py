@@ -1,15 +1,17 @@
 """Events as rows: columns for the fields that analysts filter by, JSON for the rest, never results.
 
-What a call was and what became of it is in its record, which the session stage writes (`outcome_rows.py`).
+What a call was and what became of it is in its record, which the session stage writes (`decision_rows.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC
 from operator import attrgetter
 from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
+from msgspec import structs
 
 from ..errors import EventRejected, RejectReason
 from ..projections.session.appended import is_appended
@@ -22,6 +24,16 @@ from .result_sketches import Sketcher
 from .session_cache import Recent, Sessions
 
 _encode = msgspec.json.Encoder().encode
+
+WHOLE = """CASE WHEN record LIKE '{"type":%' THEN record ELSE concat(
+    '{"type":', to_json(type), ',"id":', to_json(id), ',"session_id":', to_json(session_id),
+    CASE WHEN record NOT LIKE '{"time":%' THEN strftime(time, ',"time":"%Y-%m-%dT%H:%M:%S.%gZ"') END,
+    ',"call_id":' || to_json(call_id), ',"message_id":' || to_json(message_id),
+    ',"workspace_digest":' || to_json(workspace_digest), ',', record[2:]) END"""
+"""SQL of an event as JSON, from its row; older files hold the whole."""
+
+_ONLY_COLUMNS = ("message_id", "workspace_digest")
+"""Optional fields that stand in columns alone."""
 
 
 class EventRow(Row, total=False):
@@ -151,8 +163,27 @@ class EventReader:
             row["text_size"] = len(event.text)
         elif isinstance(event, ev.TimePassed):
             row["appended"] = True
-        row["record"] = _encode(event).decode()
+        row["record"] = _rest(event)
         return row
+
+
+def _rest(event: ev.Event) -> str:
+    """An event as JSON without what its columns say: type, ids, and the time unless it is finer than milliseconds.
+
+    Ids hardly compress: they would be a third of a history. What is sought stands before any nested object, and not
+    within a text, where a quotation mark has a backslash.
+    """
+    own = {name: None for name in _ONLY_COLUMNS if getattr(event, name, None) is not None}
+    raw = _encode(structs.replace(event, **own) if own else event)
+    version = raw.index(b'"schema_version":')
+    identity = raw.index(b',"id":', version)
+    time = raw.index(b',"time":', identity) + 1
+    session = raw.index(b',"session_id":', time) + 1
+    rest = raw[session + len(b'"session_id":') + len(_encode(event.session_id)) :]
+    if call_id := getattr(event, "call_id", None):
+        rest = rest.replace(b',"call_id":' + _encode(call_id), b"", 1)
+    in_column = event.time.tzinfo is UTC and not event.time.microsecond % 1000
+    return (b"{" + (b"" if in_column else raw[time:session]) + raw[version:identity] + rest).decode()
 
 
 _TAGS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(ev.Event)}

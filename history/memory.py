@@ -28,7 +28,7 @@ from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, Filters
 from .older_calls import of_events, older_calls
-from .parquet import COLUMNS, READ_COLUMNS
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 log = logging.getLogger(__name__)
 
@@ -223,13 +223,12 @@ class Memory:
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
         """Load the rows of files of one topic, in a transaction of the caller."""
         columns = READ_COLUMNS[topic]
-        typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
         for part in parts:
             self._drop(part)
         self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false "  # noqa: S608 - our own names
+            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM ({no_rows(columns)} "  # noqa: S608 - our own names
             "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
             [[str(file.path) for file in files]],
         )
@@ -249,10 +248,9 @@ class Memory:
     def _load_calls(self, rows: str) -> None:
         """Load records of calls, and choose those that are noted."""
         own = _kept(OF_CALLS, "calls")
-        typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in own.items())
         self._own.execute(
             f"CREATE OR REPLACE TEMP TABLE made AS SELECT {', '.join(map(_quoted, own))} FROM "  # noqa: S608 - our own names
-            f"(SELECT {typed} WHERE false UNION ALL BY NAME {rows})"
+            f"({no_rows(own)} UNION ALL BY NAME {rows})"
         )
         known = _OF_PAIRS.format(
             asked="kept.noted_others",

@@ -7,7 +7,7 @@ All JSON it sees is ours, written from typed structs, so nothing a publisher sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
-from .event_rows import OLDER_COLUMNS, EventRow
+from .event_rows import OLDER_COLUMNS, WHOLE, EventRow
 from .files import Workshop, put_in_place
 from .locations import quoted
 
@@ -44,6 +44,12 @@ READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}
 
 RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""
+
+
+def no_rows(columns: Mapping[str, str]) -> str:
+    """Query without rows that gives columns their types, also where older files have fewer."""
+    typed = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in columns.items())
+    return f"SELECT {typed} WHERE false"  # noqa: S608 - our own names
 
 
 class _OutOfMemory(HistoryError):
@@ -139,7 +145,8 @@ class ParquetWriter:
         if not paths:
             return []
         given = [[str(path) for path in paths], since]
-        wanted = 'FROM read_parquet(?) WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
+        rows = f"({no_rows(COLUMNS['events'])} UNION ALL BY NAME FROM read_parquet(?, union_by_name = true))"
+        wanted = f'FROM {rows} WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
         total = 0
         for offset, size in self._read(f'SELECT "offset", strlen(record) {wanted} DESC', given):
             total += size
@@ -148,7 +155,7 @@ class ParquetWriter:
             given[1] = offset
         if not total or total == size > most_bytes:
             return []
-        rows = self._read(f'SELECT "offset", -1, key, record {wanted}', given)
+        rows = self._read(f'SELECT "offset", -1, key, {WHOLE} {wanted}', given)
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
 
     def last_calls(self, paths: list[Path], since: int) -> list[str]:

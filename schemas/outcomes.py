@@ -100,7 +100,6 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
             else. Such an exception may be an answer.
         outcome: what became of the call; None in records of other scopes.
         status: status that the publisher gave, other than `success`.
-        start_id: id of the event that started it; equal to `cause` if no start was seen.
         summary: command line, path or other argument that tells most of the request, at most `MAX_SUMMARY` characters
             of it, without secrets; empty if the arguments are private or there are none.
         call_digest: equal for calls with equal tool and arguments.
@@ -138,7 +137,6 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     kind: Literal["", "domain", "mcp", "program"] = ""
     outcome: CallEnd | None = None
     status: str = ""
-    start_id: str = ""
     summary: str = ""
     call_digest: str = ""
     result_digest: str = ""

@@ -174,8 +174,8 @@ class Calls:
         except EventRejected:
             return None
         session = self._sessions[event.session_id]
-        for ended in self._folded(session, event):
-            self._end(ended)
+        for first, ended in self._folded(session, event):
+            self._end(first, ended)
         call: Call | None
         if isinstance(event, ToolCallStarted):
             call = self._started(event, session)
@@ -188,10 +188,11 @@ class Calls:
             self.by_event[event.id] = call
         return call
 
-    def _folded(self, session: _Session, event: Event) -> Iterable[Record]:
-        """Records of calls that an event ends, itself or because of its time."""
+    def _folded(self, session: _Session, event: Event) -> Iterable[tuple[str, Record]]:
+        """Records of calls that an event ends, itself or because of its time, with the events that they began with."""
         emit, at = self._emit, max(session.now, epoch_ms(event.time))
         session.now = at
+        starts = {one.call_id: one.event_id for one in session.state.open_calls}
         emit.begin(event.id, at)
         _STAGE.fold(session.state, event, at, self._rules, emit)
         outputs, emit.outputs = emit.outputs, []
@@ -199,8 +200,8 @@ class Calls:
             if output.type == "call.outcome" and output.value is not None:
                 made = orjson.loads(output.value)
                 if made.get("call_id") and "outcome" in made:
-                    stored = self._records.get(made["cause"])
-                    yield made if stored is None else stored | {"start_id": made["start_id"]}
+                    cause = made["cause"]
+                    yield starts.get(made["call_id"], cause), self._records.get(cause, made)
 
     def _started(self, event: ToolCallStarted, session: _Session) -> Call | None:
         opened = session.state.open_calls[-1] if session.state.open_calls else None
@@ -223,16 +224,11 @@ class Calls:
         self.made.append(call)
         return call
 
-    def _end(self, record: Record) -> None:
-        call = self._by_start.get(record["start_id"])
+    def _end(self, first: str, record: Record) -> None:
+        call = self._by_start.get(first)
         if call is None:
-            call = self._by_start[record["start_id"]] = Call(
-                record["start_id"],
-                record["call_id"],
-                record["session_id"],
-                "",
-                record["tool_name"],
-                record["started_ms"],
+            call = self._by_start[first] = Call(
+                first, record["call_id"], record["session_id"], "", record["tool_name"], record["started_ms"]
             )
             self.made.append(call)
         ended = record.get("ended_ms")

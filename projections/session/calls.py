@@ -19,7 +19,7 @@ from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
-from ...security.redaction import is_secret_name
+from ...security.redaction import is_secret_name, redact_text
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
@@ -116,52 +116,21 @@ def _read(
 
 
 def _summary(args: Args) -> str:
-    """The two arguments that tell most, or else all, in one line; each as far as it is plainly without secrets."""
+    """The two arguments that tell most, or else all that are no objects, in one line without secrets."""
     told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
-    if len(told) > 1:
-        told.sort(key=_PLACES.__getitem__)
     if told:
-        return one_line(", ".join([_plain(args[name]) for name in told[:2]]), MAX_SUMMARY)
-    named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
-    return one_line(", ".join([f"{name}={_plain(str(value))}" for name, value in named]), MAX_SUMMARY)
-
-
-def _plain(text: str) -> str:
-    """The beginning of a text up to what might be a secret: redaction would cost more than all else here."""
-    text = text[:MAX_SUMMARY]
-    words = (text.replace("://", "   ") if "://" in text else text).translate(_SEPARATED)
-    end = words.find("\0")
-    if end >= 0:
-        words = words[:end]
+        told.sort(key=_PLACES.__getitem__)
+        text = ", ".join([args[name][: 2 * MAX_SUMMARY] for name in told[:2]])
     else:
-        end = len(text)
-    if _LONG.search(words):
-        place = 0
-        for part in words.split(" "):
-            if len(part) > MAX_WORD or (len(part) > MAX_MIXED and not part.isalpha()):
-                end = place
-                break
-            place += len(part) + 1
-    if len(_DIGIT.findall(text)) >= MIN_CARD_DIGITS:
-        end = min(end, _DIGIT.search(text).start())  # type: ignore[union-attr]
-    if (label := _LABEL.search(text.lower())) is not None:
-        end = min(end, label.end())
-    return text if end == len(text) else f"{text[:end].rstrip()}…"
+        named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
+        text = ", ".join([f"{name}={value}" for name, value in named if not isinstance(value, (dict, list))])
+    text = _cut(text, MAX_SUMMARY)
+    return text if _PATH.fullmatch(text) else " ".join(redact_text(text).split())
 
 
-_SEPARATED = {ord(character): " " for character in " \n/,;()?!'\"|*^$\\{}<>[]&.-_"} | dict.fromkeys(
-    map(ord, ":=\t\0"), "\0"
-)
-"""Separators of words, and what may stand between a label and a secret."""
+_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")
+"""Paths of words, which are no secrets: most summaries are."""
 
-MAX_WORD, MAX_MIXED = 24, 15
-"""Longest word, and longest one with anything but letters in it, that are shorter than secrets known by their form."""
-
-_LONG = re.compile("[^ ]{16}")
-_DIGIT = re.compile(r"\d")
-_LABEL = re.compile(r" is | was |pass|pwd|secret|token|credential|identified|mysql|\s-p")
-MIN_CARD_DIGITS = 9
-"""Number of digits from which on they may be those of a person, a card or an account."""
 _is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
 
 _PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
@@ -171,11 +140,16 @@ MAX_NAMED = 8
 
 
 def one_line(text: str, most: int) -> str:
-    """The beginning of a text without secrets in one line, cut between words."""
+    """The beginning of a text in one line, cut between words, so that no secret is cut."""
+    return " ".join(_cut(text, most).split())
+
+
+def _cut(text: str, most: int) -> str:
     if len(text) <= most:
-        return " ".join(text.split())
+        return text
     head = text[: most - 1]
-    return f"{' '.join(head[: max(head.rfind(' '), head.rfind(chr(10)), 0) or most].split())}…"
+    end = max(0, *map(head.rfind, " \n/"))
+    return f"{head[:end].rstrip()}…"
 
 
 _read_before = lru_cache(maxsize=4096)(_read)

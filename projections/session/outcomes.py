@@ -7,6 +7,7 @@ have are set afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from msgspec import structs
@@ -77,7 +78,6 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     record = (
         _end_of(event, verdict),
         "" if event.status is Status.SUCCESS else event.status,
-        call.event_id,
         call.summary,
         f"{call.fingerprint:016x}",
         f"{verdict.result:016x}" if verdict.result else "",
@@ -137,15 +137,20 @@ def _error_of(event: ToolCallFinished, verdict: Verdict) -> dict[str, Any]:
 
 def _told(told: Failure, message: str, status: str | None) -> dict[str, Any]:
     """Fields about an error; with its signature, if it is that of a failure with this status."""
-    shown = redact_text(message[:MAX_MESSAGE_CHARS])
+    line, signed = _read_message(told.type, told.code, message[:MAX_MESSAGE_CHARS], status)
     fields = {
         "error_type": told.type[:MAX_TYPE_CHARS],
         "error_code": told.code[:MAX_TYPE_CHARS],
-        "error_message": one_line(shown, MAX_MESSAGE),
+        "error_message": line,
     }
-    if status is not None:
-        fields["signature"] = signature(told.type, told.code, shown, status)
-    return fields
+    return fields if status is None else {**fields, "signature": signed}
+
+
+@lru_cache(maxsize=512)
+def _read_message(kind: str, code: str, message: str, status: str | None) -> tuple[str, str]:
+    """Beginning of an error's message without secrets, and its signature; cached, as failures come again."""
+    shown = redact_text(message)
+    return one_line(shown, MAX_MESSAGE), "" if status is None else signature(kind, code, shown, status)
 
 
 def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
@@ -188,7 +193,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
     end = CallEnd.SUCCEEDED if severity is None else CallEnd.ANSWERED if rare["expected"] else CallEnd.FAILED
     place = service or "", domain, "mcp" if service else "domain" if domain else ""
     judged = "failure" if severity else "success", None, rare, place
-    _emit_call(event, call, judged, (end, "", event.id), more, ctx)
+    _emit_call(event, call, judged, (end,), more, ctx)
 
 
 _Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]

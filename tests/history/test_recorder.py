@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 from datetime import date
 from pathlib import Path
+from typing import get_args
 
 import orjson
 import pytest
+from msgspec import UNSET, structs
 from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
 from story import Story
 from trustfold.errors import ConfigError
@@ -16,6 +18,8 @@ from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.projections.calls.signatures import telling_line
+from trustfold.schemas.codec import decode_event
+from trustfold.schemas.events import Event, ToolCallFinished
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
@@ -106,6 +110,44 @@ def test_a_result_is_digested_and_never_stored(tmp_path: Path) -> None:
         ("missing_field",),
         ("unknown_type",),
     ]
+
+
+HOSTILE = 'a\\","session_id":"b","call_id":"c é '
+ODD = {
+    "ids": {"id": HOSTILE, "session_id": HOSTILE, "call_id": HOSTILE, "message_id": HOSTILE},
+    "finer than milliseconds": {"time": "2026-01-05T10:00:00.123456Z"},
+    "milliseconds": {"time": "2026-01-05T10:00:00.120Z"},
+    "whole seconds": {"time": "2026-01-05T10:00:00Z"},
+    "another zone": {"time": "2026-01-05T12:00:00.120+02:00"},
+    "names within": {"args": {"call_id": "c1", "session_id": "s", "id": "i", "time": "t"}, "call_id": "c1"},
+}
+STARTED = {"type": "tool_call.started", "schema_version": "1.0", "id": "e1", "session_id": "s1", "call_id": "c1"}
+
+
+def test_an_event_is_read_back_as_it_was(tmp_path: Path) -> None:
+    """From the views and after a restart, though what stands in columns is not stored again."""
+    times = {"time": "2026-01-05T10:00:00Z", "tool_name": "search"}
+    events = [orjson.dumps(STARTED | times | odd) for odd in ODD.values()]
+    tags = {kind.__struct_config__.tag for kind in get_args(Event)}
+    events += [orjson.dumps(example) for name, example in EXAMPLES.items() if name in tags]
+    record(tmp_path, [("events", event) for event in events], decisions=False)
+    expected = [decode_event(event) for event in events]
+    found = [row[0] for row in rows(tmp_path, 'SELECT record FROM recorded_events ORDER BY "offset"')]
+    writer = parquet.ParquetWriter(tmp_path)
+    again = [row[-1] for row in writer.last_records([file.path for file in data_files(tmp_path, "events")], 0, 1 << 30)]
+    writer.close()
+    assert len(expected) > 20
+    for records in (found, again):
+        read = [decode_event(given if isinstance(given, bytes) else given.encode()) for given in records]
+        assert [_without_result(event) for event in read] == [_without_result(event) for event in expected]
+    ((stored,),) = rows(tmp_path, f"SELECT min(record) FROM read_parquet('{tmp_path}/events/*/*')")
+    assert stored.startswith('{"schema_version":"1.0"')
+
+
+def _without_result(event: Event) -> Event:
+    if isinstance(event, ToolCallFinished):
+        return structs.replace(event, result=UNSET, result_sketch=None)
+    return event
 
 
 def test_a_refused_record_is_not_kept_in_its_dead_letter(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
+from trustfold.history.event_rows import WHOLE
 from trustfold.history.files import APPENDED_PARTITION, data_files
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.recorder import Recorder
@@ -113,7 +114,7 @@ def as_older_files(root: Path) -> None:
         calls = f"SELECT cause, {judged} FROM recorded_outcomes WHERE outcome IS NOT NULL"
         for file in data_files(root, "events"):
             made = file.path.with_suffix(".older")
-            own = f"SELECT * FROM read_parquet('{file.path}')"
+            own = f"SELECT * REPLACE ({WHOLE} AS record) FROM read_parquet('{file.path}')"
             rows = f"SELECT f.*, c.* EXCLUDE (cause) FROM ({own}) f LEFT JOIN ({calls}) c ON cause = f.id"
             connection.execute(f"COPY ({rows} ORDER BY \"offset\") TO '{made}' (FORMAT parquet)")
             older.append((made, file.path))

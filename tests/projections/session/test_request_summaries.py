@@ -24,7 +24,7 @@ def summary(tool: str, args: object) -> str:
         ("fetch", {"url": "https://example.com/a/b"}, "https://example.com/a/b"),
         ("book", {"seat": 12, "user_id": "mia_li_36"}, "seat=12, user_id=mia_li_36"),
         ("book", {"password": "12", "seat": 4}, "seat=4"),
-        ("ask", {"prompt": "the code is 1234"}, "the code is…"),
+        ("ask", {"prompt": "password: 1234abc"}, "password: [redacted]"),
         ("list", {}, ""),
     ],
 )
