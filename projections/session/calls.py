@@ -120,16 +120,23 @@ def _summary(args: Args) -> str:
     told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
     if told:
         told.sort(key=_PLACES.__getitem__)
-        text = ", ".join([args[name][: 2 * MAX_SUMMARY] for name in told[:2]])
-    else:
-        named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
-        text = ", ".join([f"{name}={value}" for name, value in named if not isinstance(value, (dict, list))])
-    text = _cut(text, MAX_SUMMARY)
-    return text if _PATH.fullmatch(text) else " ".join(redact_text(text).split())
+        return ", ".join([_shown(args[name]) for name in told[:2]])
+    named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
+    text = ", ".join([f"{name}={value}" for name, value in named if not isinstance(value, (dict, list))])
+    return one_line(redact_text(_cut(text, MAX_SUMMARY)), MAX_SUMMARY)
+
+
+def _shown(text: str) -> str:
+    """A path, or the first words of another text: more would cost the fold more time than it tells."""
+    path = len(text) <= MAX_SHOWN and _PATH.fullmatch(text)
+    return text if path else one_line(redact_text(_cut(text, 2 * MAX_WORDS)), MAX_WORDS)
 
 
 _PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")
-"""Paths of words, which are no secrets: most summaries are."""
+"""Paths of words, which are no secrets."""
+
+MAX_SHOWN, MAX_WORDS = MAX_SUMMARY // 2, 60
+"""Longest argument that is shown whole, and longest beginning of another one."""
 
 _is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
 

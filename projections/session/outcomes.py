@@ -76,12 +76,12 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         more |= _error_of(event, verdict)
     ended, turn = epoch_ms(event.time), event.turn_index
     record = (
-        _end_of(event, verdict),
+        CallEnd.SUCCEEDED if verdict.word == "success" else _end_of(event, verdict),
         "" if event.status is Status.SUCCESS else event.status,
         call.summary,
         f"{call.fingerprint:016x}",
         f"{verdict.result:016x}" if verdict.result else "",
-        _times(call, verdict, ctx),
+        _times(call, verdict, ctx) if ctx.same else 1 if verdict.result and not verdict.neutral else 0,
         verdict.size or event.result_size,
         call.agent_id,
         turn if turn is not None or not state.turn.known else state.turn.index,
@@ -102,9 +102,7 @@ _ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
 
 
 def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
-    """What became of a call."""
-    if verdict.word == "success":
-        return CallEnd.SUCCEEDED
+    """What became of a call that did not succeed."""
     if verdict.failed:
         if verdict.rejected:
             return CallEnd.REJECTED
@@ -119,8 +117,6 @@ def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
     result = verdict.result
     if not result or verdict.neutral:
         return 0
-    if not ctx.same:
-        return 1
     # An action is progress when it is new; what is repeated of it begins with that one.
     progress = ctx.state.steps.progress - (call.tool_class is ToolClass.ACTION)
     return 1 + sum([one.result == result and one.step > progress for one in ctx.same])
