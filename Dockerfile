@@ -2,9 +2,12 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
-# The versions that the tests ran with.
-RUN python -m venv /opt/trustfold \
-    && /opt/trustfold/bin/pip install --no-cache-dir --constraint requirements.lock '.[kafka,rocksdb,web,metrics,otel]'
+# The versions that the tests ran with, their hashes checked; uv stays behind in this stage.
+RUN python -m venv --without-pip /opt/trustfold \
+    && sed -n '/^uv==/,/^ *#/p' requirements.lock > /tmp/uv.txt \
+    && pip install --no-cache-dir --require-hashes --no-deps --requirement /tmp/uv.txt \
+    && uv pip install --no-cache --python /opt/trustfold/bin/python --compile-bytecode \
+        --constraint requirements.lock --build-constraint requirements.lock '.[kafka,rocksdb,web,metrics,otel]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/trustfold trustfold

@@ -5,16 +5,15 @@ VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Every version is pinned: requirements.lock, which `make lock` writes (docs/decisions/0090-a-locked-environment.md).
-# Newer pips print what the build backend warns of, here about folders that are packages already.
-PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint requirements.lock
-UV := uv==0.13.9
+# Every version is pinned with its hashes in requirements.lock, which `make lock` writes and uv checks
+# (docs/decisions/0090-a-locked-environment.md). pip installs uv itself from there, under the same check.
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --constraint requirements.lock
 
 # The package is installed as a tree of links (editable, strict), so that nothing but the package can be imported from
 # the flat root. Each folder of the root is one link: new files are seen at once, a new folder makes the tree again.
 PACKAGE_DIRS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 PACKAGE_ROOTS := $(PACKAGE_DIRS) $(wildcard *.py) py.typed
-LINKED := --no-build-isolation --config-settings editable_mode=strict --editable
+LINKED := --no-build-isolation --config-settings editable_mode=strict --reinstall-package trustfold --editable
 LINK_TREE = build/__editable__.trustfold-*/trustfold
 LINK_FOLDERS = for folder in $(PACKAGE_DIRS); do rm -rf $(LINK_TREE)/$$folder && ln -s "$(CURDIR)/$$folder" $(LINK_TREE)/; done
 
@@ -35,29 +34,31 @@ $(VENV)/created:
 		{ echo "$(PYTHON) is too old or missing: trustfold needs Python 3.11 or newer. Try: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "No virtual environment could be made. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	@$(PIP) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 	@touch $@
+
+$(VENV)/uv.txt: requirements.lock | $(VENV)/created
+	@sed -n '/^uv==/,/^ *#/p' requirements.lock > $@
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps --requirement $@
+	@$(UV) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 
 $(VENV)/roots: FORCE | $(VENV)/created
 	@printf '%s\n' $(PACKAGE_ROOTS) | cmp -s - $@ || printf '%s\n' $(PACKAGE_ROOTS) > $@
 
-$(VENV)/base: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
+$(VENV)/base: $(VENV)/uv.txt $(VENV)/roots pyproject.toml requirements.lock
 	@echo "installing trustfold into $(VENV)"
-	@$(PIP) $(LINKED) .
+	@$(UV) $(LINKED) .
 	@$(LINK_FOLDERS)
 	@touch $@
 
-$(VENV)/dev: $(VENV)/created $(VENV)/roots pyproject.toml requirements.lock
+$(VENV)/dev: $(VENV)/uv.txt $(VENV)/roots pyproject.toml requirements.lock
 	@echo "installing trustfold with all extras and the tools into $(VENV)"
-	@$(PIP) 'pip>=25.1'
-	@$(PIP) --group dev --group docs $(LINKED) '.[all]'
+	@$(UV) --group dev --group docs $(LINKED) '.[all]'
 	@$(LINK_FOLDERS)
 	@touch $(VENV)/base $@
 
 .PHONY: lock
-lock: $(VENV)/created ## Write requirements.lock after a change of pyproject.toml (ARGS=--upgrade for the newest of everything)
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet '$(UV)'
-	@$(BIN)/uv pip compile pyproject.toml --extra all --group dev --group docs --universal --python-version 3.11 \
+lock: $(VENV)/uv.txt ## Write requirements.lock after a change of pyproject.toml (ARGS=--upgrade for the newest of everything)
+	@$(BIN)/uv pip compile pyproject.toml --extra all --group dev --group docs --universal --python-version 3.11 --generate-hashes \
 		--quiet --custom-compile-command 'make lock' --output-file requirements.lock $(ARGS)
 
 .PHONY: FORCE
@@ -144,7 +145,7 @@ docs: $(VENV)/dev ## Build the documentation site into build/site; a warning or 
 	@echo "build/site/index.html"
 
 .PHONY: dist
-dist: $(VENV)/created ## Build what is released into dist: sdist and wheel of the last commit, links of README absolute
+dist: $(VENV)/uv.txt ## Build what is released into dist: sdist and wheel of the last commit, links of README absolute
 	@$(BIN)/python ops/build_dist.py dist
 
 .PHONY: pictures

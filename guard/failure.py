@@ -226,7 +226,7 @@ def _failure(
         command=program.command,
     )
     before, code = severity, exit_code_in(failure, runs)
-    said = declared(failure, code, program.failures) if program.failures else ""
+    said = program.failures.get(declared(failure, code, program.failures), "") if program.failures else ""
     answers = bool(program.answers) and _is_answer(program.answers, failure, code, exception or result)
     if severity is Severity.SECURITY:
         said, answers = "", False

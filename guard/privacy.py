@@ -20,7 +20,7 @@ from ..projections.calls.masks import failure_text
 from ..schemas.events import ErrorInfo
 from ..schemas.vocabulary import Severity
 from ..security.redaction import MAX_DEPTH, redact, redact_text, secret_spans
-from ..security.secret_patterns import is_secret_name
+from ..security.secret_patterns.names import is_secret_name
 from .failure import CallFailure
 
 MAX_TEXT = 500

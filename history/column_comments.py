@@ -85,6 +85,7 @@ issued: Nudges issued
 issued_by: Operator who gave the order
 judged: Nudges whose effect is known
 judged_at: When its effect was known, UTC
+judged_by: Who judges it otherwise: its publisher, or an entry of the rules
 judged_false: How many were judged wrong
 key: Key of the record in its topic
 kind: What kind the row is of
@@ -138,6 +139,7 @@ rate_high: Upper bound of rate, 95 % (Wilson)
 rate_low: Lower bound of rate, 95 % (Wilson)
 reason: Why, in words
 record: The whole record as JSON, without results
+reclassified: Class that the failure has by itself, where the rules or the publisher judge it otherwise
 recovered: When it was well again, UTC; NULL while it lasts
 recursion_depth: How deep agents call agents
 repeated: Its id, or another finish of its call, was recorded before; views leave it out

@@ -52,7 +52,7 @@ _TABLE = {
     "started:TIMESTAMP summary call_digest result_digest same_result:BIGINT result_size:BIGINT agent_id "
     "turn_index:BIGINT step:BIGINT waited_ms:BIGINT attempts:BIGINT cost_usd:DOUBLE model_tier tool_class plugin_name "
     "service denied:BOOLEAN expected:BOOLEAN appended:BOOLEAN http_status:BIGINT error_type error_code error_message "
-    "signature origin:BIGINT repeated:BOOLEAN",
+    "signature reclassified judged_by origin:BIGINT repeated:BOOLEAN",
     # messages from the session and tool stages to the fleet stage (Kafka only, except timer records)
     "standings": "cause tool_name state calls:BIGINT failures:BIGINT model",
     # rules in force from this record on, and overrides of the environment. On Kafka `source_*` give the position they

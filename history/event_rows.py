@@ -91,6 +91,8 @@ OLDER_COLUMNS = {
     "started": "TIMESTAMP",
     "verdict": "VARCHAR",
     "severity": "VARCHAR",
+    "reclassified": "VARCHAR",
+    "judged_by": "VARCHAR",
     "denied": "BOOLEAN",
     "expected": "BOOLEAN",
     "duration_ms": "DOUBLE",

@@ -186,6 +186,10 @@ def _false_alarms(rows: Sequence[Row], totals: Row) -> str:
     return f"{counted(totals['all_false'], 'alarm')} judged wrong; most of {rows[0]['subject']}."
 
 
+def _reclassified(rows: Sequence[Row], totals: Row) -> str:
+    return f"{counted(totals['all_failures'], 'failure')} judged otherwise; most of {rows[0]['tool']}, by {rows[0]['judged_by']}."
+
+
 def _letters(rows: Sequence[Row], totals: Row) -> str:
     return f"{counted(totals['all_records'], 'record')} refused; most for {words(rows[0]['reason'])}."
 
@@ -203,6 +207,7 @@ _TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "tools": _tools,
     "signatures": _signatures,
     "failures": _failures,
+    "reclassified": _reclassified,
     "recovery": _recovery,
     "breakers": _states,
     "states": _states,

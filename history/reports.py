@@ -168,6 +168,15 @@ QUESTIONS: tuple[Question, ...] = (
         empty="No failure was seen twice.",
     ),
     Question(
+        "reclassified",
+        "Which failures are judged otherwise than they look?",
+        "SELECT tool_name AS tool, error, reclassified, severity, judged_by, failures, sessions, last_seen, signature, "
+        "count(*) OVER () AS all_rows, sum(failures) OVER ()::BIGINT AS all_failures FROM reclassified_failures LIMIT $limit",
+        reads="`reclassified` is what type, code and text of the error say, `severity` what it counts as: by `tools.failures` of the rules, or "
+        "because its publisher (a guard, a plugin) says so.",
+        empty="No failure was judged by the rules of its tool, or otherwise by its publisher.",
+    ),
+    Question(
         "failures",
         "When did calls fail, and how badly?",
         "WITH daily AS (SELECT day, severity, sum(failures)::BIGINT AS failures FROM failures_by_day GROUP BY ALL) "

@@ -118,6 +118,8 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
         appended: trustfold closed it itself, as no finish came.
         error_code, error_message: of what was no success; the message's beginning, at most `MAX_MESSAGE` characters.
         signature: of a failure: its telling line without what varies; groups failures across agents.
+        reclassified: severity that the failure has by itself, where the rules or the publisher judge it otherwise.
+        judged_by: who does: `publisher`, or the entry of the tool's failures in the rules.
     """
 
     call_id: str = ""
@@ -168,6 +170,8 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     error_code: str = ""
     error_message: str = ""
     signature: str = ""
+    reclassified: Severity | None = None
+    judged_by: str = ""
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

@@ -22,28 +22,13 @@ import msgspec
 import orjson
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from .secret_patterns import (
-    BASE64,
-    CARD,
-    EMAIL,
-    ENCODED,
-    IBAN,
-    LABELS,
-    LONGEST_BARE,
-    REST,
-    RUN,
-    STRUCTURES,
-    TOKENS,
-    Label,
-    Shape,
-    iban_length,
-    is_card,
-    is_secret_name,
-    is_session_name,
-    labelled_secret,
-    looks_random,
-    plain,
-)
+from .secret_patterns import STRUCTURES
+from .secret_patterns.labels import LABELS, LONGEST_BARE, REST, Label, labelled_secret
+from .secret_patterns.names import is_secret_name, is_session_name
+from .secret_patterns.numbers import CARD, EMAIL, IBAN, iban_length, is_card
+from .secret_patterns.shapes import Shape, plain
+from .secret_patterns.tokens import BASE64, ENCODED, RUN, TOKENS
+from .secret_patterns.values import looks_random
 
 HIDDEN = "[redacted]"
 """Text that replaces a secret."""

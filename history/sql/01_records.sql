@@ -14,7 +14,7 @@ COMMENT ON COLUMN events.appended IS 'True: written by the engine itself, which 
 CREATE OR REPLACE VIEW call_records AS
 SELECT time, coalesce(started, time) AS started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index, step,
        tool_name, plugin_name, service, fine_key AS failure_key, tool_class, call_id, call_digest, summary, status, verdict,
-       outcome, severity, denied, expected, coalesce(appended AND status = 'timeout', false) AS timed_out_unanswered, duration_ms,
+       outcome, severity, reclassified, judged_by, denied, expected, coalesce(appended AND status = 'timeout', false) AS timed_out_unanswered, duration_ms,
        waited_ms, attempts, error_type, error_code, error_message, http_status, signature, result_digest, same_result, result_size,
        cost_usd, coalesce(workspace_id, 'default') AS workspace, origin AS "offset", cause AS id, noted
 FROM recorded_outcomes WHERE outcome IS NOT NULL AND repeated IS NOT TRUE;

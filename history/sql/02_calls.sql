@@ -26,6 +26,16 @@ WHERE verdict = 'failure' AND noted IS NOT FALSE;
 COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
 COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
 
+CREATE OR REPLACE VIEW reclassified_failures AS
+SELECT tool_name, coalesce(error_type, error_code, http_status::VARCHAR, status) AS error, reclassified, severity, judged_by,
+       count(*) AS failures, count(DISTINCT session_id) AS sessions, min(time) AS first_seen, max(time) AS last_seen, any_value(signature) AS signature
+FROM tool_calls
+WHERE judged_by IS NOT NULL AND noted IS NOT FALSE
+GROUP BY ALL
+ORDER BY failures DESC, tool_name, error, severity;
+COMMENT ON VIEW reclassified_failures IS 'Failures that the rules of their tool, or their publisher, judge otherwise than their type, code and text';
+COMMENT ON COLUMN reclassified_failures.judged_by IS 'publisher, or the entry of `tools.failures` in the rules';
+
 CREATE OR REPLACE MACRO call_arguments(digest) AS TABLE
 SELECT e.time, e.session_id, e.tool_name, e.record->'$.args' AS args
 FROM events e SEMI JOIN (SELECT session_id, call_id FROM tool_calls WHERE call_digest = digest) c USING (session_id, call_id)

@@ -425,10 +425,10 @@ def is_of_own_class(failure: Failure) -> bool:
 
 
 def declared(failure: Failure, exit_code: str, table: Mapping[str, str]) -> str:
-    """Return what a table of a tool's failures says of one, by type, code, HTTP status or exit code; else empty."""
+    """Return the name by which a table of a tool's failures has one: type, code, HTTP status or exit code; or empty."""
     status = "" if failure.http_status is None else str(failure.http_status)
     names = (failure.type, failure.type.rpartition(".")[2], failure.code, status, exit_code)
-    return next((table[name] for name in names if name and name in table), "")
+    return next((name for name in names if name and name in table), "")
 
 
 def reported_by_tool(failure: Failure) -> Failure:

@@ -39,7 +39,7 @@ from ..calls.signatures import signature
 from .appended import is_appended
 from .calls import one_line
 from .records import Context, OpenCall, Sighting
-from .verdicts import Verdict, failure_of
+from .verdicts import Verdict, failure_of, judge
 
 
 def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
@@ -74,6 +74,8 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
     if word != "success":
         more |= _error_of(event, verdict)
+        if verdict.rule or (verdict.failed and event.error is not None and event.error.severity):
+            more |= _judgement(event, call, verdict, ctx)
     ended, turn = epoch_ms(event.time), event.turn_index
     record = (
         CallEnd.SUCCEEDED if verdict.word == "success" else _end_of(event, verdict),
@@ -129,6 +131,16 @@ def _error_of(event: ToolCallFinished, verdict: Verdict) -> dict[str, Any]:
     if verdict.failed and is_appended(event):
         message = "no answer by the deadline that was stated"
     return _told(told, message, event.status if verdict.failed else None)
+
+
+def _judgement(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> dict[str, Any]:
+    """Fields about who judges a failure otherwise than it looks; none if nobody does."""
+    by_itself, who = verdict.reclassified, f"rules: {verdict.rule}"
+    if not verdict.rule and event.error is not None:
+        own = structs.replace(event, error=structs.replace(event.error, severity=None))
+        severity, who = judge(own, call, ctx.rules).severity, "publisher"
+        by_itself = severity if severity is not verdict.severity else None
+    return {} if by_itself is None else {"reclassified": by_itself, "judged_by": who}
 
 
 def _told(told: Failure, message: str, status: str | None) -> dict[str, Any]:

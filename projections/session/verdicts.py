@@ -79,6 +79,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         told: the failure as the event or its result tells it; None if it tells none.
         own_class: an exception of a class that the tool defines itself, which may be its answer.
         reclassified: severity that it would have without the rules for the tool's failures; None if they change none.
+        rule: name by which these rules have the failure: its type, code, HTTP status or exit code.
     """
 
     word: Literal["success", "failure", "neutral"]
@@ -104,6 +105,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     told: Failure | None = None
     own_class: bool = False
     reclassified: Severity | None = None
+    rule: str = ""
 
 
 def failure_of(error: ErrorInfo) -> Failure:
@@ -228,7 +230,8 @@ def _judge_failure(
     code = exit_code_in(failure, runs)
     failures = rules.tools.failures
     table = failures.get(call.command, failures.get(call.tool_name)) if failures else None
-    said = declared(failure, code, table) if table and severity is not Severity.SECURITY else ""
+    rule = declared(failure, code, table) if table and severity is not Severity.SECURITY else ""
+    said = table[rule] if table and rule else ""
     before = severity
     if said:
         severity = Severity.VALIDATION if said == ANSWER else Severity(said)
@@ -273,6 +276,7 @@ def _judge_failure(
         told=told,
         own_class=own_class,
         reclassified=before if before is not severity else None,
+        rule=rule,
     )
 
 

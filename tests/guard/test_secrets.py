@@ -18,7 +18,9 @@ from trustfold.guard import ExecutionGuarantees, RedisDedupeStore, ToolGuard
 from trustfold.guard.privacy import canonical, secrets_in
 from trustfold.guard.testing import guard_for_tests
 from trustfold.security.redaction import HIDDEN, RULES, Text, redact, redact_record, redact_text
-from trustfold.security.secret_patterns import TOKENS, Shape, is_secret_name
+from trustfold.security.secret_patterns.names import is_secret_name
+from trustfold.security.secret_patterns.shapes import Shape
+from trustfold.security.secret_patterns.tokens import TOKENS
 
 
 def places(text: str) -> dict[str, dict[str, Any]]:

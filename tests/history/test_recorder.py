@@ -18,6 +18,8 @@ from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
 from trustfold.projections.calls.signatures import telling_line
+from trustfold.rules.calls import ToolRules
+from trustfold.rules.rules import Rules
 from trustfold.schemas.codec import decode_event
 from trustfold.schemas.events import Event, ToolCallFinished
 from trustfold.schemas.examples import EXAMPLES
@@ -339,3 +341,24 @@ def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
     root = tmp_path / "team [a]" / "it's * here?"
     told(root, Story().works("search"))
     assert rows(root, "SELECT tool_name FROM tool_calls") == [("search",)]
+
+
+def test_failures_judged_otherwise_are_told_with_who_decided(tmp_path: Path) -> None:
+    """By the rules of the tool in force, and by the publisher; others are not listed."""
+    rules = Rules(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))
+    story = Story()
+    for error in (
+        {"type": "InsufficientFundsError"},
+        {"type": "HTTPError", "http_status": 503, "severity": "not_found"},
+        {"type": "HTTPError", "http_status": 503, "severity": "server_error"},
+        {"type": "HTTPError", "http_status": 503},
+        {"type": "InsufficientFundsError"},
+    ):
+        tool = "search" if "http_status" in error else "charge"
+        story.finished(story.started(tool), tool, status="error", result=None, error=error)
+    record(tmp_path, story.records, rules=rules)
+    listed = "SELECT tool_name, error, reclassified, severity, judged_by, failures FROM reclassified_failures"
+    assert sorted(rows(tmp_path, listed)) == [
+        ("charge", "InsufficientFundsError", "server_error", "validation", "rules: InsufficientFundsError", 2),
+        ("search", "HTTPError", "server_error", "not_found", "publisher", 1),
+    ]

@@ -1,4 +1,4 @@
-"""requirements.lock pins what pyproject.toml asks for, and the hooks of pre-commit use the pinned ruff."""
+"""requirements.lock pins what pyproject.toml asks for with hashes; the hooks of pre-commit use the pinned ruff."""
 
 import re
 import tomllib
@@ -13,8 +13,13 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
-PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[\w.+-]+)(?: ; .*)?\n(?P<via>(?:    #.*\n)*)", flags=re.MULTILINE)
-PINS = list(PIN.finditer((ROOT / "requirements.lock").read_text()))
+LOCK = (ROOT / "requirements.lock").read_text()
+PIN = re.compile(
+    r"^(?P<name>[\w.-]+)==(?P<version>[\w.+-]+)(?: ; .*?)?"
+    r"(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n(?P<via>(?:    #.*\n)*)",
+    flags=re.MULTILINE,
+)
+PINS = list(PIN.finditer(LOCK))
 
 
 def required() -> list[Requirement]:
@@ -42,6 +47,13 @@ def test_nothing_is_pinned_that_is_asked_for_no_more() -> None:
     """A requirement that was removed without `make lock` is named here."""
     direct = {pin["name"] for pin in PINS if "trustfold (pyproject.toml" in pin["via"]}
     assert direct == {canonicalize_name(requirement.name) for requirement in required()}
+
+
+def test_every_pin_has_hashes() -> None:
+    """No line of the file names a package without what its files must be, uv included, which installs the others."""
+    named = re.findall(r"^([\w.-]+)\b.*$", re.sub(r"^(#| ).*\n", "", LOCK, flags=re.MULTILINE), flags=re.MULTILINE)
+    assert named == [pin["name"] for pin in PINS]
+    assert "uv" in named
 
 
 def test_hooks_use_the_pinned_ruff() -> None:

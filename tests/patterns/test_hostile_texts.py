@@ -20,7 +20,7 @@ from trustfold.security.redaction import (
     redact_text,
     secret_spans,
 )
-from trustfold.security.secret_patterns import LONGEST_NAME
+from trustfold.security.secret_patterns.names import LONGEST_NAME
 
 LIMIT_SECONDS = 3
 """Processor time for 60 KB: these texts took 3 to 20 s each, and take milliseconds."""

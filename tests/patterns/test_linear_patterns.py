@@ -43,9 +43,9 @@ COMPUTED: dict[tuple[str, str], Callable[[], Iterable[str | re.Pattern[str]]]] =
     ("trustfold.streams.kafka.faults", "describe"): lambda: [r"^\[Error -?\d+\] KafkaError(: )?"],
     ("trustfold.projections.calls.danger", "_compiled"): list,  # the operator's own
     ("trustfold.rules.calls", "_fault_of"): list,  # the same, at their check
-    ("trustfold.security.secret_patterns", "_shape"): list,  # held by tables
-    ("trustfold.security.secret_patterns", "_formats"): list,  # the same
-    ("trustfold.security.secret_patterns", "_label"): list,  # the same
+    ("trustfold.security.secret_patterns.shapes", "shape"): list,  # held by tables
+    ("trustfold.security.secret_patterns.tokens", "_formats"): list,  # the same
+    ("trustfold.security.secret_patterns.labels", "_label"): list,  # the same
     ("trustfold.history.catalogue", "_sql_of"): list,  # names of our own files
 }
 """Functions that compute expressions, with examples of them."""

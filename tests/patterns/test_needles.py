@@ -6,7 +6,11 @@ import re
 
 import pytest
 from trustfold.security.redaction import RULES, RUN
-from trustfold.security.secret_patterns import LABELS, NAME, NAME_STEMS, STRUCTURES, TOKENS, Label, Shape, plain
+from trustfold.security.secret_patterns import STRUCTURES
+from trustfold.security.secret_patterns.labels import LABELS, Label
+from trustfold.security.secret_patterns.names import NAME, NAME_STEMS
+from trustfold.security.secret_patterns.shapes import Shape, plain
+from trustfold.security.secret_patterns.tokens import TOKENS
 
 from tests.support.required_strings import match_without
 

@@ -18,7 +18,9 @@ from trustfold.projections.emitter import Output
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.security.redaction import redact_text
-from trustfold.security.secret_patterns import STRUCTURES, TOKENS, Shape
+from trustfold.security.secret_patterns import STRUCTURES
+from trustfold.security.secret_patterns.shapes import Shape
+from trustfold.security.secret_patterns.tokens import TOKENS
 
 
 def outputs_of(lines: list[bytes]) -> list[Output]:

@@ -71,6 +71,7 @@ def record(
     root: Path,
     records: Iterable[tuple[str, bytes]],
     *,
+    rules: Rules | None = None,
     decisions: bool = True,
     arrived_ms: int = -1,
     live: bool = False,
@@ -84,7 +85,7 @@ def record(
     for offset, (topic, value) in enumerate(kept):
         recorder.add(topic, 0, offset, _happened_ms(value) + delay_ms(value) if live else arrived_ms, None, value)
     recorder.own("outcomes", APPENDED_PARTITION)
-    outputs = (output for output in replayed(kept) if is_recorded(output, decisions=decisions))
+    outputs = (output for output in replayed(kept, rules) if is_recorded(output, decisions=decisions))
     for offset, output in enumerate(outputs):
         arrived = output.time_ms + delay_ms(output.value or b"{}") if live else arrived_ms
         partition = APPENDED_PARTITION if output.topic == "outcomes" else 0

@@ -36,7 +36,10 @@ REACHED = 50_000
 
 GROUPS = (
     ("Asked first", ("now", "look-first", "new", "worse")),
-    ("Tools and services", ("tools", "failures", "signatures", "states", "breakers", "recovery", "retries")),
+    (
+        "Tools and services",
+        ("tools", "failures", "signatures", "reclassified", "states", "breakers", "recovery", "retries"),
+    ),
     ("Models", ("models", "patterns", "loop-costs", "loops", "nudges", "sessions")),
     ("People", ("asks", "false-alarms", "reasons")),
     ("What is recorded", ("overview", "recent", "dead-letters")),
