@@ -49,6 +49,7 @@ duration_ms: Milliseconds
 effective: Whether it helped, or how many did
 effective_nudges: Nudges that helped
 ended: Last event that a publisher sent, UTC
+error: Type of the error, else its code or status
 error_code: Code of the error, as text
 error_message: Beginning of the error
 error_type: Type of the error
@@ -71,6 +72,7 @@ fingerprint: Of what repeats itself; equal for one streak
 finish: False where a server knows that it is no finished call
 first_day: Earliest day of arrival, UTC
 first_offset: Lowest offset
+first_seen: When it was seen first, UTC
 from_cache: Served from a cache: the tool was not called
 from_state: State before
 gone: The key is back to its default, or the overrides are cleared
@@ -92,6 +94,7 @@ kind: What kind the row is of
 lane: How the nudge is to reach the model
 last_day: Latest day of arrival, UTC
 last_offset: Highest offset
+last_seen: When it was seen last, UTC
 last_time: When it repeated itself last, UTC
 lasted: How long
 lease_until: Until when the probe is granted, UTC
