@@ -14,7 +14,8 @@ _MAPPED = (
 _SAME = (
     "offset arrived time session_id workspace_id user_id call_id tool_name model status started call_digest "
     "result_digest same_result result_size agent_id turn_index attempts cost_usd model_tier tool_class plugin_name "
-    "service denied expected http_status error_type error_code signature duration_ms verdict severity reclassified judged_by appended"
+    "service denied expected http_status error_type error_code signature duration_ms verdict severity "
+    "reclassified judged_by appended"
 ).split()
 _COLUMNS = ", ".join(f'"{name}"' for name in _SAME)
 

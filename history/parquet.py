@@ -49,7 +49,7 @@ RECORDED_TOPICS = tuple(COLUMNS)
 def no_rows(columns: Mapping[str, str]) -> str:
     """Query without rows that gives columns their types, also where older files have fewer."""
     typed = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in columns.items())
-    return f"SELECT {typed} WHERE false"  # noqa: S608 - our own names
+    return f"SELECT {typed} WHERE false"
 
 
 class _OutOfMemory(HistoryError):

@@ -100,8 +100,8 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
             else. Such an exception may be an answer.
         outcome: what became of the call; None in records of other scopes.
         status: status that the publisher gave, other than `success`.
-        summary: command line, path or other argument that tells most of the request, at most `MAX_SUMMARY` characters
-            of it, without secrets; empty if the arguments are private or there are none.
+        summary: command line up to `MAX_SUMMARY` characters, paths, or the first words of the arguments that tell
+            most of the request, without secrets; empty if the arguments are private or there are none.
         call_digest: equal for calls with equal tool and arguments.
         result_digest: equal for equal results, or equal failures; empty if the result is unknown.
         same_result: how often the call has given this result lately since the last progress of its agent, this time

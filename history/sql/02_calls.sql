@@ -8,7 +8,7 @@ COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: succeeded, fail
 COMMENT ON COLUMN tool_calls."offset" IS 'Order of what has one time, within a session';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
-COMMENT ON COLUMN tool_calls.summary IS 'Command line, path or other argument that tells most of the request, up to 200 characters without secrets; NULL in files of older versions';
+COMMENT ON COLUMN tool_calls.summary IS 'Command line up to 200 characters, paths, or the first words of the arguments that tell most of the request, without secrets; NULL in files of older versions';
 COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments';
 COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results, or equal failures; results are not kept';
 COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result lately, this time included, since its agent last made progress';

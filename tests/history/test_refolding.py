@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from tempfile import NamedTemporaryFile
 from typing import Any
 
-import duckdb
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import TRACE_NAMES, lines_of, replayed
+from recorded import TRACE_NAMES, lines_of, replayed, stored
 from scenarios import ALL
 from story import Story
-from trustfold.history.event_rows import WHOLE, EventReader
-
-
-READ = """SELECT {whole} FROM (SELECT * REPLACE (make_timestamp_ms(time) AS time) FROM read_json(
-    '{file}', format = 'newline_delimited', maximum_object_size = 67108864, columns = {{type: 'VARCHAR', id: 'VARCHAR',
-    session_id: 'VARCHAR', time: 'BIGINT', call_id: 'VARCHAR', message_id: 'VARCHAR', workspace_digest: 'VARCHAR',
-    record: 'VARCHAR'}})) WHERE record IS NOT NULL"""
-
-
-def stored(values: list[bytes]) -> list[bytes]:
-    """What the history keeps of events."""
-    reader = EventReader(b"key")
-    rows = [reader.row(0, offset, -1, None, value) for offset, value in enumerate(values)]
-    with NamedTemporaryFile() as file, duckdb.connect() as connection:
-        file.write(b"\n".join(orjson.dumps(row) for row in rows))
-        file.flush()
-        found = connection.execute(READ.format(whole=WHOLE, file=file.name)).fetchall()
-    return [text.encode() for (text,) in found]
-
 
 MOST = 12_000
 """Events of a recorded run that are folded here, twice."""

@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
 from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
-from trustfold.history.event_rows import WHOLE
+from trustfold.history.event_rows import WHOLE, EventReader
 from trustfold.history.files import APPENDED_PARTITION, data_files
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.recorder import Recorder
@@ -97,6 +99,23 @@ def record(
 def is_recorded(output: Output, *, decisions: bool = True) -> bool:
     """Whether the embedded engine's history has an output; records of calls always."""
     return is_record_of_call(output) or (decisions and output.topic not in NOT_RECORDED)
+
+
+_READ = """SELECT {whole} FROM (SELECT * REPLACE (make_timestamp_ms(time) AS time) FROM read_json(
+    '{file}', format = 'newline_delimited', maximum_object_size = 67108864, columns = {{type: 'VARCHAR', id: 'VARCHAR',
+    session_id: 'VARCHAR', time: 'BIGINT', call_id: 'VARCHAR', message_id: 'VARCHAR', workspace_digest: 'VARCHAR',
+    record: 'VARCHAR'}})) WHERE record IS NOT NULL"""
+
+
+def stored(values: list[bytes]) -> list[bytes]:
+    """What the history keeps of events."""
+    reader = EventReader(b"key")
+    rows = [reader.row(0, offset, -1, None, value) for offset, value in enumerate(values)]
+    with NamedTemporaryFile() as file, duckdb.connect() as connection:
+        file.write(b"\n".join(orjson.dumps(row) for row in rows))
+        file.flush()
+        found = connection.execute(_READ.format(whole=WHOLE, file=file.name)).fetchall()
+    return [text.encode() for (text,) in found]
 
 
 def calls_in(records: Iterable[tuple[str, bytes]]) -> list[bytes]:
