@@ -79,7 +79,6 @@ EXTRAS = {
     "faust": "kafka",
     "rocksdict": "rocksdb",
     "duckdb": "history",
-    "prompt_toolkit": "history",
     "jinja2": "web",
     "starlette": "web",
     "uvicorn": "web",

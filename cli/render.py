@@ -131,14 +131,6 @@ class _Unpadded:
         return self._stream.write("".join(f"{line.rstrip(' ')}\n" for line in lines) + rest)
 
 
-def rendered(shown: Any, width: int) -> str:
-    """Text that `console` would print at a width in columns."""
-    wide = _console(stderr=False, width=width)
-    with wide.capture() as captured:
-        wide.print(shown)
-    return captured.get()
-
-
 def echo(text: str, *, nl: bool = True) -> None:
     """Print plain text on standard output, with a newline unless `nl` is False."""
     import click

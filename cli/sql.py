@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import ConfigError, NotInstalled
+from ..errors import ConfigError
 from .history import Chosen, history_options, open_history
 from .options import json_option
 from .render import data, note, note_any
-from .service import UserService
 from .sql_answers import TABLES, WRITERS, Form, answered, form_of, is_command, print_table, show, write_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LINES = "sql_lines"
-"""File in the user's data folder with the history of typed lines."""
+SHELLS = {"harlequin": "--read-only", "duckdb": "-readonly"}
+"""SQL shells in order of preference, and the option with which each opens a file without writing to it."""
 
 
 @click.command()
@@ -50,11 +53,12 @@ def sql(
     save: Path | None,
     relative: bool,
 ) -> None:
-    """Run QUERY over the history, or read queries from standard input; on a terminal, start a shell.
+    """Run QUERY over the history, or read queries from standard input; on a terminal, start an SQL shell.
 
-    A QUERY may be several statements, or `.tables` (lists views and macros), or `.columns VIEW` (lists its columns).
-    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files only you can read. On a terminal Tab completes, long
-    answers go through `$PAGER`, and Ctrl-C cancels a query.
+    A QUERY may be several statements, or `.tables` (lists views and macros), or `.columns VIEW` (lists its columns), or
+    `.ask` (lists the questions), or `.ask QUESTION` (answers one, with its SQL).
+    `--output x.parquet` and `COPY (...) TO 'x.csv'` write files only you can read. The shell is Harlequin's or
+    DuckDB's, whichever is installed, with the views of the history.
     Recorders may write during a query; nothing is locked. `--save catalogue.duckdb`
     makes a file for other tools: `duckdb -readonly catalogue.duckdb`; with `--relative`, opened from its own directory.
     """
@@ -86,17 +90,30 @@ def sql(
         if query is not None:
             _answer(connection, query, form, output)
         elif sys.stdin.isatty() and sys.stdout.isatty() and form == "table":
-            _shell(connection)
+            sys.exit(_shell(chosen))
         else:
             _answer(connection, sys.stdin.read(), form, output)
 
 
-def _shell(connection: DuckDBPyConnection) -> None:
-    try:
-        from .sql_shell import shell
-    except ImportError as missing:
-        raise NotInstalled("the shell (without a QUERY)", missing) from missing
-    shell(connection, UserService().home / LINES)
+def _shell(chosen: Chosen) -> int:
+    """Run an installed SQL shell on a temporary catalogue; returns its exit code."""
+    from ..history.catalogue import save
+
+    program = next((name for name in SHELLS if shutil.which(name)), None)
+    if program is None:
+        raise ConfigError(
+            "there is no QUERY and no SQL shell: `pip install harlequin`, or install DuckDB's own "
+            f"(https://duckdb.org/docs/installation); or give a QUERY, e.g. 'FROM failures LIMIT 5' or {TABLES}"
+        )
+    with TemporaryDirectory(prefix="trustfold-") as folder:
+        file = Path(folder) / "history.duckdb"
+        save(chosen.roots, file, filters=chosen.filters)
+        note(f"{program} opens the views of the history; `trustfold sql {TABLES}` explains them")
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the shell's, where it cancels a query
+        try:
+            return subprocess.run([program, SHELLS[program], str(file)], check=False).returncode  # noqa: S603 - as chosen above
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _answer(connection: DuckDBPyConnection, query: str, form: Form, output: Path | None) -> None:

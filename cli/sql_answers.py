@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -20,7 +18,7 @@ import orjson
 from ..errors import ConfigError
 from ..security.private_files import open_private
 from ..security.untrusted import visible
-from .render import console, data, note, note_any, rendered
+from .render import console, data, note
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,14 +29,8 @@ Write = Callable[[BinaryIO, Sequence[str], Iterable[Sequence[Sequence[Any]]]], N
 SHOWN = 200
 """Maximum rows of a table; --json and --csv write all."""
 
-PAGED = 1_000
-"""Maximum rows of a table shown through a pager."""
-
 DONE = ["Success"]
 """Columns that DuckDB returns for a statement without an answer, such as SET."""
-
-SCROLLED_WIDTH = 4_000
-"""Maximum width in characters of a line in a pager that scrolls sideways."""
 
 FORMS: dict[str, Form] = {
     ".csv": "csv",
@@ -79,43 +71,11 @@ def show(connection: DuckDBPyConnection, statement: str, form: Form) -> None:
         note(f"... and {_more(connection, statement, SHOWN)} more rows (--json and --csv have all of them)")
 
 
-def shown_paged(connection: DuckDBPyConnection, statement: str) -> Callable[[], None]:
-    """Run one statement; returns a function that shows its answer, through a pager if it exceeds the screen."""
-    from ..history.queries import stream
-
-    columns, pages = stream(connection, statement)
-    rows = _first(pages, PAGED + 1)
-    more = ""
-    if len(rows) > PAGED:
-        more = f"... and {_more(connection, statement, PAGED)} more rows; COPY (...) TO 'x.parquet' has all of them"
-    return lambda: print_paged(columns, rows[:PAGED], more)
-
-
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows as a table that fits the console."""
     from .history_view import table_of
 
     console().print(table_of(columns, rows))
-
-
-def print_paged(columns: Sequence[str], rows: Sequence[Sequence[Any]], more: str = "") -> None:
-    """Print rows as a table, and a note; through `$PAGER` (default `less`) if they exceed the screen."""
-    import click
-
-    from .history_view import table_of
-
-    room, height = shutil.get_terminal_size()
-    lines = rendered(table_of(columns, rows, width=SCROLLED_WIDTH), SCROLLED_WIDTH).splitlines() if rows else []
-    lines = [line.rstrip() for line in lines]
-    if len(lines) >= height or max(map(len, lines), default=0) > room:
-        os.environ.setdefault("LESS", "-RSX")  # scroll sideways, and keep the text on the screen at exit
-        click.echo_via_pager("\n".join([*lines, more, ""]))
-        return
-    if rows:
-        print_table(columns, rows)
-    elif columns and columns != DONE:
-        note("no rows")
-    note_any(more)
 
 
 def write_file(connection: DuckDBPyConnection, statement: str, form: Form, file: Path) -> None:
@@ -193,19 +153,10 @@ def _bare(statement: str) -> str:
     return statement.rstrip().rstrip(";")
 
 
-TABLES, COLUMNS, ASK, HELP_COMMAND, QUIT = ".tables", ".columns", ".ask", ".help", ".quit"
-
-COMMANDS = {TABLES: "", COLUMNS: "views", ASK: "questions", HELP_COMMAND: "", QUIT: ""}
-"""Dot commands and their arguments."""
+TABLES, COLUMNS, ASK = ".tables", ".columns", ".ask"
 
 LIMIT = 20
 """Maximum rows of a question's answer."""
-
-HELP = (
-    "SQL, ended with a semicolon, over several lines if you like; Tab completes, Ctrl-C cancels a query, Ctrl-D ends.\n"
-    f"{TABLES} lists views and macros, {COLUMNS} VIEW their columns, {ASK} the questions, {ASK} worse answers one and "
-    f"shows its SQL, {HELP_COMMAND} says this again. Try: FROM failures LIMIT 5;"
-)
 
 Answer = tuple[Sequence[str], Sequence[Sequence[Any]], str]
 
@@ -230,11 +181,7 @@ def answered(connection: DuckDBPyConnection, text: str) -> Answer:
         return ("column", "type", "what it is"), _columns(connection, rest[0]), ""
     if command == ASK and len(rest) <= 1:
         return _asked(connection, rest[0]) if rest else _questions()
-    if command == HELP_COMMAND:
-        return (), (), HELP
-    raise ConfigError(
-        f"there is no {text}; there are {TABLES}, {COLUMNS} VIEW, {ASK} [QUESTION], {HELP_COMMAND}, {QUIT}"
-    )
+    raise ConfigError(f"there is no {text}; there are {TABLES}, {COLUMNS} VIEW and {ASK} [QUESTION]")
 
 
 def _columns(connection: DuckDBPyConnection, view: str) -> list[tuple[Any, ...]]:

@@ -76,7 +76,7 @@ def status(
     if session is not None:
         _show_session(target.server(), session, as_json=as_json)
         return
-    records, mode, fault = target.overview()
+    records, mode, fault, unfolded = target.overview()
     near = get_close_matches(key or "", {str(one.record.get("key")) for one in records}, n=1)
     records = [one for one in records if key is None or _belongs(str(one.record.get("key")), key)]
     history: list[DecisionRecord] | None = None
@@ -95,6 +95,7 @@ def status(
             "states": [one.record for one in records],
             "recovery_mode": mode,
             "rules_fault": fault,
+            "unfolded": unfolded or None,
             "history": history and [one.record for one in history],
             "unsaid": withheld or None,
         }
@@ -104,7 +105,8 @@ def status(
     states = [state for state in known if not is_profile(state)]
     out = console(wide_in_pipes=True)
     if key is None:
-        out.print(overview_table(states, mode, now, everything=everything, complete=len(records) == len(known)))
+        complete = len(records) == len(known) and not unfolded
+        out.print(overview_table(states, mode, now, everything=everything, complete=complete))
     if key is not None or history:
         complete = len(records) == len(known)
         out.print(details(key, states if key is not None else [], history or [], now, complete=complete))
@@ -115,6 +117,8 @@ def status(
     for one in withheld[-MAX_WITHHELD:] if key is None else ():
         echo(f"in shadow mode, {one['agent']} would have received ({one['kind']}): {' '.join(one['text'].split())}")
     note_unreadable(records)
+    if unfolded:
+        note(f"{unfolded}: what is shown may be old")
     if fault is not None:
         note(f"{fault}; the previous rules stay in force")
 
@@ -243,7 +247,8 @@ def overview_table(
     """Tables of keys that are not trusted and circuits that are not closed, and the totals.
 
     Durations are counted from `now`. `everything` shows trusted keys with recent failures, too; `complete` is False if
-    there are states that this version cannot read. The recovery `mode` is None if unknown.
+    there are states that this version cannot read, or events that are not folded yet. The recovery `mode` is None if
+    unknown.
     """
     trust = [state for state in states if isinstance(state, TrustUpdated)]
     circuits = [state for state in states if isinstance(state, BreakerUpdated)]

@@ -131,11 +131,14 @@ class Overview(NamedTuple):
         records: records of the `state` topic.
         recovery_mode: `auto` or `ask`; None if unknown at the source.
         fault: why the newest rules file is not used; None if it is used, or if unknown at the source.
+        unfolded: why the states may be old: events wait to be folded; empty if they do not, or if unknown at the
+            source.
     """
 
     records: list[StateRecord[PublicState | None]]
     recovery_mode: str | None
     fault: str | None = None
+    unfolded: str = ""
 
     @property
     def states(self) -> list[PublicState]:

@@ -9,6 +9,7 @@ import orjson
 from ...errors import TrustfoldError
 from ...projections.local_topology import LogRecord
 from ...projections.rule_source import RuleSource
+from ...projections.topology import STAGE_OF_TOPIC
 from ...rules.levels import set_by
 from ...schemas.codec import encode
 from ...schemas.commands import Command
@@ -29,7 +30,10 @@ from .base import (
     state_records,
 )
 from .kafka_dead_letters import LetterBox
-from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, write
+from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, standing_of, write
+
+MANY_UNFOLDED = 1_000
+"""Records from which on running workers count as late; fewer are always under way."""
 
 
 class KafkaTarget:
@@ -68,7 +72,15 @@ class KafkaTarget:
         for record in self._read("state"):
             latest[record.key] = record.value
         values = [(key, value) for key, value in sorted(latest.items()) if value is not None]
-        return Overview(state_records(self._objects("state", values)), None)
+        return Overview(state_records(self._objects("state", values)), None, unfolded=self._unfolded())
+
+    def _unfolded(self) -> str:
+        try:
+            standing = run(self.kafka, standing_of(self.kafka, list(map(self.kafka.topic, STAGE_OF_TOPIC))))
+        except TrustfoldError:  # the states were read; the group may be another one's to see
+            return ""
+        late = f"{standing.behind:,} records are still to be folded" if standing.behind >= MANY_UNFOLDED else ""
+        return standing.fault(self.kafka.app_id) or late
 
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""

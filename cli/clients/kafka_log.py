@@ -13,6 +13,7 @@ try:
     from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 
     from ...streams.kafka.access import RIGHTS_ERRORS, Denied, missing_right_error, run_client, unreachable
+    from ...streams.kafka.lag import standing_of
     from ...streams.kafka.records import TIMEOUT_S, Sent, Stored, command_key, places_at, read, write
     from ...streams.kafka.settings import KafkaSettings
 except ImportError as missing:
@@ -27,6 +28,7 @@ __all__ = [
     "places_at",
     "read",
     "run",
+    "standing_of",
     "write",
 ]
 

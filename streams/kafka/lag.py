@@ -141,6 +141,12 @@ class Standing(NamedTuple):
     members: int
     ends: dict[str, int]
 
+    def fault(self, group: str) -> str:
+        """Why records are not folded: no worker runs in this group; empty if one does, or if there are none."""
+        if self.members or not self.behind:
+            return ""
+        return f"no worker runs in group {group}; {self.behind:,} records wait"
+
 
 async def standing_of(settings: KafkaSettings, topics: Sequence[str]) -> Standing:
     """Return the workers' lag on topics (real names).

@@ -64,6 +64,19 @@ def test_topics_are_created_and_checked(kafka: dict[str, str], tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.durable_broker
+def test_status_without_a_worker_says_what_waits(kafka: dict[str, str], tmp_path: Path) -> None:
+    """States that nobody folds are not called good."""
+    assert trustfold("topics", "create", cwd=tmp_path, env=kafka).returncode == 0
+    assert b"every tool is trusted" in trustfold("status", cwd=tmp_path, env=kafka).stdout
+    trustfold("publish", "--now", "-", cwd=tmp_path, stdin=b"\n".join(events()), env=kafka)
+    done = trustfold("status", cwd=tmp_path, env=kafka)
+    waits = f"no worker runs in group {kafka['TRUSTFOLD_APP_ID']}; {len(events()):,} records wait"
+    assert (done.returncode, b"every tool is trusted" in done.stdout, waits in done.stderr.decode()) == (0, False, True)
+    assert json.loads(trustfold("status", "--json", cwd=tmp_path, env=kafka).stdout)["unfolded"] == waits
+
+
+@pytest.mark.slow
+@pytest.mark.durable_broker
 def test_a_day_over_kafka(kafka: dict[str, str], worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """Published events become states, an order changes them, a bad record becomes a dead letter."""
 

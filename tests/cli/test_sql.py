@@ -1,19 +1,15 @@
-"""`trustfold sql`: forms of answers, and the shell: completion, statements of several lines, Ctrl-C, lines kept."""
+"""`trustfold sql`: forms of answers, and the shell."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import fcntl
 import io
 import os
 import pty
 import re
-import select
-import signal
 import subprocess
-import termios
-import time
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import duckdb
@@ -22,9 +18,6 @@ import pytest
 from command_line import COMMAND, environment, trustfold
 from recorded import told
 from story import Story
-from trustfold.cli.sql_answers import COMMANDS
-from trustfold.cli.sql_shell import Words, _Lines, is_complete, words_of
-from trustfold.history.catalogue import connect
 
 QUERY = (
     "SELECT tool_name, time, expected, NULL AS nothing, [1, 2] AS list, 'a,\"b' AS text "
@@ -107,115 +100,43 @@ def test_columns_without_room_are_named_below_the_table(place: Path) -> None:
     assert max(map(len, narrow.splitlines())) <= 60
 
 
-@pytest.fixture(scope="module")
-def words(place: Path) -> Iterator[Words]:
-    """Completions over the history."""
-    with connect(place / "h") as connection:
-        yield words_of(connection, COMMANDS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "option"), [("harlequin", "--read-only"), ("duckdb", "-readonly")])
+def test_a_shell_opens_the_views(place: Path, tmp_path: Path, program: str, option: str) -> None:
+    """The installed shell gets a file that it may read alone; its exit code is ours, and the file is gone after it."""
+    shell = tmp_path / program
+    shell.write_text(
+        f"#!{sys.executable}\nimport duckdb, sys\nfile = sys.argv[2]\n"
+        "with duckdb.connect(file, read_only=True) as read:\n"
+        "    print(sys.argv[1], file, read.sql('SELECT count(*) FROM failures').fetchall())\nsys.exit(3)\n"
+    )
+    shell.chmod(0o755)
+    code, shown = on_a_terminal(["sql", "--history", "h"], place, {"PATH": str(tmp_path)})
+    assert code == 3
+    found = re.search(rf"{option} (\S+) \[\((\d+),\)\]", shown)
+    assert found is not None, shown
+    assert found[2] == "3"
+    assert not Path(found[1]).exists()
 
 
-@pytest.mark.parametrize(
-    ("typed", "there", "not_there"),
-    [
-        ("FROM tool_", {"tool_calls", "tool_health("}, {"tool_name"}),
-        ("SELECT * FROM events e JOIN needs", {"needs_attention"}, set()),
-        ("FROM asks SELECT for_", {"for_nothing"}, set()),
-        ("FROM asks SELECT tool_", {"tool_name"}, {"tool_sequence"}),
-        ("SELECT med", {"median(", "median_wait"}, set()),
-        ("FROM loops WHERE loops.wasted", {"wasted_calls", "wasted_ms", "wasted_usd"}, {"wasted_seconds"}),
-        ("FROM events gro", {"GROUP"}, set()),
-        (".col", {".columns"}, {"column_name"}),
-        (".columns retry", {"retry_success"}, set()),
-        (".ask wor", {"worse"}, set()),
-        ("SELECT 1 ", set(), {"SELECT", "events"}),
-    ],
-)
-def test_what_completes_a_line(words: Words, typed: str, there: set[str], not_there: set[str]) -> None:
-    """Views after FROM, else the columns of the views that are named, functions and words of SQL."""
-    found = {word.text for word, _ in words.after(typed)}
-    assert there <= found
-    assert not not_there & found
-    assert all(typed.lower().endswith(word.text[:replaced].lower()) for word, replaced in words.after(typed))
+def test_without_a_shell_it_is_said_how_to_get_one(place: Path, tmp_path: Path) -> None:
+    """And what works without."""
+    code, shown = on_a_terminal(["sql", "--history", "h"], place, {"PATH": str(tmp_path)})
+    assert code == 2
+    assert "pip install harlequin" in shown
 
 
-def test_a_statement_is_complete_at_its_semicolon() -> None:
-    """Not inside of a text, a name or a comment; commands and empty lines are."""
-    assert [is_complete(text) for text in ("SELECT 1;", "SELECT 'ä';\n", ".tables", "", "SELECT ';' ;")] == [True] * 5
-    assert not any(is_complete(text) for text in ("SELECT 1", "SELECT 'a;", 'SELECT "a;', "SELECT 1 -- ;", "/* ;"))
-
-
-def test_lines_with_secrets_are_not_kept(tmp_path: Path) -> None:
-    """Neither those that look like one nor those that make one for DuckDB."""
-    lines = _Lines(tmp_path / "lines")
-    for line in ("FROM events;", "CREATE SECRET (TYPE s3, KEY_ID 'a');", "SELECT 'ghp_" + "a1B2" * 9 + "';"):
-        lines.append_string(line)
-    assert list(_Lines(tmp_path / "lines").load_history_strings()) == ["FROM events;"]
-
-
-def _take_terminal() -> None:
-    """Have Ctrl-C signal this process, also where tests run in the background, which hear no such signal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class Terminal:
-    """A program on a terminal of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._own, other = pty.openpty()
-        env = environment({"XDG_DATA_HOME": str(folder / "data"), "TERM": "xterm", "PAGER": "cat", "COLUMNS": "100"})
-        command = [*COMMAND, "sql", "--history", "h"]
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=env, stdin=other, stdout=other, stderr=other, start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - there are no threads here
-        )  # fmt: skip
-        os.close(other)
-        self.shown = ""
-
-    def types(self, text: str) -> None:
-        """Keys."""
-        os.write(self._own, text.encode())
-
-    def sees(self, pattern: str, patience: float = 60) -> None:
-        """Wait until something was shown since the last time."""
-        end = time.monotonic() + patience
-        while not re.search(pattern, self.shown):
-            ready, _, _ = select.select([self._own], [], [], max(end - time.monotonic(), 0))
-            assert ready, f"{pattern} not in {self.shown[-2000:]}"
-            shown = os.read(self._own, 65536).decode(errors="replace")
-            if "\x1b[6n" in shown:
-                self.types("\x1b[1;1R")  # where the cursor is
-            self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
-        self.shown = self.shown[re.search(pattern, self.shown).end() :]
-
-    def close(self) -> int:
-        """End of input; returns the code it exits with."""
-        self.types("\x04")
-        code = self.process.wait(60)
-        os.close(self._own)
-        return code
-
-
-def test_the_shell_on_a_terminal(place: Path) -> None:
-    """A statement of two lines, a query that is cancelled, a long answer, and the lines kept for this user alone."""
-    terminal = Terminal(place)
-    terminal.sees("Ctrl-C cancels a query")
-    terminal.sees("history>")
-    terminal.types("SELECT count(*) AS failed\r")
-    terminal.types("FROM failures;\r")
-    terminal.sees(r"failed[^0-9]+3\D")
-    terminal.sees("history>")
-    terminal.types("SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range % 7 = b.range;\r")
-    terminal.sees("range;")
-    time.sleep(0.5)
-    terminal.types("\x03")
-    terminal.sees("cancelled")
-    terminal.sees("history>")
-    terminal.types("SELECT 'row ' || i AS name FROM range(1500) t(i);\r")
-    terminal.sees("row 999")
-    terminal.sees("and 500 more rows")
-    terminal.sees("history>")
-    assert terminal.close() == 0
-    kept = place / "data" / "trustfold" / "sql_lines"
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert "+FROM failures;" in kept.read_text()
+def on_a_terminal(arguments: list[str], folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run the command on a terminal of its own; returns its exit code and what was shown."""
+    own, other = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, env=environment(env), stdin=other, stdout=other, stderr=other,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux ends a terminal that nobody has open with an error
+        while part := os.read(own, 65536):
+            shown += part
+    os.close(own)
+    return process.wait(60), shown.decode()

@@ -118,8 +118,8 @@ class KafkaSource:
         fault = feed.fault or None
         if fault and feed.lost_since is not None and feed.complete:
             fault = f"stale since {datetime.fromtimestamp(feed.lost_since, UTC):%H:%M:%S} UTC: {fault}"
-        elif not fault and behind and standing is not None and standing.members == 0:
-            fault = f"no worker runs in group {self._settings.app_id}; {behind:,} records wait"
+        elif not fault and standing is not None:
+            fault = standing.fault(self._settings.app_id) or None
         board = self.board
         skipped_last = ""
         if board.skipped_last is not None:
