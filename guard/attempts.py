@@ -41,6 +41,7 @@ class Attempts:
         done: no further attempt follows.
         retried: attempts that were followed by another.
         gave_up: a retry was possible, but attempts or time were used up, or a circuit opened.
+        too_late: a hook before the first attempt took until after the deadline, so that there was none.
     """
 
     count: int = 0
@@ -49,6 +50,7 @@ class Attempts:
     done: bool = False
     retried: list[RetryRecord] = field(default_factory=list)
     gave_up: bool = False
+    too_late: bool = False
 
 
 def delay_ms(policy: RetryPolicy, retry: int, draw: Callable[[float, float], float] = random.uniform) -> float:
@@ -81,6 +83,10 @@ class Executor:
             made.count += 1
             began = self._clock.monotonic_ms()
             await self._hooks.before(call, made.count)
+            if made.count == 1 and call.deadline_ms is not None and call.deadline_ms <= self._clock.monotonic_ms():
+                made.count, made.too_late = 0, True
+                await self._hooks.after(call, 1, "deadline_exceeded")
+                return
             try:
                 made.output, made.failure = await self._attempt(call, function, runner)
             except (Exception, asyncio.CancelledError):

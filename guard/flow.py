@@ -119,7 +119,7 @@ class CallFlow:
         async def make_call() -> ToolResult:
             return await self._make_call(call, function, spending, runner)
 
-        if key is None or self._settings.shadow:
+        if key is None or call.shadow:
             return await make_call()
         result = await self._coalescer.coalesce(call, key, make_call)
         await self._release_approvals(call)  # another run has answered
@@ -162,7 +162,7 @@ class CallFlow:
                 )
             until = spending.deadline_ms()
             overtime = any(one.limit == "max_duration_seconds" for one in checked.violations)
-            if until is not None and not overtime and not self._settings.shadow:
+            if until is not None and not overtime and not call.shadow:
                 call.deadline_ms = until if call.deadline_ms is None else min(call.deadline_ms, until)
             return None
         call.notes.plan = checked.plan
@@ -175,7 +175,7 @@ class CallFlow:
             if self._shadowed(call, code):
                 return None
             return msgspec.structs.replace(refusal(code, refusal_message(call.name, trust)), terminal=True)
-        if call.approved is not None and not self._settings.shadow and (must_ask(trust) or not call.approved):
+        if call.approved is not None and not call.shadow and (must_ask(trust) or not call.approved):
             if must_ask(trust):
                 self._publish_permission(PermissionRequested, call)
             return self._answered(call, trust, Answer(call.approved, {"method": "user"}))
@@ -185,7 +185,7 @@ class CallFlow:
             return None
         if self.permission is None or not self.permission.decides(trust):
             return self._unattended(call, trust)
-        if self._settings.shadow:
+        if call.shadow:
             # The platform's own plugin decides as it would without trustfold.
             if must_ask(trust):
                 self._shadowed(call, "approval_required")
@@ -202,7 +202,7 @@ class CallFlow:
     def _refused_by_circuit(self, call: Call, trust: Trust | None) -> ResultError | None:
         """Return the refusal of an open circuit, where somebody would be asked about the call first."""
         asks = must_ask(trust) or (self.permission is not None and self.permission.decides(trust))
-        if not asks or self._settings.shadow or not self._settings.enforce_breakers:
+        if not asks or call.shadow or not self._settings.enforce_breakers:
             return None
         refusing = self._gate.refusing_circuit(call)
         if refusing is None:
@@ -228,7 +228,7 @@ class CallFlow:
         A call that is not made consumes none. Guards with a shared store consume each approval once among them; if that
         store cannot answer, the call is not approved.
         """
-        if self._settings.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
+        if call.shadow or not must_ask(trust) or trust.record.scope == SESSION_SCOPE:
             return False
         now = self._clock.now_ms()
         view = self._backend.view
@@ -273,7 +273,7 @@ class CallFlow:
 
     def _shadowed(self, call: Call, code: str) -> bool:
         """Whether a refusal is only noted (shadow mode)."""
-        if not self._settings.shadow:
+        if not call.shadow:
             return False
         call.notes.shadow.append(code)
         self._metrics.add(SHADOW, self._metrics.tool(call.name), code)
@@ -283,8 +283,12 @@ class CallFlow:
     async def _refuse(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
         """Answer a call without making it."""
         await self._release_approvals(call)
-        call.notes.refused = True
         await self._hooks.around(call, error.code)
+        return self._refused(call, error, by_user=by_user)
+
+    def _refused(self, call: Call, error: ResultError, *, by_user: bool = False) -> ToolResult:
+        """Publish and return the answer to a call that was not made."""
+        call.notes.refused = True
         self._publisher.refused(call, error.code, by_user=by_user)
         status = _STATUS_OF_REFUSAL.get(error.code, ResultStatus.ERROR)
         log_call(logging.WARNING, "tool_call_blocked", call, errorCode=error.code, breakerState=error.breaker_state)
@@ -299,12 +303,9 @@ class CallFlow:
         self, call: Call, function: Function, spending: Spending | None, runner: Runner | None
     ) -> ToolResult:
         if call.deadline_ms is not None and call.deadline_ms <= self._clock.monotonic_ms():
-            error = refusal(
-                "deadline_exceeded", f"the deadline of '{call.name}' passed before it ran; it was not called"
-            )
-            return await self._refuse(call, msgspec.structs.replace(error, terminal=True))
+            return await self._refuse(call, _spent(call))
         if self._settings.enforce_breakers:
-            if self._settings.shadow:
+            if call.shadow:
                 refusing = self._gate.refusing_circuit(call)
                 if refusing is not None:
                     self._shadowed(call, "circuit_open")
@@ -320,6 +321,9 @@ class CallFlow:
         made = Attempts()
         try:
             await self._executor.run(call, function, policy, runner, made)
+            if made.too_late:
+                self._gate.settle(call, failed=False)
+                return self._refused(call, _spent(call))
             if is_stream(made.output):
                 return self._return_stream(call, made, spending)
             digest = await self._digest(made)
@@ -397,7 +401,7 @@ class CallFlow:
         return call.result(ResultStatus.ERROR, error=error, attempts=made.count)
 
     def _policy(self, call: Call) -> RetryPolicy:
-        if self._settings.shadow:
+        if call.shadow:
             return _SINGLE_ATTEMPT
         policy = call.tool.retry or self._settings.retry
         if call.max_attempts is None and call.max_elapsed_ms is None:
@@ -491,6 +495,11 @@ def _status_of(made: Attempts) -> ResultStatus:
     if failure.timed_out and failure.http_status is None:
         return ResultStatus.TIMEOUT
     return ResultStatus.RETRIABLE_ERROR if failure.retriable else ResultStatus.ERROR
+
+
+def _spent(call: Call) -> ResultError:
+    message = f"the deadline of '{call.name}' passed before it ran; it was not called"
+    return msgspec.structs.replace(refusal("deadline_exceeded", message), terminal=True)
 
 
 def _expected_cost(call: Call) -> float:

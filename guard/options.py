@@ -69,6 +69,7 @@ class ToolOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     dedupe_mode: DedupeMode | None
     cost_usd: float | Callable[[Any], float] | None
+    shadow: bool | None
     annotations: dict[str, Any]
     workspace_digest: Callable[[], str | None] | None
 

@@ -128,9 +128,8 @@ class Checking:
             call.session_id = session.session_id
         trust = self._trust(call)
         scopes = scopes_of(tool_name, call.key) if settings.enforce_breakers else ()
-        found = decide(
-            tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=settings.shadow
-        )
+        shadow = settings.observes(call.session_id, shadow=call.tool.shadow)
+        found = decide(tool_name, trust, self._gate.refusing_circuit_at(call.workspace_id, scopes), shadow=shadow)
         if not found.ask or trust is None or trust.record.scope == SESSION_SCOPE:
             return found
         held = held_by_danger(call, view, now_ms)

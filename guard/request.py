@@ -145,6 +145,7 @@ class Call(msgspec.Struct, eq=False):
     scenario: str | None = None
     notes: CallNotes = msgspec.field(default_factory=CallNotes)
     settled_scopes: list[str] = []
+    shadow: bool = False
     scope: str | None = None
     receives_key: bool = False
     running: Future[Outcome] | None = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, Self, TypedDict, Unpack, get_args
+from zlib import crc32
 
 from ..errors import ConfigError
 from ..rules.calls import CallRules, Family
@@ -117,6 +118,8 @@ class GuardSettings:
     Attributes:
         enabled: False is the kill switch: functions are called unguarded, nothing is checked or published.
         shadow: everything is computed and published, nothing is enforced.
+        enforced_share: share of sessions, 0 to 1, in which something is enforced; the others are in shadow mode. Which
+            they are follows from their ids, and grows with the share.
         enforce_breakers: False lets calls through open circuits; all else is unchanged.
         workspace_id: workspace of the tools.
         namespace: namespace of the tools, part of computed idempotency keys.
@@ -144,6 +147,7 @@ class GuardSettings:
 
     enabled: bool = True
     shadow: bool = False
+    enforced_share: float = 1.0
     enforce_breakers: bool = True
     workspace_id: str = DEFAULT_WORKSPACE
     namespace: str = "tools"
@@ -176,6 +180,8 @@ class GuardSettings:
         check_switches(self)
         if self.unattended not in UNATTENDED:
             raise ConfigError(f"unattended is {self.unattended!r}; use {' or '.join(UNATTENDED)}")
+        if not 0 <= self.enforced_share <= 1:
+            raise ConfigError(f"enforced_share is {self.enforced_share}; use 0 to 1")
         if self.buffer_events < 1:
             raise ConfigError(f"buffer_events is {self.buffer_events}; use at least 1")
         for pattern, family in self.families.items():
@@ -183,6 +189,13 @@ class GuardSettings:
                 raise ConfigError(f"families: {pattern!r} is {family!r}; use {', '.join(get_args(Family))}")
         if not self.workspace_id:
             raise ConfigError("workspace_id is empty; leave it out for the default workspace")
+
+    def observes(self, session_id: str, *, shadow: bool | None) -> bool:
+        """Whether calls of a tool, with its own `shadow`, are only observed in a session."""
+        if shadow is not None:
+            return shadow
+        place = crc32(session_id.encode(errors="replace")) / 2**32
+        return self.shadow or place >= self.enforced_share
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Unpack[SettingsOptions]) -> Self:
@@ -220,6 +233,7 @@ class SettingsOptions(TypedDict, total=False):
 
     enabled: bool | None
     shadow: bool | None
+    enforced_share: float | None
     enforce_breakers: bool | None
     workspace_id: str | None
     namespace: str | None
@@ -277,6 +291,7 @@ _WORDS = {"1": True, "true": True, "yes": True, "on": True, "enforce": True} | d
 _VARIABLES: tuple[tuple[str, str, Any], ...] = (
     ("TRUSTFOLD_ENABLED", "enabled", _boolean),
     ("TRUSTFOLD_SHADOW", "shadow", _boolean),
+    ("TRUSTFOLD_ENFORCED_SHARE", "enforced_share", float),
     ("TRUSTFOLD_OPEN_MODE", "enforce_breakers", _boolean),
     ("TRUSTFOLD_DERIVE_IDEMPOTENCY", "derive_keys", _boolean),
     ("TRUSTFOLD_WORKSPACE", "workspace_id", str),

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from .blocking import LoopThread, at_exit, call_on, serve
 from .clock import new_id
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[ToolGuard, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncToolGuard, P], R]:
+    """Return a method of `ToolGuard` that blocks; the tools that it calls run in threads of the guard."""
+
+    @functools.wraps(method)
+    def waiting(self: SyncToolGuard, /, *given: P.args, **named: P.kwargs) -> R:
+        return serve(self._loop_thread().loop, lambda _: method(self.guard, *given, **named))
+
+    return waiting
 
 
 class SyncGuardSession(GuardSession):
@@ -125,17 +137,9 @@ class SyncToolGuard:
             lambda runner: self.guard.call(tool_name, function, args, session_id=session_id, runner=runner, **options),
         )
 
-    def execute(self, envelope: Any, function: Function | None = None) -> ToolResult:
-        """As `ToolGuard.execute`; the tool runs in a thread of the guard."""
-        return serve(self._loop_thread().loop, lambda _: self.guard.execute(envelope, function))
-
-    def settle(self, tool_name: str, outcome: Literal["done", "failed"], output: Any = None, **options: Any) -> bool:
-        """As `ToolGuard.settle`."""
-        return serve(self._loop_thread().loop, lambda _: self.guard.settle(tool_name, outcome, output, **options))
-
-    def call_resilient(self, scenario: str, args: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """As `ToolGuard.call_resilient`; the tools run in threads of the guard."""
-        return serve(self._loop_thread().loop, lambda _: self.guard.call_resilient(scenario, args, **options))
+    execute = _blocking(ToolGuard.execute)
+    settle = _blocking(ToolGuard.settle)
+    call_resilient = _blocking(ToolGuard.call_resilient)  # type: ignore[arg-type]  # its options may be named self
 
     @overload
     def tool(

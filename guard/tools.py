@@ -49,6 +49,7 @@ class Tool:
         dedupe_mode: its own mode; None: the guard's.
         cost_usd: cost of a call in US dollars, checked against the session's limits before each call; or a function
             that computes the cost from the output, known only afterwards.
+        shadow: True: its calls are only observed; False: enforced, also by a guard in shadow mode; None: as the guard.
         annotations: further MCP hints, published with every call.
         workspace_digest: called after each call: a text that is equal for equal states of the workspace, or None. It
             shows whether anything has changed between two calls, so it must be quick: it runs before the result is
@@ -75,6 +76,7 @@ class Tool:
     retry: RetryPolicy | None = None
     dedupe_mode: DedupeMode | None = None
     cost_usd: float | Callable[[Any], float] | None = None
+    shadow: bool | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
     workspace_digest: Callable[[], str | None] | None = None
 

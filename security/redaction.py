@@ -327,6 +327,11 @@ class Text:
             if shape.anchored
             else shape.pattern.finditer(self.lower if shape.folded else self.raw)
         ):
+            if shape.places is not None:
+                if match.start() >= done:
+                    places, done = shape.places(match, self.raw)
+                    found += places
+                continue
             start, end = match.span(match.lastindex or 0)
             if (
                 done <= start < end

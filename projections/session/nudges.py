@@ -80,7 +80,8 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     )
     pending = PendingNudge(nudge_id, pattern, fingerprint, state.calls, KINDS[pattern].wants_action, severity)
     state.pending_nudges.append(pending)
-    del state.pending_nudges[:-MAX_PENDING]
+    while len(state.pending_nudges) > MAX_PENDING:
+        _drop(state.pending_nudges[0], ctx)
     if not feedback.tells_deliveries:
         _counts(pending, active, state.calls, ctx)
     issued = IssuedNudge(digest(nudge_id.encode()), pattern, fingerprint, active.tool_name)
@@ -138,6 +139,21 @@ def _judge(pending: PendingNudge, ctx: Context, *, effective: bool) -> None:
     close_nudge(NudgeJudged, pending, ctx, effective=effective)
 
 
+def _drop(pending: PendingNudge, ctx: Context) -> None:
+    """Judge a nudge no more; one that no answer has carried yet is withdrawn."""
+    if pending.waiting:
+        close_nudge(NudgeWithdrawn, pending, ctx)
+    else:
+        ctx.state.pending_nudges.remove(pending)
+
+
+def withdraw_waiting(ctx: SessionContext) -> None:
+    """Withdraw the nudges of all agents that no answer has carried, as none will."""
+    for _ in ctx.state.each_agent(everyone=True):
+        for pending in [one for one in ctx.state.pending_nudges if one.waiting]:
+            close_nudge(NudgeWithdrawn, pending, ctx)
+
+
 def _delivered(state: SessionRecord) -> list[PendingNudge]:
     return [one for one in state.pending_nudges if not one.waiting]
 
@@ -162,8 +178,9 @@ def false_alarm(event: FeedbackFalseAlarm, ctx: SessionContext) -> None:
         alarm = IssuedNudge(wrong, active.pattern, active.fingerprint, active.tool_name)
     feedback.issued = [one for one in feedback.issued if one.id_digest != wrong]
     mute = (alarm.pattern, alarm.fingerprint)
-    for agent in agents:  # the effect of a false alarm is not judged
-        agent.pending_nudges = [one for one in agent.pending_nudges if (one.pattern, one.fingerprint) != mute]
+    for _ in state.each_agent(everyone=True):  # the effect of a false alarm is not judged
+        for pending in [one for one in state.pending_nudges if (one.pattern, one.fingerprint) == mute]:
+            _drop(pending, ctx)
     if mute not in feedback.muted:
         feedback.muted = [*feedback.muted[1 - MAX_FALSE_ALARMS :], mute]
     counts = feedback.false_alarms

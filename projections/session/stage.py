@@ -321,6 +321,7 @@ def _session_ended(event: ev.SessionEnded, ctx: SessionContext) -> None:
     state.turn.open = False
     state.turn.since_ms = 0
     dispatch.session_ended(ctx)
+    nudges.withdraw_waiting(ctx)
 
 
 def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: SessionContext) -> None:

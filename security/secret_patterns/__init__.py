@@ -10,7 +10,8 @@ from .commands import COMMANDS
 from .configuration import CONFIGURATION
 from .keys import HASHES, KEYS
 from .prose import PROSE
+from .tables import TABLES
 from .web import WEB
 
-STRUCTURES = (*KEYS, *WEB, *COMMANDS, *CONFIGURATION, *CALLS, *HASHES, *PROSE)
+STRUCTURES = (*KEYS, *WEB, *COMMANDS, *CONFIGURATION, *CALLS, *TABLES, *HASHES, *PROSE)
 """Secrets recognised by a header, a command, a URL or a delimiter; earlier ones may contain later ones."""

@@ -44,6 +44,13 @@ _NAME_AFTER = re.compile(
 _NAME_IN_TAG = re.compile(rb"(?i:name|key|id|type|property)\s{0,4}=\s{0,4}\\*[\"']?([\w.:-]{2,64})")
 
 CONFIGURATION = (
+    shape("sonar", "^sonar.login", r"(?#folded)sonar\.login\s{0,4}=\s{0,4}\\*[\"']?([^\s\"'\\]+)", is_given),
+    shape("zookeeper", "^addauth digest ", r"addauth digest [\w.@-]{1,80}:([^\s\"'\\]+)", is_given),
+    shape("imap", "^0 login ", r"\d LOGIN {1,4}\\*\"?[\w.@+-]{1,80}\\*\"? {1,4}\\*\"?([^\s\"\\]{3,})", is_given),
+    shape("pop, ftp", "^user ", r"\bUSER {1,2}[\w.@+-]{1,80}[\s\\\"'][^<>{}]{0,200}?\bPASS {1,2}([^\s\"'\\]{3,})", is_given, "pass "),
+    shape("sent pass", "^> pass |c: pass ", r"(?:> |C: )PASS {1,2}([^\s\"'\\]{3,})", is_given),
+    shape("smtp", "^000 ugfzc0dvcmq0", r"334 UGFzc3dvcmQ6(?:\s|\\[rn]){1,8}(?:(?:C:|-*>)\s)?([A-Za-z0-9+/]{4,}={0,2})"),
+    shape("smtp login", "^auth login", r"AUTH LOGIN\s{0,2}\n\s{0,2}((?:[A-Za-z0-9+/]{4,88}={0,2}\s{0,2}\n\s{0,2})?[A-Za-z0-9+/]{4,88}={0,2})(?=\s|[\"'\\]|\Z)", has_entropy, "\n"),
     shape("redis", "^auth |requirepass |masterauth ",
       r"\b(?:AUTH +(?:[\w.-]{1,40} +(?=[^\s]{0,40}[0-9A-Z]))?|requirepass +|masterauth +)\\*[\"']?([^\s\"'\\]{5,})", is_random_value),
     shape("cisco", "^password 0 |secret 0 ", r"\b(?:password|secret) [057] ([^\s'\"\\]{8,})", has_entropy),

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from .shapes import shape
+
+_SIGNATURE = re.compile(rb"(?i:transaction|signature|tx)")
+
+
+def _are_bytes(match: re.Match[bytes], _: bytes) -> bool:
+    """Whether numbers are the bytes of a key."""
+    numbers = [int(one) for one in match[1].split(b",")]
+    return max(numbers) < 256 and len(set(numbers)) > 32
+
 
 _HEX = [f"{first}{second}" for first in "0abcdef" for second in "0abcdef"]
 
@@ -12,6 +23,11 @@ KEYS = (
     shape("private key cut", "private key",
       r"(?<![A-Za-z0-9+/=\\])((?:[A-Za-z0-9+/=]{16,76}(?:\s|\\n?){1,4}){1,80})-----END [A-Z0-9 ]*PRIVATE KEY"),
     shape("putty key", "^putty-user-key-file-", r"PuTTY-User-Key-File-\d[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\Z)"),
+    shape("ansible vault", "^$ansible_vault;",
+      r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256?(?:;[\w.-]{1,80})?(?:\s|\\n?){1,8}((?:\s|\\n?){0,32}[0-9a-f]{16,}+(?:(?:\s|\\n?){1,32}[0-9a-f]{16,}+)*+)"),
+    shape("solana", "^[0,|[00,|[000,", r"\[(\d{1,3}(?:,\s{0,8}\d{1,3}){63})\s{0,8}\]", _are_bytes),
+    shape("solana key", "^solana|keypair|phantom", r"(?i:solana|keypair|phantom)[^\n]{1,60}?(?<![A-Za-z0-9])([1-9A-HJ-NP-Za-km-z]{86,88})(?![A-Za-z0-9])",
+      lambda match, _: _SIGNATURE.search(match.group()) is None),
     shape("minisign", "^minisign encrypted secret key", r"minisign encrypted secret key(?:\s|\\n?){1,4}([A-Za-z0-9+/=]{40,})"),
 )  # fmt: skip
 

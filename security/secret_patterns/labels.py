@@ -51,7 +51,7 @@ def _label(words: Iterable[str], label: str, separators: str = "", foreign: int 
 
 
 _ENGLISH = {
-    "pass": "(?:word|wd|phrase|code)?", "pwd": "", "secret": "", "token": "", "key": "", "credential": "s?",
+    "pass": r"(?:word|wd|phrase|code)?(?:\x20nuova)?", "pwd": "", "secret": "", "token": "", "key": "", "credential": "s?",
     "otp": "", "pin": "", "cvv": "2?", "cvc": "2?", "ssn": "", "sig": "(?:nature)?", "jwt": "",
     "sess": "(?:ion)?[_ -]?(?:id|key)", "sid": "", "seed": "[_ -]?phrase", "recovery": "[_ -]phrase",
     "mnemonic": "", "auth": "", "dsn": "", "psk": "",
@@ -71,6 +71,12 @@ _KEYS = (
 """Words for passwords, and for keys and tokens, in the languages that people write."""
 
 
+_WHICH = (
+    "(?: (?:nueva|nuevo|actual|temporal|nova|novo|atual|nuova|nuovo|attuale|nouveau|actuel|provisoire|temporaire))?"
+)
+"""Adjectives that follow their noun in Romance languages."""
+
+
 def _spellings(word: str) -> set[str]:
     """Return a word in lower case as bytes are: other letters than those of ASCII keep their case."""
     return {one.encode().lower().decode() for one in (word, word.capitalize(), word.upper())}
@@ -80,7 +86,7 @@ def _foreign_label(words: str, foreign: int) -> Label:
     spellings = sorted({one for word in words.split("|") for one in _spellings(word)}, key=lambda one: (-len(one), one))
     plain = "|".join(re.escape(one).replace("'", ".") for one in spellings if one.isascii() and one != "schluessel")
     other = "|".join(re.escape(one).replace("'", ".") for one in spellings if not one.isascii() or one == "schluessel")
-    label = f"(?:{other}|(?<![a-z])(?:{plain}))" if plain else f"(?:{other})"
+    label = (f"(?:{other}|(?<![a-z])(?:{plain}))" if plain else f"(?:{other})") + _WHICH
     return _label((one.partition("'")[0] for one in spellings), label, "".join(f"|{one}" for one in _WIDE), foreign)
 
 

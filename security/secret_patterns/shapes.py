@@ -19,6 +19,7 @@ class Shape(NamedTuple):
         folded: the expression is for texts in lower case.
         beside: groups of strings; what `plain` makes of the text contains one of each group, too.
         check: decides about a match; gets the match and the text in its original case. None: every match is a secret.
+        places: of a match that only begins what holds secrets: their places, and where that ends.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Shape(NamedTuple):
     folded: bool = False
     beside: tuple[tuple[bytes, ...], ...] = ()
     check: Callable[[re.Match[bytes], bytes], bool] | None = None
+    places: Callable[[re.Match[bytes], bytes], tuple[list[tuple[int, int]], int]] | None = None
 
 
 _PLAIN = bytes(48 if 48 <= byte <= 57 else byte + 32 if 65 <= byte <= 90 else byte for byte in range(256))
@@ -38,7 +40,14 @@ def plain(text: bytes) -> bytes:
     return text.translate(_PLAIN)
 
 
-def shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | None = None, *beside: str) -> Shape:
+def shape(
+    kind: str,
+    needles: str,
+    pattern: str,
+    check: Callable[..., bool] | None = None,
+    *beside: str,
+    places: Callable[..., tuple[list[tuple[int, int]], int]] | None = None,
+) -> Shape:
     """Return a shape; `needles` are separated by `|` and begin with `^` if matches begin with them."""
     folded = pattern.startswith("(?#folded)")
     return Shape(
@@ -49,4 +58,5 @@ def shape(kind: str, needles: str, pattern: str, check: Callable[..., bool] | No
         folded,
         tuple(tuple(group.encode().split(b"|")) for group in beside),
         check,
+        places,
     )

@@ -118,6 +118,7 @@ TOKENS: tuple[Shape, ...] = (
          _W + r"(?:key|pat|ops|secret|token|co|pul)_(?=[A-Za-z]*\d)(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20,}"),
         ("okta", "00", _W + r"00[A-Z][A-Za-z0-9_-]{39}(?![\w-])|" + _W + r"00[A-Za-z0-9_-][A-Z][A-Za-z0-9_-]{38}(?![\w-])"),
         ("jwt", "eyJ|pk.eyJ|sk.eyJ", r"(?<![A-Za-z0-9])(?:[ps]k\.)?eyJ[A-Za-z0-9_-]{13,}+(?:\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)?", _has_dot),
+        ("stellar", "SA|SB|SC|SD", _W + r"S[A-D][A-Z2-7]{54}(?![A-Za-z0-9])"),
         ("bitcoin, encrypted", "6P", _W + r"6P[RYn][1-9A-HJ-NP-Za-km-z]{55}(?![A-Za-z0-9])"),
         ("age plugin", "AGE-PLUGIN-", _W + r"AGE-PLUGIN-\w+-1[0-9A-Z]{20,}"),
         ("bitcoin", "xprv|yprv|zprv|tprv", _W + r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{90,}"),

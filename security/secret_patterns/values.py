@@ -76,8 +76,12 @@ def is_random_value(match: re.Match[bytes], text: bytes) -> bool:
 
 
 def is_mixed(match: re.Match[bytes], text: bytes) -> bool:
+    """Whether the secret, up to a slash, looks like a password."""
+    return is_password(text[slice(*match.span(match.lastindex or 0))].partition(b"/")[0])
+
+
+def is_password(value: bytes) -> bool:
     """Whether a value has letters and digits, as passwords have and words do not."""
-    value = text[slice(*match.span(match.lastindex or 0))].partition(b"/")[0]
     return (
         len(value) > 4
         and DIGIT.search(value) is not None

@@ -498,3 +498,46 @@ async def test_a_deadline_that_has_passed_is_no_attempt_and_nobodys_failure() ->
     assert not ran
     assert {one["status"] for one in published(guard, "tool_call.finished")} == {"cancelled"}
     assert guard.check("charge").code == "allowed"
+
+
+async def test_a_hook_that_takes_until_after_the_deadline_leaves_no_attempt() -> None:
+    """The answer is the same as if the deadline had passed before, hooks run once, and the key is free."""
+    clock = MovableClock()
+    guard = guard_for_tests(clock=clock)
+    ran: list[int] = []
+    seen: list[tuple[int, str]] = []
+    guard.register("charge", lambda: ran.append(1), read_only=False)
+    guard.hooks.before_tool_call(lambda moment: clock.move(600) if not seen else None)
+    guard.hooks.after_tool_call(lambda moment: seen.append((moment.attempt, moment.outcome)))
+    result = await guard.call("charge", session_id="s1", deadline_ms=500, idempotency_key="k")
+    assert (ran, seen) == ([], [(1, "deadline_exceeded")])
+    assert (result.attempts, result.refused, str(result.status)) == (0, True, "timeout")
+    assert [one["status"] for one in published(guard, "tool_call.finished")] == ["cancelled"]
+    assert (await guard.call("charge", session_id="s1", deadline_ms=500, idempotency_key="k")).ok
+    assert ran == [1]
+
+
+async def test_shadow_mode_is_left_in_steps() -> None:
+    """By tool, and by a share of sessions that only grows."""
+    guard = guard_for_tests(shadow=True)
+    guard.register("ready", lambda: None, shadow=False)
+    guard.register("other", lambda: None)
+    for name in ("ready", "other"):
+        set_state(guard, "trust", name, state="blocked", reason="security")
+    for name, enforced in (("ready", True), ("other", False)):
+        assert (await guard.call(name, session_id="s1")).refused is enforced
+        assert guard.check(name).allowed is not enforced
+    refused: list[set[str]] = []
+    for share in (0.0, 0.3, 0.6, 1.0):
+        guard = guard_for_tests(enforced_share=share)
+        guard.register("new", lambda: None, shadow=True)
+        for name in ("get", "new"):
+            set_state(guard, "trust", name, state="blocked", reason="security")
+        sessions = [f"s{number}" for number in range(60)]
+        assert all(guard.check("new", session_id=one).allowed for one in sessions)
+        refused.append({one for one in sessions if not guard.check("get", session_id=one).allowed})
+    assert [len(one) for one in refused[::3]] == [0, 60]
+    assert 5 < len(refused[1]) < len(refused[2]) < 55
+    assert refused[1] < refused[2]
+    with pytest.raises(ConfigError):
+        guard_for_tests(enforced_share=1.5)

@@ -40,6 +40,14 @@ CHAINS: dict[str, Callable[[int], str]] = {
     "MySQL": lambda n: "mysql " * (n // 6) + "; -",
     "auth=": lambda n: "auth=" * (n // 5),
     "key=": lambda n: "key=" * (n // 4),
+    "columns": lambda n: "password,x\n" * (n // 11),
+    "columns in one line": lambda n: "token," * (n // 6) + "\nx",
+    "rows": lambda n: "password,x\n" + "a1b2c,d\n" * (n // 8),
+    "inserted rows": lambda n: "insert into t (password) values " + "('a1b2c')," * (n // 10),
+    "inserts": lambda n: "insert into t (" * (n // 15),
+    "bytes": lambda n: "[1," * (n // 3),
+    "pop": lambda n: "USER a " * (n // 7) + "PASS ",
+    "vault": lambda n: "$ANSIBLE_VAULT;1.1;AES256\n" * (n // 26),
     "sess_id=": lambda n: "sess_id=" * (n // 8),
 }
 """By the pattern that read each text again and again; 60 KB in one event, 45 KB in a file, 400 KB in a record."""

@@ -19,22 +19,27 @@ _UPPER, _LOWER, _DIGITS = "ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz
 _ALPHABETS = {
     "a": _UPPER + _LOWER + _DIGITS, "A": _UPPER + _DIGITS, "l": _LOWER + _DIGITS, "h": "0123456789abcdef",
     "H": "0123456789ABCDEF", "b": _UPPER + _LOWER + _DIGITS + "+/", "s": _UPPER + _LOWER + "123456789",
+    "S": _UPPER + "234567",
 }  # fmt: skip
-_VALUE = re.compile(r"\{(?:([aAlhHbs])(\d+)|(u)|(wif)|base64:(.*))\}")
+_VALUE = re.compile(r"\{(?:([aAlhHbsS])(\d+)|(u)|(wif)|(bytes64)|base64:(.*))\}")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def _made_up(found: re.Match[str], random: Random) -> str:
-    alphabet, length, uuid, wif, inner = found.groups()
+    alphabet, length, uuid, wif, key, inner = found.groups()
     if inner:
         return base64.b64encode(filled(inner, random)[0].encode()).decode().rstrip("=")
     if uuid:
         return str(UUID(int=random.getrandbits(128), version=4))
+    if key:
+        return str([*random.randbytes(63), 255])
     if wif:
         return _wif(random)
     letters = _ALPHABETS[alphabet]
     value = "".join(random.choices(letters, k=int(length) - 2))
-    return f"{value[:3]}7{value[3:]}{'F' if alphabet in 'aAHb' else 'f'}"  # a digit and a letter, whatever the dice say
+    return (
+        f"{value[:3]}7{value[3:]}{'F' if alphabet in 'aAHbS' else 'f'}"  # a digit and a letter, whatever the dice say
+    )
 
 
 def _wif(random: Random) -> str:

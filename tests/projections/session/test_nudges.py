@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from fixed_rules import BehaviourRules, Rules
 from story import Story
+from trustfold.projections.session.nudges import MAX_PENDING
 from trustfold.rules.rules import Ladder
 
 READ = ("read_file", {"path": "/src/a.py"})
@@ -192,3 +193,55 @@ def test_a_nudge_that_no_answer_carried_is_withdrawn(ends: str) -> None:
     story.fails("query_db", {"q": 1}, message="cannot reach alpha", times=3)
     assert len(story.all("nudge.issued")) == 2
     assert story.all("nudge.judged") == []
+
+
+def waits_for_delivery() -> Story:
+    """A session whose publisher tells deliveries, with a nudge about a missing program that none has carried."""
+    story = Story()
+    story.event("session.started", reports_deliveries=True)
+    for number in range(3):
+        story.fails("bash", {"command": f"terraform plan {number}"}, with_="", message="terraform: command not found")
+    assert [one["pattern"] for one in story.all("nudge.issued")] == ["missing_environment"]
+    return story
+
+
+def withdrawn(story: Story) -> list[str]:
+    """Ids of the nudges that were withdrawn."""
+    return [one["nudge_id"] for one in story.all("nudge.withdrawn")]
+
+
+def test_a_nudge_of_a_pattern_that_outlives_its_session_is_withdrawn_with_it() -> None:
+    """Nobody is left who could carry it."""
+    story = waits_for_delivery()
+    story.user_says(9)
+    assert withdrawn(story) == []
+    story.event("session.ended")
+    assert withdrawn(story) == [story.decided("nudge.issued")["id"]]
+
+
+def test_a_nudge_that_is_called_wrong_while_it_waits_is_withdrawn() -> None:
+    """Whether the alarm names the nudge or its pattern, and whichever agent acts."""
+    for kind in ("nudge.issued", "pattern.detected"):
+        for agent in (None, "b"):
+            story = waits_for_delivery()
+            if agent:
+                story.event("model.text", text="The other one is at work.", agent_id=agent)
+            story.event("feedback.false_alarm", output_id=story.decided(kind)["id"])
+            assert withdrawn(story) == [story.decided("nudge.issued")["id"]]
+
+
+def test_the_oldest_of_many_waiting_nudges_is_withdrawn() -> None:
+    """It is not dropped in silence."""
+    story = Story()
+    story.event("session.started", reports_deliveries=True)
+    for number in range(MAX_PENDING + 2):
+        for repeat in range(3):
+            story.fails(
+                "bash",
+                {"command": f"program{number} {repeat}"},
+                with_="",
+                message=f"program{number}: command not found",
+            )
+    issued = {one["id"] for one in story.all("nudge.issued")}
+    assert len(issued) > MAX_PENDING
+    assert issued - set(withdrawn(story)) == {one.nudge_id for one in story.state().pending_nudges}

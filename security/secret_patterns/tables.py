@@ -1,0 +1,98 @@
+"""Secrets in columns with the name of a secret: CSV, Markdown, consoles of databases, rows that SQL inserts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .names import is_secret_name
+from .shapes import shape
+from .values import is_password, is_placeholder
+
+Span = tuple[int, int]
+
+_COLUMNS = "password|passwd|passwort|kennwort|pwd|secret|token|api_key|apikey|api key|access_key|secret_key|private_key|pin".split(
+    "|"
+)
+_LONGEST_HEADER = 1_000
+_LONGEST_NAME = 60
+_AROUND = b" \t\"'`*\\{}[]()"
+_QUOTES = b" \"'`*"
+_SEPARATORS = (b"|", b"\\t", b"\t", b";", b",", b'\\",')
+_RULE = re.compile(rb"[-+=|: \t]*")
+_END_OF_VALUE = re.compile(rb"\"[,}\]]")
+_ROW = re.compile(rb"[\s,]{0,8}\(")
+_FIELD = re.compile(
+    rb"\s{0,8}(?:n?'([^'\\\n]{0,4000})'|\\{0,4}\"([^\"\\\n]{0,4000})\\{0,4}\"|[^,()'\"\n]{0,400})\s{0,8}([,)])"
+)
+
+
+def _name(cell: bytes) -> str:
+    return cell.strip(_AROUND).replace(b" ", b"_").replace(b".", b"_").decode("utf-8", "replace")
+
+
+def _cells(text: bytes, start: int, end: int, separator: bytes) -> Iterator[Span]:
+    """Yield the place of each cell of a line, without what surrounds its value."""
+    for cell in text[start:end].split(separator):
+        value = cell.strip(_AROUND)
+        begin = start + cell.find(value)
+        yield begin, begin + len(value)
+        start += len(cell) + 1
+
+
+def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
+    """Secrets in the rows below a header, and where the table ends."""
+    before, after = text[max(0, match.start() - 30) : match.start()], text[match.end(1) : match.end(1) + 30]
+    separators = (
+        one
+        for one in _SEPARATORS
+        if before.rstrip(_QUOTES + b"\\").endswith(one) or after.lstrip(_QUOTES).startswith(one)
+    )
+    separator = next(separators, b"")
+    if not separator:
+        return [], match.end()
+    begin, end = max(0, match.start() - _LONGEST_HEADER), match.end() - 1
+    begin = max(text.rfind(b"\n", begin, match.start()) + 1, text.rfind(b'":', begin, match.start()) + 1, begin)
+    header = text[begin:end].split(separator)
+    names = [_name(cell) if len(cell) <= _LONGEST_NAME else "" for cell in header]
+    columns = [number for number, name in enumerate(names) if name and is_secret_name(name)]
+    found: list[Span] = []
+    while columns and 0 <= end < len(text):
+        begin, end = end + 1, text.find(b"\n", end + 1)
+        line_end = end if end >= 0 else len(text)
+        cells = list(_cells(text, begin, line_end, separator))
+        if len(cells) > len(header) and (closed := _END_OF_VALUE.search(text, begin, line_end)):
+            cells = list(_cells(text, begin, closed.start(), separator))
+        if len(cells) == len(header):
+            found += [cells[number] for number in columns if is_password(text[slice(*cells[number])])]
+        elif _RULE.fullmatch(text, begin, line_end) is None:
+            break
+    return found, max(match.end(), begin)
+
+
+def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
+    """Secrets in the rows of a statement, and where it ends."""
+    names = [_name(cell) for cell in text[slice(*match.span(1))].split(b",")]
+    columns = {number: name for number, name in enumerate(names) if is_secret_name(name)}
+    found: list[Span] = []
+    at = match.end()
+    while columns and (row := _ROW.match(text, at)):
+        at, number = row.end(), 0
+        while field := _FIELD.match(text, at):
+            group = 1 if field[1] is not None else 2
+            value = field[group] or b""
+            name = columns.get(number, "").lower()
+            if name and (is_password(value) or ("pass" in name and len(value) > 3 and not is_placeholder(value))):
+                found.append(field.span(group))
+            at, number = field.end(), number + 1
+            if field[3] == b")":
+                break
+        else:
+            break
+    return found, at
+
+
+TABLES = (
+    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + rf")(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}\n", None, "\n", places=_of_table),
+    shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
+)  # fmt: skip
