@@ -145,8 +145,8 @@ class ParquetWriter:
         if not paths:
             return []
         given = [[str(path) for path in paths], since]
-        rows = f"({no_rows(COLUMNS['events'])} UNION ALL BY NAME FROM read_parquet(?, union_by_name = true))"
-        wanted = f'FROM {rows} WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
+        every = f"({no_rows(COLUMNS['events'])} UNION ALL BY NAME FROM read_parquet(?, union_by_name = true))"
+        wanted = f'FROM {every} WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
         total = 0
         for offset, size in self._read(f'SELECT "offset", strlen(record) {wanted} DESC', given):
             total += size
