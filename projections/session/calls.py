@@ -19,7 +19,8 @@ from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
 from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
-from ...security.redaction import is_secret_name, redact_text
+from ...security.redaction import redact_text
+from ...security.secret_patterns.names import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
