@@ -136,7 +136,7 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
     if span is not None and question != COMPARE:
         raise ConfigError(f"--with is for `trustfold history {COMPARE}`")
     if question == COMPARE:
-        with open_history(*chosen) as connection:
+        with open_history(*chosen, query=f"{_PERIOD} compared_signatures compared_rates") as connection:
             compared(connection, _length(span or COMPARED), limit, as_json=as_json)
         return
     from ..history.reports import BY_NAME, filters_for
@@ -183,6 +183,7 @@ def _length(text: str) -> timedelta:
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_PERIOD = "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
 _RATES = (
     "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
     "failures_before, low, high"
@@ -196,9 +197,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     from .history_view import as_json as objects
 
     length = f"INTERVAL {int(span.total_seconds() * 1000)} MILLISECOND"
-    _, ((end, first),) = run(
-        connection, "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
-    )
+    _, ((end, first),) = run(connection, _PERIOD)
     questions = (
         Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
         Question(

@@ -57,7 +57,7 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
             if filters == chosen.filters:
                 answers.append(ask(connection, question, rows))
             else:
-                with open_history(chosen.roots, filters) as wider:
+                with open_history(chosen.roots, filters, query=question.sql) as wider:
                     answers.append(ask(wider, question, rows))
         page = _page(connection, chosen, answers) if html or opened else ""
     if as_json:
@@ -81,6 +81,7 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
 
 
 def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
+    from ..history.catalogue import narrow
     from ..history.queries import ask
     from ..history.report_page import Report, report_page
     from ..history.reports import against_before
@@ -89,16 +90,19 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer])
     by_name = {answer.question.name: answer for answer in answers}
     needing = len(by_name["now"].rows) + by_name["now"].left_out
     period, shown = period_of(connection, chosen.filters.since, PERIOD), []
+    window = window_of(connection)
     if period:
-        with open_history(chosen.roots, chosen.filters._replace(since=period.before.replace(tzinfo=UTC))) as both:
-            shown = numbers(counts(both, period.begin), needing, comparable=period.comparable)
-            if chosen.filters.since:
-                by_name |= {one.name: ask(both, one, HTML_ROWS) for one in against_before(period.end - period.begin)}
+        both = chosen.filters._replace(since=period.before.replace(tzinfo=UTC))
+        narrow(connection, chosen.roots, filters=both)
+        shown = numbers(counts(connection, period.begin), needing, comparable=period.comparable)
+        if chosen.filters.since:
+            compared = against_before(period.end - period.begin)
+            by_name |= {one.name: ask(connection, one, HTML_ROWS) for one in compared}
     return report_page(
         Report(
             TITLE,
             period,
-            window_of(connection),
+            window,
             chosen.filters.description(),
             datetime.now(UTC),
             shown,

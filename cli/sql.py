@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,29 +71,47 @@ def sql(
         raise ConfigError("give only one of --json and --csv")
     form: Form = "json" if as_json else "csv" if as_csv else form_of(output) if output else "table"
     os.umask(0o077)  # for the files that DuckDB creates by COPY
-    with open_history(*chosen) as connection:
+    typed = query is None and sys.stdin.isatty() and sys.stdout.isatty() and form == "table"
+    text = query or ""
+    if query is None and not (typed or print_sql or save is not None):
+        text = sys.stdin.read()
+    with open_history(*chosen, query=text) as connection:
+        from ..history.catalogue import install, statements
         from ..history.catalogue import save as save_catalogue
-        from ..history.catalogue import statements
         from ..history.column_comments import comments
 
-        notes = list(comments(connection))
-        if print_sql:
-            for statement in (*statements(chosen.roots, filters=chosen.filters), *notes):
-                click.echo(statement.rstrip().rstrip(";") + ";\n")
-            return
         if save is not None:
             save_catalogue(chosen.roots, save, filters=chosen.filters, relative=relative)
             there = f"cd {save.absolute().parent} && " if relative else ""
             note(f"{save} written; open it with `{there}duckdb -readonly {save.name if relative else save}`")
             return
-        for statement in notes:
-            connection.execute(statement)
-        if query is not None:
-            _answer(connection, query, form, output)
-        elif sys.stdin.isatty() and sys.stdout.isatty() and form == "table":
+        if typed:
             sys.exit(_shell(chosen))
-        else:
-            _answer(connection, sys.stdin.read(), form, output)
+        if not _reads_views_alone(connection, text):
+            install(connection, chosen.roots, filters=chosen.filters)
+            notes = list(comments(connection))
+            if print_sql:
+                for statement in (*statements(chosen.roots, filters=chosen.filters), *notes):
+                    click.echo(statement.rstrip().rstrip(";") + ";\n")
+                return
+            for statement in notes:
+                connection.execute(statement)
+        _answer(connection, text, form, output)
+
+
+def _reads_views_alone(connection: DuckDBPyConnection, text: str) -> bool:
+    """True if a text is one query of views that exist here, so that it needs no other and shows no comment."""
+    import duckdb
+
+    if re.search("comment|duckdb_|information_schema", text, re.IGNORECASE):
+        return False
+    with duckdb.connect() as empty:
+        try:
+            read = empty.get_table_names(text)
+        except duckdb.Error:
+            return False
+    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    return bool(read) and read <= {name for (name,) in views}
 
 
 def _shell(chosen: Chosen) -> int:

@@ -49,6 +49,12 @@ SEED = 0
 INTERRUPTED = "were folded; nothing is shown or written"
 """End of the note after Ctrl-C."""
 
+_READS = (
+    "events decisions tool_calls loops false_alarms recorded_events recorded_commands recorded_settings recorded_rules "
+    "recorded_outcomes recorded_standings recorded_from"
+)
+"""What folding and judging read of the catalogue."""
+
 
 class ReplayInputs(NamedTuple):
     """Inputs of a comparison and of a search.
@@ -235,8 +241,8 @@ def _replay_inputs(
     base = files.load()
     filters = chosen.filters
     with (
-        open_history(chosen.roots) as everything,
-        open_history(chosen.roots, filters) if chosen.narrowed else nullcontext(everything) as filtered,
+        open_history(chosen.roots, query=_READS) as everything,
+        open_history(chosen.roots, filters, query=_READS) if chosen.narrowed else nullcontext(everything) as filtered,
     ):
         from ..history.inputs import lined_up
         from ..history.whatif.decision_filters import passing

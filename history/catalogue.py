@@ -65,14 +65,11 @@ def connect(
     *,
     filters: Filters = EVERYTHING,
     threads: int | None = None,
-    keep_metadata: bool = False,
     query: str | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory database over the files of one or several histories, read as one.
 
     With `query` it has only the views and macros that this query reads, without comments: a third of the time.
-    `keep_metadata` keeps the metadata of files that were read once, for connections that last: many small files of a
-    young history are opened half as often already while the views are made.
 
     A record that is in several histories, by its id, counts in the first. A history is in a directory, or in an object
     store that DuckDB's extension httpfs reads (`s3://BUCKET/…`).
@@ -87,8 +84,7 @@ def connect(
     no_bar(connection)
     if threads is not None:
         connection.execute(f"SET threads = {threads}")
-    if keep_metadata:
-        connection.execute("SET parquet_metadata_cache = true")  # files are never written again
+    connection.execute("SET parquet_metadata_cache = true")  # many views over files that are never written again
     install(connection, roots, filters=filters, query=query)
     return connection
 

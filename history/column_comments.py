@@ -241,8 +241,8 @@ NOTES: dict[str, str] = dict(line.split(": ", 1) for line in _NOTES.strip().spli
 def comments(connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Statements that comment every column of a catalogue's views, but those that have another comment already.
 
-    Only views that have a comment are treated as the catalogue's. The statements take a tenth of a second, so only
-    `trustfold sql` and saved catalogues run them.
+    Only views that have a comment are treated as the catalogue's. The statements take a third of the time of the views,
+    so only what may show the comments runs them.
     """
     columns = connection.execute(
         "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal AND (schema_oid, table_name) "

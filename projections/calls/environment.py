@@ -16,6 +16,7 @@ from ...schemas.vocabulary import Severity
 from ...security.redaction import redact_text
 from .hosts import host_in_message, host_of_url, is_loopback
 from .program_table import SERVICES
+from .word_search import WordSearch
 
 __all__ = ["Missing", "is_loopback", "missing_in", "restored_by"]
 
@@ -167,6 +168,15 @@ _QUIET = frozenset(
 )
 """Programs that talk to no host, whatever hosts their words name."""
 
+_TELLING = WordSearch(
+    {
+        *(hint.lower() for hint, _ in (*_PROGRAMS, *_COMPILERS)),
+        *(hint.lower() for hint in (*_MODULE_HINTS, _BROWSER)),
+        *(*_CREDENTIAL, "401", *_AWAY, *_TIMED_OUT),
+    }
+)
+"""Every text that says that something is missing has one of these in lower case, but for time-outs told by a status."""
+
 _PROSE = frozenset(
     """to the and of a an is it in on for this that i we you he they now next let so if no yes ok okay please done finally first
     also here there thought action observation output answer note result""".split()
@@ -208,13 +218,15 @@ def _missing_in(
     message: str, tool_name: str, command_word: str, request: str, service: str, severity: Severity | None
 ) -> Missing | None:
     text = message if len(message) <= HEAD_CHARS + TAIL_CHARS else message[:HEAD_CHARS] + "\n" + message[-TAIL_CHARS:]
+    low = text.lower()
+    if severity is not Severity.TIMEOUT and not _TELLING.finds_any(low):
+        return None
     if (program := _program_in(text)) and (program in request or not request.lstrip().startswith(("`", "$("))):
         return Missing("program", program)  # else output of a substitution was run as a command
     if severity is None:
         return None
     if module := _module_in(text):
         return Missing("module", module)
-    low = text.lower()
     manager = _manager(command_word, request)
     if _is_refused(low, severity) and not (command_word and _CHECKS.search(request.lower())):
         caller = _SOME_API if command_word in _INTERPRETERS else command_word or tool_name

@@ -165,6 +165,8 @@ _EASTERN = re.compile(  # dates and clocks in Chinese, Japanese and Korean
 )
 _EASTERN_SIGNS = tuple(sign.encode() for sign in "年년時时시")
 """Each date and clock of `_EASTERN` has one of them."""
+_EASTERN_BYTES = tuple(dict.fromkeys(sign[:1] for sign in _EASTERN_SIGNS))
+"""Their first bytes: one byte is found much faster than three."""
 _SPINNER = re.compile(rb"\xe2(?:\xa0[\x80-\xbf]|[\xa1-\xa3][\x80-\xbf]|\x97[\x90-\x93\xb4-\xb7])")
 _PROGRESS = re.compile(rb"0(?<![a-z0_.]0)0*+(?:\.0++)?(?:%|/0++(?:\.0++)?|\ ?[kmgt]?i?b(?![a-z0_]))", re.VERBOSE)
 _UUID_HEAD = 14
@@ -222,7 +224,7 @@ def _masked(text: bytes) -> bytes:
     if temporary:
         spans += _paths(_BEFORE + text, plain)
     if not text.isascii():
-        if any(map(text.__contains__, _EASTERN_SIGNS)):
+        if any(map(text.__contains__, _EASTERN_BYTES)) and any(map(text.__contains__, _EASTERN_SIGNS)):
             spans += [found.span() for found in _EASTERN.finditer(plain)]
         if _SPINNER.search(plain):
             spans += [found.span() for found in _SPINNER.finditer(plain)]

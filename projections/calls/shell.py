@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     | (?P<bracket>[()])                                                         # subshell: either ends a command, too
     | \#[^\n]*                                                                  # comment
     | (?P<redirect>[0-9]*(?:&>>?|>>|>\||>&|<<<|<<-?|<>|<&|>|<))
-    | (?P<quoted>(?:[^\s'"\\;&|<>()]++|\\.|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\\n)++)
+    | (?P<quoted>(?:[^\s'"\\;&|<>()]++|\\.|'[^']*+'?|"(?:[^"\\]++|\\.)*+"?|\\\n)++)
     | .
     | (?<=[ \t])\Z)                                                              # blanks at the end
     """,
@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 )
 _Token = tuple[str, str, str, str, str]
 """Plain word, end, bracket, redirection, quoted word; one of them, or none."""
-_PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]|\\.)*)"?|\\(.)|([^'"\\]+)""", re.DOTALL)
+_PIECE = re.compile(r"""'([^']*)'?|"((?:[^"\\]++|\\.)*+)"?|\\(.)|([^'"\\]+)""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?:[A-Za-z_]\w*(?:\[[^\]]*\])?\+?|\$env:\w+)=", re.IGNORECASE)
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
@@ -216,7 +216,7 @@ def _after_here_document(text: str, position: int, delimiter: str) -> int:
     return start if "((" in text[:start] else position  # a shift in arithmetic is no here-document
 
 
-_NESTING = re.compile(r"""[()]|'[^']*+'?|"(?:[^"\\]|\\.)*+"?|\\.""", re.DOTALL)
+_NESTING = re.compile(r"""[()]|'[^']*+'?|"(?:[^"\\]++|\\.)*+"?|\\.""", re.DOTALL)
 """A parenthesis, or text that holds none: it is quoted or escaped."""
 
 

@@ -236,7 +236,7 @@ class _Reader:
             character = at.text[at.position]
             if character in " \t\r":
                 at.position += 1
-            elif at.text.startswith("\\\n", at.position):
+            elif character == "\\" and at.text.startswith("\n", at.position + 1):
                 at.position += 2
             elif character == "#":
                 end = at.text.find("\n", at.position)

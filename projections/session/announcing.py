@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ..calls.word_search import WordSearch
+
 MAX_TEXT_CHARS = 1000
 """Characters searched for announcements: the first and the last half; the middle of a longer message is skipped."""
 
@@ -82,25 +84,20 @@ PHRASES: dict[str, dict[str, str]] = {
 }
 """Announcing phrases by language: a literal part of the phrase → regular expression over lower-case text."""
 
-_OFFERS = {
-    "you": ("would you like", "do you want", "if you'd like", "could you", "can you"),
-    "i'll ": ("i'll need", "i'll wait", "i'll be happy", "i'll be glad", "i'll leave"),
-    "i will ": ("i will need", "i will wait", "i will be happy", "i will be glad", "i will leave"),
-    "please ": ("please provide", "please confirm", "please tell", "please share", "please let"),
-    **{words: (words,) for words in ("let me know", "shall i", "should i")},
-    **{
-        words: (words,)
-        for words in ("möchten sie", "soll ich", "sag bescheid", "sagen sie", "lassen sie es mich wissen")
-    },
-    **{
-        words: (words,)
-        for words in ("¿", "avísame", "dime si", "souhaitez", "voulez-vous", "dites-moi", "fammi sapere")
-    },
-    **{words: (words,) for words in ("me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください")},
-}
-"""Offers by a part that they share, so that one search excludes several of them."""
+_OFFERS = WordSearch(
+    (
+        "would you like", "do you want", "if you'd like", "could you", "can you",
+        "i'll need", "i'll wait", "i'll be happy", "i'll be glad", "i'll leave",
+        "i will need", "i will wait", "i will be happy", "i will be glad", "i will leave",
+        "please provide", "please confirm", "please tell", "please share", "please let",
+        "let me know", "shall i", "should i",
+        "möchten sie", "soll ich", "sag bescheid", "sagen sie", "lassen sie es mich wissen",
+        "¿", "avísame", "dime si", "souhaitez", "voulez-vous", "dites-moi", "fammi sapere",
+        "me avise", "дайте знать", "сообщите", "请告诉我", "告诉我", "お知らせください",
+    )
+)  # fmt: skip
+"""Offers to the user."""
 
-_ASCII_OFFERS = {shared: offers for shared, offers in _OFFERS.items() if shared.isascii()}
 _SENTENCE_END = re.compile(r"[.!?。！？\n]")
 _ENDS = ".!?\n"
 _MORE_ENDS = "。！？"
@@ -118,13 +115,17 @@ _Phrase = tuple[str, re.Pattern[str]]
 
 
 @lru_cache(maxsize=16)
-def _phrases(own: tuple[str, ...], *, ascii_only: bool) -> tuple[_Phrase, ...]:
-    """Literal parts and expressions of all phrases, the most common first; `ascii_only` leaves out non-ASCII ones."""
+def _phrases(own: tuple[str, ...]) -> tuple[_Phrase, ...]:
+    """Literal parts and expressions of all phrases, the most common first."""
     known = [known for phrases in PHRASES.values() for known in phrases.items()]
-    known += [(phrase.lower(), re.escape(phrase.lower())) for phrase in own]
-    return tuple(
-        (needle, re.compile(rf"(?<!\w){pattern}")) for needle, pattern in known if needle.isascii() or not ascii_only
-    )
+    known += [(phrase.lower(), re.escape(phrase.lower())) for phrase in own if phrase]
+    return tuple((needle, re.compile(rf"(?<!\w){pattern}")) for needle, pattern in known)
+
+
+@lru_cache(maxsize=16)
+def _literal_parts(own: tuple[str, ...]) -> WordSearch:
+    """Search for the literal parts of all phrases: most texts contain none or one of them."""
+    return WordSearch(needle for needle, _ in _phrases(own))
 
 
 def announces(text: str, own: tuple[str, ...] = ()) -> bool:
@@ -139,23 +140,12 @@ def announcing(text: str, own: tuple[str, ...] = ()) -> Iterator[str]:
     lower = text.lower().strip().replace("’", "'")
     if not lower or lower.endswith(_QUESTION):
         return
-    # A literal part is found ten times faster than a phrase, and most texts contain none or one of the first.
-    for needle, phrase in _phrases(own, ascii_only=lower.isascii()):
-        if needle in lower:
-            for found in phrase.finditer(lower, max(0, lower.find(needle) - _LONGEST_START)):
-                sentence = _sentence_at(lower, found.start(), found.end())
-                if not sentence.endswith(_QUESTION) and not _offers(sentence):
-                    yield sentence
-
-
-def _offers(sentence: str) -> bool:
-    """Whether a sentence contains an offer to the user."""
-    for shared, offers in (_ASCII_OFFERS if sentence.isascii() else _OFFERS).items():
-        if shared in sentence:
-            for words in offers:
-                if words in sentence:
-                    return True
-    return False
+    for place in _literal_parts(own).places_of(lower):
+        needle, phrase = _phrases(own)[place]
+        for found in phrase.finditer(lower, max(0, lower.find(needle) - _LONGEST_START)):
+            sentence = _sentence_at(lower, found.start(), found.end())
+            if not sentence.endswith(_QUESTION) and not _OFFERS.finds_any(sentence):
+                yield sentence
 
 
 def _sentence_at(text: str, start: int, end: int) -> str:
@@ -172,4 +162,4 @@ def awaits_user(text: str) -> bool:
     end = text[-MAX_END_CHARS:].lower().rstrip(_TRAILING).replace("’", "'")
     if not end or end.endswith(_QUESTIONS) or (end[-1] == ";" and _GREEK.match(end[-2:])):
         return True
-    return _offers(end) and _offers(_sentence_at(end, len(end) - 1, len(end) - 1))
+    return _OFFERS.finds_any(end) and _OFFERS.finds_any(_sentence_at(end, len(end) - 1, len(end) - 1))

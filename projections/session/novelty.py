@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import filterfalse
 from typing import ClassVar, Self
@@ -171,12 +172,15 @@ class CallRequest(PackedValue):
         return _summary(self.shown)
 
 
-def _telling_texts(request: bytes) -> list[str]:
-    """The arguments that tell most, the first of them most; one or more."""
-    if request.startswith(_COMMAND) and b"\\" not in request:
+@lru_cache(maxsize=1024)
+def _telling_texts(request: bytes) -> Sequence[str]:
+    """The arguments that tell most, the first of them most; one or more; cached, as several detectors ask for them."""
+    if request.startswith(_COMMAND):
         command = request[len(_COMMAND) :]
-        if b'"' not in command[:-1]:  # the usual case: nothing else, and nothing that is escaped
+        if b"\\" not in command and b'"' not in command[:-1]:  # the usual case: nothing else, and nothing escaped
             return [command.removesuffix(b'"').decode(errors="replace")]
+        with suppress(orjson.JSONDecodeError):
+            return [orjson.loads(b'"' + command)]
     shown = request.decode(errors="replace")
     try:
         args = orjson.loads(shown)
@@ -205,8 +209,8 @@ NO_REQUEST = CallRequest(clean=True)
 """Request of a call whose arguments are unknown."""
 
 _COMMAND = b'{"command":"'
-_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]|\\.)*+)')
-_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]|\\.)*)')
+_CODE = re.compile(rb'"(?:code|script|source)":"((?:[^"\\]++|\\.)*+)')
+_CUT_FIELD = re.compile(r'"(\w{1,40})":"((?:[^"\\]++|\\.)*+)')
 """Text fields of JSON that is cut off."""
 
 

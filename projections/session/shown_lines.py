@@ -135,7 +135,7 @@ def _telling(lines: Sequence[bytes], size: int, request: CallRequest) -> Sequenc
         return lines if all(lines) else list(filter(None, lines))
     if b": " in lines[0] and _is_heading(lines[0], request):
         lines = lines[1:]
-    return [line for line in lines if line and (line not in raw or len(line) <= 3 or line not in request.shown)]
+    return [line for line in lines if line and (len(line) <= 3 or line not in raw or line not in request.shown)]
 
 
 def _is_heading(line: bytes, request: CallRequest) -> bool:

@@ -225,9 +225,9 @@ class Steps(msgspec.Struct, array_like=True):
         """Return the occurrences of a call in the latest steps, oldest first, and drop what lies before them."""
         window = self.window
         oldest, most = self.number - window_steps, max(window_steps, MAX_WINDOW_CALLS)
-        if window and (window[0].step <= oldest or len(window) >= most):
-            window = self.window = StepWindow([one for one in window if one.step > oldest][1 - most :])
-        return [one for one in window if one.call == call]
+        while window and (window[0].step <= oldest or len(window) >= most):
+            window.popleft()
+        return [one for one in window if one.call == call and one.step > oldest]
 
     def waited_since(self, step: int, marks: int = WAITED) -> bool:
         """Whether the agent waited between a step and now; with PAUSED in `marks`, whether it may have waited."""

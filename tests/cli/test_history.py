@@ -234,6 +234,8 @@ def test_sql_of_ones_own(recorded_files: Path) -> None:
     assert orjson.loads(done.stdout)["n"] > 0
     piped = trustfold("sql", cwd=recorded_files, stdin=b"SELECT pattern FROM nudge_effectiveness")
     assert b"announce_no_action" in piped.stdout
+    explained = "SELECT count(*) AS n FROM duckdb_columns() WHERE table_name = 'failures' AND comment IS NOT NULL"
+    assert orjson.loads(trustfold("sql", explained, "--json", cwd=recorded_files).stdout)["n"] > 0
     wrong = trustfold("sql", "FROM nowhere", cwd=recorded_files)
     assert (wrong.returncode, b"nowhere does not exist" in wrong.stderr) == (1, True)
     trustfold("sql", "--save", "catalogue.duckdb", cwd=recorded_files)

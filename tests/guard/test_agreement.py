@@ -192,18 +192,14 @@ def call_of(name: str, args: dict[str, Any]) -> Call:
     return call
 
 
-@pytest.mark.parametrize(("name", "args"), CALLS)
 @pytest.mark.parametrize("error", RAISED, ids=str)
-def test_a_raised_error_is_as_bad_for_the_guard_as_for_a_worker(
-    name: str, args: dict[str, Any], error: Exception
-) -> None:
+def test_a_raised_error_is_as_bad_for_the_guard_as_for_a_worker(error: Exception) -> None:
     """Severity and neutrality."""
-    call = call_of(name, args)
-    failure = of_exception(error, call.program)
-    verdict = told_by_a_worker(call, b"null", error=ErrorInfo(type=type(error).__name__, message=str(error)))
-    assert (failure.neutral != "") == verdict.neutral
-    if not verdict.neutral:
-        assert failure.severity is verdict.severity
+    for call in (call_of(name, args) for name, args in CALLS):
+        failure = of_exception(error, call.program)
+        verdict = told_by_a_worker(call, b"null", error=ErrorInfo(type=type(error).__name__, message=str(error)))
+        assert (failure.neutral != "") == verdict.neutral, call.args
+        assert verdict.neutral or failure.severity is verdict.severity, call.args
 
 
 @pytest.mark.parametrize("send_errors", [False, True])
@@ -225,17 +221,13 @@ async def test_a_worker_hears_of_a_failure_what_the_guard_found(error: Exception
     assert verdict.neutral or failure.severity is verdict.severity
 
 
-@pytest.mark.parametrize(("name", "args"), CALLS)
 @pytest.mark.parametrize("result", RETURNED, ids=str)
-def test_a_reported_failure_is_as_bad_for_the_guard_as_for_a_worker(
-    name: str, args: dict[str, Any], result: dict[str, Any]
-) -> None:
+def test_a_reported_failure_is_as_bad_for_the_guard_as_for_a_worker(result: dict[str, Any]) -> None:
     """As a dictionary, and as a client's object."""
-    call = call_of(name, args)
-    verdict = told_by_a_worker(call, orjson.dumps(result))
-    assert verdict.failed or verdict.neutral
-    for shown in [result, *([Answer(result)] if "isError" in result else [])]:
-        failure = of_result(shown, call.program)
-        assert (failure.neutral != "") == verdict.neutral
-        if not verdict.neutral:
-            assert failure.severity is verdict.severity
+    for call in (call_of(name, args) for name, args in CALLS):
+        verdict = told_by_a_worker(call, orjson.dumps(result))
+        assert verdict.failed or verdict.neutral
+        for shown in [result, *([Answer(result)] if "isError" in result else [])]:
+            failure = of_result(shown, call.program)
+            assert (failure.neutral != "") == verdict.neutral, call.args
+            assert verdict.neutral or failure.severity is verdict.severity, call.args

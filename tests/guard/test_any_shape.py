@@ -11,10 +11,9 @@ from typing import Any
 
 import orjson
 import pytest
-from guard_kit import code_of
+from guard_kit import GraphInterrupt, code_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langgraph.errors import GraphInterrupt
 from trustfold.guard import ExecutionGuarantees, SyncToolGuard, ToolGuard
 from trustfold.guard.testing import guard_for_tests, published
 from trustfold.schemas.codec import decode_event
@@ -517,12 +516,14 @@ async def test_what_steers_passes_through_and_is_no_failure(error: BaseException
 
 
 async def test_what_steers_gives_back_what_was_reserved_for_it() -> None:
-    """A call that is asked for approval again and again costs its session nothing."""
+    """A call that is asked for approval again and again costs its session nothing; by LangGraph's own exception."""
+    from langgraph.errors import GraphInterrupt as Interrupt  # not above: two seconds in every process of a run
+
     guard = guard_for_tests()
     async with guard.session("s1", guarantees=ExecutionGuarantees(max_cost_usd=1.0)) as session:
         for _ in range(5):
-            with pytest.raises(GraphInterrupt):
-                await session.call("ask", lambda: raises(GraphInterrupt(())), cost_usd=0.9)
+            with pytest.raises(Interrupt):
+                await session.call("ask", lambda: raises(Interrupt(())), cost_usd=0.9)
         assert (await session.call("ask", lambda: "approved", cost_usd=0.9)).output == "approved"
 
 

@@ -79,14 +79,15 @@ def test_a_text_is_shown_without_its_secret() -> None:
         assert secret not in repr(value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", [number for number, one in enumerate(RULES) if isinstance(one, Shape)])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
-@given(data=st.data())
-def test_the_quick_look_misses_nothing(rule: int, data: st.DataObject) -> None:
+SHAPES = [(number, one) for number, one in enumerate(RULES) if isinstance(one, Shape)]
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(st.sampled_from(SHAPES).flatmap(lambda rule: st.tuples(st.just(rule), words_of(rule[1].pattern))))
+def test_the_quick_look_misses_nothing(drawn: tuple[tuple[int, Shape], bytes]) -> None:
     """A rule is tried on every text that it would hide a part of; `tests/patterns/test_needles.py` has the proof."""
-    shape = RULES[rule]
-    text = Text(data.draw(words_of(shape.pattern)))
+    (rule, shape), word = drawn
+    text = Text(word)
     token = shape in TOKENS
     if any(
         (not token or re.search(rb"[0-9A-Z]", match.group())) and (shape.check is None or shape.check(match, text.raw))

@@ -13,8 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from guard_kit import Gated, HttpError, SlowStore, Stub, code_of
-from langgraph.errors import GraphInterrupt
+from guard_kit import Gated, GraphInterrupt, HttpError, SlowStore, Stub, code_of
 from local_redis import LocalRedis
 from trustfold.guard import (
     DedupePolicy,

@@ -7,8 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from guard_kit import Gated
-from langgraph.errors import GraphInterrupt
+from guard_kit import Gated, GraphInterrupt
 from pydantic import SecretStr
 from trustfold.guard import SyncToolGuard, ToolGuard
 from trustfold.guard.testing import published

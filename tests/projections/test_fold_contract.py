@@ -192,7 +192,7 @@ def test_states_do_not_grow_with_the_length_of_a_session() -> None:
         assert story._topology is not None
         return {name: max(len(s or b"") for _, s in p.snapshot()) for name, p in story._topology.processors.items()}
 
-    few, many = sizes(0, 300), sizes(300, 900)
+    few, many = sizes(0, 200), sizes(200, 500)
     for stage in few:
         assert many[stage] <= few[stage] * 1.1 + 200, (stage, few, many)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import orjson
-import pytest
 from trustfold.schemas.codec import decode_command, decode_decision, decode_event, decode_settings, encode
 from trustfold.schemas.topics import TOPICS
 
@@ -23,18 +22,17 @@ def test_every_type_has_its_record() -> None:
     assert sorted(path.stem for path in HOME.glob("*.json")) == sorted(TYPES)
 
 
-@pytest.mark.parametrize("wire", sorted(TYPES))
-def test_a_record_reads_and_writes_to_the_same_bytes(wire: str) -> None:
+def test_a_record_reads_and_writes_to_the_same_bytes() -> None:
     """Nothing is lost, renamed, reordered or reformatted on the way through."""
-    assert encode(decoded(wire)) == (HOME / f"{wire}.json").read_bytes()
+    for wire in TYPES:
+        assert encode(decoded(wire)) == (HOME / f"{wire}.json").read_bytes(), wire
 
 
-@pytest.mark.parametrize("wire", sorted(TYPES))
-def test_a_record_of_a_newer_publisher_means_the_same(wire: str) -> None:
+def test_a_record_of_a_newer_publisher_means_the_same() -> None:
     """Fields and a minor version from the future change nothing that is known today."""
-    newer = {**orjson.loads((HOME / f"{wire}.json").read_bytes()), "from_the_future": {"a": [1, None]}}
-    decode = DECODERS.get(TYPES[wire], decode_decision)
-    assert decode(orjson.dumps(newer)) == decoded(wire)
-    assert msgspec.structs.replace(
-        decode(orjson.dumps({**newer, "schema_version": "1.9"})), schema_version="1.0"
-    ) == decoded(wire)
+    for wire, topic in TYPES.items():
+        newer = {**orjson.loads((HOME / f"{wire}.json").read_bytes()), "from_the_future": {"a": [1, None]}}
+        decode = DECODERS.get(topic, decode_decision)
+        assert decode(orjson.dumps(newer)) == decoded(wire), wire
+        later = decode(orjson.dumps({**newer, "schema_version": "1.9"}))
+        assert msgspec.structs.replace(later, schema_version="1.0") == decoded(wire), wire

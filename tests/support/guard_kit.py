@@ -22,6 +22,12 @@ async def fails(**_: Any) -> None:
     raise ConnectionResetError
 
 
+class GraphInterrupt(Exception):
+    """As LangGraph's, whose import takes two seconds."""
+
+    __module__ = "langgraph.errors"
+
+
 class HttpError(Exception):
     """An answer that is a failure."""
 

@@ -339,7 +339,7 @@ class Archive:
         if memory is not None:
             made = memory.connection()
         else:
-            made = connect(self.root, threads=2, keep_metadata=True)
+            made = connect(self.root, threads=2)
             made.execute(f"SET memory_limit = '{MEMORY}'")
         self._made.append(made)
         return _Catalogue(made, memory is not None, topics)

@@ -214,7 +214,7 @@ class Recorded:
 
         own, topics = self._catalogue, frozenset(self._root.glob("[!.]*"))
         if own.connection is None or own.topics != topics:  # its views have the topics of then
-            own.connection, own.topics = connect(self._root, threads=1, keep_metadata=True), topics
+            own.connection, own.topics = connect(self._root, threads=1), topics
         connection = own.connection
         self._running.add(connection)
         try:

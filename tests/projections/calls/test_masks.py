@@ -34,10 +34,9 @@ def shown(pair: dict, side: str) -> bytes:
     return failure_text(pair[side], request)
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair['of']}: {pair['one'][:40]}")
-def test_what_moves_is_no_news(pair: dict) -> None:
+def test_what_moves_is_no_news() -> None:
     """And what does not is: both directions, in formats of real clients."""
-    assert (shown(pair, "one") == shown(pair, "other")) is pair["same"]
+    assert [pair for pair in PAIRS if (shown(pair, "one") == shown(pair, "other")) is not pair["same"]] == []
 
 
 def test_a_result_and_a_failure_keep_their_words() -> None:

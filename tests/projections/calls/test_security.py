@@ -876,23 +876,19 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("line", DANGEROUS)
-def test_dangerous_commands_are_recognised_however_they_hide(line: str) -> None:
+def test_dangerous_commands_are_recognised_however_they_hide() -> None:
     """Destruction of roots and homes, raw disks, credential stores, fork bombs."""
-    assert read(line).danger.blocks
+    assert [line for line in DANGEROUS if not read(line).danger.blocks] == []
 
 
-@pytest.mark.parametrize("line", RISKY)
-def test_risky_commands_are_a_level_of_their_own(line: str) -> None:
+def test_risky_commands_are_a_level_of_their_own() -> None:
     """Downloads and decoded text that run at once, destructive commands as somebody else."""
-    assert read(line).danger.kind
-    assert not read(line).danger.blocks
+    assert [line for line in RISKY if not read(line).danger.kind or read(line).danger.blocks] == []
 
 
-@pytest.mark.parametrize("line", HARMLESS)
-def test_commands_that_only_look_so_are_neither(line: str) -> None:
+def test_commands_that_only_look_so_are_neither() -> None:
     """Words in quotes, data, programs that read a download, and cleaning up one's own files."""
-    assert read(line).danger == NO_DANGER
+    assert [line for line in HARMLESS if read(line).danger != NO_DANGER] == []
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ TRACES = Path(os.environ.get("TRUSTFOLD_TRACES") or Path(__file__).parents[4] / 
 TOOL_TOPICS = ("breakers", "escalations", "state")
 """Topics on which the tool stage tells its decisions."""
 
-COUNT = int(os.environ.get("TRUSTFOLD_BACKLOG", "30000"))
+COUNT = int(os.environ.get("TRUSTFOLD_BACKLOG", "15000"))
 """Events of the dense backlog; 200,000 show the same and take minutes."""
 
 Event = tuple[int, str, bytes]
@@ -113,11 +113,11 @@ async def values_of(settings: KafkaSettings, topics: tuple[str, ...]) -> list[by
 
 
 def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix: str) -> None:
-    """Forty days of recorded work, folded by one worker as fast as it can, give the same at the same times.
+    """Weeks of recorded work, folded by one worker as fast as it can, give the same at the same times.
 
     That one partition gives the same bytes is tested in test_both_engines.
     """
-    events = recorded("entire_claude_code")
+    events = recorded("entire_claude_code")[:20_000]
     settings = settings_for(broker.bootstrap, topic_prefix, partitions=12)
     wanted = replayed(events)
 
@@ -132,7 +132,7 @@ def test_a_backlog_gives_the_decisions_of_a_replay(broker: Broker, topic_prefix:
 
     found = asyncio.run(run())
     same = (wanted & found).total()
-    assert same >= 0.98 * max(wanted.total(), found.total()), f"{same} of {wanted.total()}; {found.total()} were made"
+    assert same >= 0.98 * max(wanted.total(), found.total()), f"missing: {wanted - found}; not wanted: {found - wanted}"
 
 
 def dense(count: int, rate: float) -> list[Event]:
