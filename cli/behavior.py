@@ -187,7 +187,7 @@ def patterns_table(counts: Mapping[str, PatternCount], model: str | None) -> Ren
     """Table of patterns, the most frequent first."""
     of_whom = f" of {model}" if model else ""
     if not counts:
-        return Text(f"no patterns{of_whom} were detected", GOOD)
+        return Text(f"no patterns{of_whom} were detected in events that name their model", GOOD)
     table = _table("Pattern", "Times", "False alarms", *(() if model else ("Models",)))
     for name, found in counts.items():
         models = ", ".join(f"{who} {number}" for who, number in sorted(found.models.items()))

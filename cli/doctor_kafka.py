@@ -151,7 +151,7 @@ async def _cluster(settings: KafkaSettings, admin: Any, _role: Role) -> AsyncIte
     copies = settings.replication or 3
     if len(brokers) < copies:
         advice = "fine for a trial; three brokers survive the loss of one"
-        yield Finding("cluster", Status.NOTE, f"{found}: topics have no {copies} copies", advice)
+        yield Finding("cluster", Status.NOTE, f"{found}: topics cannot have {copies} copies", advice)
     else:
         yield Finding("cluster", Status.OK, found)
 

@@ -102,7 +102,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", Status.OK, ", ".join(ours))
     if missing:
         names = ",".join(sorted(missing))
-        yield Finding("extras", Status.NOTE, f"not whole here: {names}", f"pip install 'trustfold[{names}]' if wanted")
+        yield Finding("extras", Status.NOTE, f"incomplete: {names}", f"pip install 'trustfold[{names}]' if wanted")
 
 
 def _variables() -> Iterator[Finding]:

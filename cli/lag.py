@@ -14,7 +14,7 @@ from ..schemas.topics import TOPICS
 from .clients.kafka_log import KafkaSettings, run
 from .options import bootstrap_option, json_option
 from .render import ExitCode, console, note, write_json
-from .terminal import BAD, QUIET, lined_table
+from .terminal import BAD, lined_table
 
 if TYPE_CHECKING:
     from ..streams.kafka.lag import Lag
@@ -51,18 +51,20 @@ class GroupLag(NamedTuple):
 def lag(
     *, bootstrap: str | None, recorder: str | None, max_records: int | None, max_seconds: float | None, as_json: bool
 ) -> None:
-    """Show by topic and partition how far the workers and recorders are behind.
+    """Show how far the workers and recorders are behind: each partition that is, and the sum.
 
     Records are counted from the offset that the group has committed to the end of the log; workers commit once a
-    second, so some are always open under load. Seconds are the age of the next record to read. Exit code 0 whatever
-    the lag is, unless --max-records or --max-seconds is given.
+    second, so some are always open under load. Seconds are the age of the next record to read. --json has all
+    partitions. Exit code 0 whatever the lag is, unless --max-records or --max-seconds is given.
     """
     settings = KafkaSettings.from_env(bootstrap=bootstrap)
     groups = run(settings, group_lags(settings, recorder))
     if as_json:
         write_json({"broker": settings.bootstrap, "groups": [_plain(group) for group in groups]})
     else:
-        console(wide_in_pipes=True).print(_table(groups))
+        table = _table(groups)
+        if table.row_count:
+            console(wide_in_pipes=True).print(table)
     for group in groups:
         note(_summary(group))
     beyond = [
@@ -126,6 +128,8 @@ def _table(groups: Sequence[GroupLag]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         for one in group.partitions:
+            if not (one.records or one.deleted):
+                continue
             table.add_row(
                 group.name,
                 one.topic,
@@ -134,7 +138,7 @@ def _table(groups: Sequence[GroupLag]) -> Table:
                 f"{one.end:,}",
                 f"{one.records:,}",
                 "?" if one.seconds is None else _age(one.seconds) if one.records else "",
-                style=BAD if one.deleted else QUIET if not one.records else "",
+                style=BAD if one.deleted else "",
             )
         table.add_section()
     return table

@@ -141,10 +141,6 @@ def decisions(*, words: tuple[str, ...], target: Target, as_json: bool) -> None:
         note("nothing has been decided about a tool yet")
 
 
-LAST = "last"
-"""In place of a session's id: the one that was heard last."""
-
-
 def _show_session(server: Server | None, session: str, *, as_json: bool) -> None:
     """Print whether a session is paused.
 
@@ -152,10 +148,7 @@ def _show_session(server: Server | None, session: str, *, as_json: bool) -> None
         ConfigError: the server does not know it.
         SystemExit: it is paused.
     """
-    if session == LAST and server is not None:
-        latest = next(reversed(server.paused), LAST)
-        parent = latest.partition("/")[0]  # a sub-agent's session is named after it
-        session = parent if parent in server.paused else latest
+    session = server.named(session) if server else session
     if server is None or session not in server.paused:
         raise ConfigError(f"no server knows a session {session!r}; `claude -p --output-format json` prints its id")
     reason = server.paused[session]

@@ -14,7 +14,7 @@ from ..config import Settings
 from ..errors import ConfigError
 from ..schemas.decision_text import counted, line_of_record, plain
 from ..schemas.session_timeline import SessionTimeline, TimelineItem
-from .clients.base import Record
+from .clients.base import LAST, Record
 from .clients.selection import target_of
 from .options import json_option, target_options
 from .render import console, write_json
@@ -44,12 +44,17 @@ def story(
 ) -> None:
     """Show a session as a timeline: calls with their outcome, loops and their cost, nudges and their effect.
 
+    SESSION is an id, or `last` for the session of a connected agent that was heard last.
+
     Reads the store of a local `up`, its address, or a recorded history. If no place is named, the history is
     read for sessions that the store does not hold.
     """
     found = _found(session, history, where)
     if found is None:
-        raise ConfigError(f"unknown session {session!r}; `trustfold history look-first` lists some")
+        raise ConfigError(
+            f"unknown session {session!r}; `last` is the latest one of a connected agent, "
+            "and `trustfold history look-first` lists recorded ones"
+        )
     items = [one for one in found["items"] if one.get("failing") or not errors]
     shown = items[-limit:] if limit else items
     left_out = len(items) - len(shown)
@@ -74,7 +79,9 @@ def _found(session: str, history: str | None, where: dict[str, str | None]) -> R
     usual = Settings.from_env().history
     has_history = not named and any(usual.glob("*/*/*.parquet"))
     try:
-        found = target_of(**where, settings=None).session(session)
+        target = target_of(**where, settings=None)
+        server = target.server() if session == LAST else None
+        found = target.session(server.named(session) if server else session)
     except ConfigError as error:  # no store
         if named:
             raise

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from pathlib import Path
@@ -43,8 +42,7 @@ def build(source: Path, target: Path) -> tuple[Path, Path]:
     readme.write_text(absolute(readme.read_text(), project["urls"]["Source"], f"v{version}"))
     sdist = _built("build_sdist", source, target)
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+        subprocess.run(["tar", "-xf", sdist.resolve()], cwd=folder, check=True)
         (unpacked,) = Path(folder).iterdir()
         return sdist, _built("build_wheel", unpacked, target)
 

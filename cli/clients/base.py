@@ -76,6 +76,10 @@ class About(msgspec.Struct):
         return (self.version, self.installation) == (__version__, str(INSTALLATION))
 
 
+LAST = "last"
+"""In place of a session's id: the one that was heard last."""
+
+
 class Server(NamedTuple):
     """The server that a target reads, or that runs over the store that it reads.
 
@@ -93,6 +97,14 @@ class Server(NamedTuple):
     agents: dict[str, Record] = {}
     said: Sequence[Record] = ()
     paused: dict[str, str] = {}
+
+    def named(self, session: str) -> str:
+        """Id of the session that a user names: for `last` the one heard last, and of a sub-agent that of its parent."""
+        if session != LAST or not self.paused:
+            return session
+        latest = next(reversed(self.paused))
+        parent = latest.partition("/")[0]
+        return parent if parent in self.paused else latest
 
 
 class StateRecord(NamedTuple, Generic[S_co]):

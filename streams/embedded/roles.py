@@ -20,8 +20,8 @@ from ...security.untrusted import is_foreign, is_loopback, name_of
 from .sign_in import Role, Roles, SignIns, cookie_name
 
 NO_ORDERS = (
-    "this is an order, and orders take the operator's token: Authorization: Bearer ...; trustfold's own commands take "
-    "it from TRUSTFOLD_OPERATOR_TOKEN"
+    "this is an order, and orders need the operator's token as a bearer; trustfold's commands take it from "
+    "TRUSTFOLD_OPERATOR_TOKEN"
 )
 NO_OPERATOR = (
     "this is an order, and this server takes none: start `trustfold up` with TRUSTFOLD_OPERATOR_TOKEN set to a secret "
@@ -119,7 +119,7 @@ class Access:
             return Refusal(403, f"pages of {origin} may not use this address")
         if role is None and path not in OPEN_PATHS and not path.startswith(STATIC):
             return Refusal(
-                401, "send the token: Authorization: Bearer ...; trustfold's own commands take it from TRUSTFOLD_TOKEN"
+                401, "a bearer token is needed; guards and commands of trustfold take it from TRUSTFOLD_TOKEN"
             )
         if method == "POST" and path.rstrip("/") in ORDER_PATHS and role is not Role.OPERATOR:
             return Refusal(403, NO_ORDERS if self._roles.operator else NO_OPERATOR)

@@ -240,6 +240,8 @@ def test_whether_a_session_is_paused(tmp_path: Path) -> None:
         look(0, agent_id="scout", agent_type="helper")
         assert asked("last") == (code, told)
         assert asked("t")[0] == 2
+        shown = trustfold("story", "last", "--url", server.url, cwd=tmp_path)
+        assert shown.stdout.startswith(b"Session s\n"), shown.stderr
 
 
 LONG = "http_request|domain=api.internal.example-company.com|path_prefix=v1"

@@ -2,29 +2,21 @@
 
 import os
 import re
-import runpy
-import shlex
-import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from trustfold import __version__
 from trustfold.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
-BUILDER = runpy.run_path(str(ROOT / "ops" / "build_dist.py"))
-"""The script behind `make dist`."""
-
 TOP_FOLDERS = sorted({package.split(".")[1] for package in PACKAGES if "." in package})
 
 
@@ -33,19 +25,6 @@ def shipped_files() -> set[str]:
     below = (path for top in TOP_FOLDERS for path in (ROOT / top).rglob("*") if path.is_file())
     files = [*ROOT.glob("*.py"), ROOT / "py.typed", *below]
     return {f"trustfold/{path.relative_to(ROOT).as_posix()}" for path in files if "__pycache__" not in path.parts}
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Sdist and wheel, built without a network and without the leftovers of earlier builds."""
-    home = tmp_path_factory.mktemp("dist")
-    source = home / "source"
-    ignore = shutil.ignore_patterns(
-        ".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "__pycache__", "node_modules", "*.egg-info"
-    )
-    shutil.copytree(ROOT, source, ignore=ignore)
-    built: tuple[Path, Path] = BUILDER["build"](source, home)
-    return built
 
 
 @pytest.fixture(scope="module")
@@ -157,83 +136,6 @@ def test_wheel_runs_without_the_sources(installed: Path) -> None:
     file, version = done.stdout.split()
     assert Path(file) == installed / "trustfold" / "__init__.py"
     assert version in run_installed(installed, "--version")
-
-
-FIRST_COMMANDS = {
-    "": ("demo", "replay --json run.ndjson", "schemas export out"),
-    "history": ("record run.ndjson", "history now", "report", "sql 'FROM failure_signatures()'"),
-    "web": ("connect codex", "status", "connect codex --remove", "uninstall --yes"),
-    "kafka": ("worker --help", "topics create --bootstrap 127.0.0.1:1", "dead-letters list --bootstrap 127.0.0.1:1"),
-    "mcp": ("mcp-proxy --server http://127.0.0.1:1/mcp",),
-}
-"""Commands that the pages name first for who installs `trustfold[EXTRA]`, in their order."""
-
-BLOCKER = """
-import sys
-from importlib.machinery import PathFinder
-others = set({others!r})
-class Finder(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in others else super().find_spec(name, path, target)
-sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
-"""
-"""Makes a Python miss the modules of other distributions."""
-
-
-def modules_beside(extra: str, installed: Path) -> set[str]:
-    """Top-level modules installed here that `pip install trustfold[extra]` does not bring."""
-    (ours,) = metadata.distributions(path=[str(installed)])
-    waiting, seen = [Requirement(f"trustfold[{extra}]" if extra else "trustfold")], set[str]()
-    while waiting:
-        wanted = waiting.pop()
-        try:
-            lines = (ours.requires if wanted.name == "trustfold" else metadata.requires(wanted.name)) or []
-        except metadata.PackageNotFoundError:
-            continue
-        for line in lines:
-            needed = Requirement(line)
-            if needed.marker is None or any(needed.marker.evaluate({"extra": one}) for one in (wanted.extras or {""})):
-                key = str(needed)
-                waiting += [needed] if key not in seen else []
-                seen.add(key)
-    names = {canonicalize_name(Requirement(one).name) for one in seen} | {"trustfold"}
-    return {
-        module
-        for module, owners in metadata.packages_distributions().items()
-        if not names & {canonicalize_name(owner) for owner in owners}
-    }
-
-
-@pytest.mark.parametrize("extra", FIRST_COMMANDS)
-def test_extra_brings_what_its_first_commands_need(extra: str, installed: Path, tmp_path: Path) -> None:
-    """The wheel with one extra alone, as a newcomer has it: no command asks for another library."""
-    blocker = tmp_path / "blocker"
-    blocker.mkdir()
-    (blocker / "sitecustomize.py").write_text(BLOCKER.format(others=sorted(modules_beside(extra, installed))))
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "run.ndjson").write_text(run_installed(installed, "demo", "--events"))
-    places = {
-        "HOME": str(home),
-        "XDG_DATA_HOME": "",
-        "CODEX_HOME": "",
-        "PYTHONPATH": f"{blocker}{os.pathsep}{installed}",
-    }
-    for command in FIRST_COMMANDS[extra]:
-        done = subprocess.run(
-            [sys.executable, "-m", "trustfold", *shlex.split(command)],
-            cwd=home,
-            env={**os.environ, "NO_COLOR": "1", **places},
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
-        assert "not installed" not in done.stderr, f"{command}: {done.stderr}"
-        assert "No module named" not in done.stderr, f"{command}: {done.stderr}"
-        assert "Traceback" not in done.stderr, f"{command}: {done.stderr}"
-        assert done.returncode == 0 or "127.0.0.1:1" in command, f"{command}: {done.returncode} {done.stderr}"
 
 
 def test_every_module_of_an_extra_names_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 from command_line import trustfold, up
 from crowd import await_end, held, is_open, memory_kib, open_files
 from trustfold.schemas.examples import EXAMPLES
+from trustfold.security.redaction import redact_text
 from waiting import wait_until
 
 EVENT = orjson.dumps(EXAMPLES["turn.started"])
@@ -52,6 +53,7 @@ def test_who_may_publish_and_who_may_give_orders(
             assert status == orders, (path, answer)
             if status == 403:
                 assert b"TRUSTFOLD_OPERATOR_TOKEN" in answer
+            assert redact_text(answer.decode()) == answer.decode()  # a guard logs it without what looks like a secret
 
 
 def test_the_command_line_gives_orders_with_the_operators_token(tmp_path: Path) -> None:
