@@ -35,8 +35,21 @@ _ID = re.compile(
 )
 _TOKEN_STARTS = frozenset(start.decode() for start in TOKEN_STARTS)
 
-_OWN = frozenset(("schema_version", "id", "time", "origin_topic"))
-"""Fields created by the folds; ids derive from that of the cause, which is in the same record."""
+_OWN = frozenset(
+    (
+        "schema_version",
+        "id",
+        "time",
+        "origin_topic",
+        "summary",
+        "error_message",
+        "signature",
+        "call_digest",
+        "result_digest",
+    )
+)
+"""Fields created by the folds; ids derive from that of the cause, which is in the same record, and summaries and
+messages are made without secrets."""
 
 _PREFIXES = frozenset(("trust", "breaker", "quality", "model", "user"))
 _NAMED = ("tool:", "service:", "tier:")
