@@ -44,22 +44,23 @@ def _cells(text: bytes, start: int, end: int, separator: bytes) -> Iterator[Span
 
 def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
     """Secrets in the rows below a header, and where the table ends."""
-    line_end = _LINE_END.search(text, match.end(), match.end() + _LONGEST_HEADER)
-    before, after = text[max(0, match.start() - 30) : match.start()], text[match.end() : match.end() + 30]
+    before, after = text[max(0, match.start() - 30) : match.start()], text[match.end(1) : match.end(1) + 30]
     separators = (
         one
         for one in _SEPARATORS
         if before.rstrip(_QUOTES + b"\\").endswith(one) or after.lstrip(_QUOTES).startswith(one)
     )
     separator = next(separators, b"")
-    if line_end is None or not separator:
-        return [], match.end()
+    if not separator:
+        return [], match.end(1)
     begin = max(0, match.start() - _LONGEST_HEADER)
     begin = max([begin, *(last.end() for last in _LINE_BEGIN.finditer(text, begin, match.start()))])
-    header = text[begin : line_end.start()].split(separator)
+    header = text[begin : match.start(2)].split(separator)
     names = [_name(cell) if len(cell) <= _LONGEST_NAME else "" for cell in header]
     columns = [number for number, name in enumerate(names) if name and is_secret_name(name)]
     found: list[Span] = []
+    line_end: re.Match[bytes] | None = match
+    begin = match.end()
     while columns and line_end is not None:
         begin = line_end.end()
         line_end = _LINE_END.search(text, begin)
@@ -71,7 +72,7 @@ def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
             found += [cells[number] for number in columns if is_password(text[slice(*cells[number])])]
         elif _RULE.fullmatch(text, begin, end) is None:
             break
-    return found, max(match.end(), begin)
+    return found, begin
 
 
 def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
@@ -97,6 +98,6 @@ def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
 
 
 TABLES = (
-    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + r")(?![a-z0-9_])", None, "\n|\\n", places=_of_table),
+    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + rf")(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}?(\n|\\n)", None, "\n|\\n", places=_of_table),
     shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
 )  # fmt: skip
