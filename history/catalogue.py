@@ -21,16 +21,21 @@ import duckdb
 from ..errors import ConfigError
 from .column_comments import comments
 from .errors import HistoryError, unreadable
+from .event_rows import WHOLE
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
-from .parquet import COLUMNS
+from .older_calls import older_calls
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
 
-ADDED = {"noted": "BOOLEAN", "finish": "BOOLEAN"}
-"""Columns of events that are not recorded, and their types: NULL in files."""
+ADDED = {"noted": "BOOLEAN"}
+"""Columns of events and of records of calls that are not recorded, and their types: NULL in files."""
+
+OF_CALLS = "outcomes"
+"""Topic of the records of calls, with which those of older files stand that are in the rows of events."""
 
 
 class Rows(NamedTuple):
@@ -273,11 +278,14 @@ def _found(roots: Path | Sequence[Path], beside: Path | None = None) -> list[_Pl
 
 def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> Iterator[tuple[str, str, str]]:
     """Name, query and comment of the views of recorded topics, which apply the filters; all others are built on them."""
-    every = (
-        rows.of
-        if rows
-        else {topic: _rows(topic, [place.pattern for place in found if topic in place.topics]) for topic in COLUMNS}
-    )
+    if rows:
+        every = rows.of
+    else:
+        places = {topic: [place.pattern for place in found if topic in place.topics] for topic in COLUMNS}
+        every = {topic: _rows(topic, places[topic]) for topic in COLUMNS}
+        if places["events"]:
+            older = older_calls(every["events"], every["events"])
+            every[OF_CALLS] = f"{every[OF_CALLS]} UNION ALL BY NAME {older}"
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
         conditions = filters.conditions(topic, own, causes)
@@ -304,11 +312,10 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
 
 def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    named = COLUMNS[topic] | (ADDED if topic == "events" else {})
-    columns = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in named.items())
+    named = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
-    parts = [f"SELECT {columns}, NULL::DATE AS date{', 0 AS history' if several else ''} WHERE false"]
+    parts = [no_rows(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}))]
     parts += [
         f"SELECT * EXCLUDE (filename){f', {number} AS history' if several else ''} "  # noqa: S608 - paths are quoted
         f"FROM read_parquet('{place}/{topic}/date=*/{NAMED}', "
@@ -317,9 +324,12 @@ def _rows(topic: str, places: Sequence[str]) -> str:
         for number, place in enumerate(places)
     ]
     query = " UNION ALL BY NAME ".join(parts)
+    if topic == "events":
+        query = f"SELECT * REPLACE ({WHOLE} AS record) FROM ({query})"  # noqa: S608 - our own words
     if not several:
         return query
-    first = "QUALIFY id IS NULL OR history = min(history) OVER (PARTITION BY id)"
+    identity = "coalesce(id, cause)" if topic == OF_CALLS else "id"
+    first = f"QUALIFY {identity} IS NULL OR history = min(history) OVER (PARTITION BY {identity})"
     return f"SELECT * EXCLUDE (history) FROM ({query}) {first}"  # noqa: S608 - paths are quoted
 
 

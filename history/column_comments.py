@@ -16,7 +16,6 @@ agent_id: Agent within the session, as the publisher names it
 alarms: Alarms raised: patterns, lost trust, openings
 all_waits: Time waited for all answers together
 answered: When it was answered; NULL: it was not
-answered_late: When the answer came to a call that the engine had closed before
 appended: True: written by the engine itself; false: a finish that came late
 arrived: When the log took it, UTC; NULL where that is not known
 asked: How often permission was asked for
@@ -50,7 +49,9 @@ duration_ms: Milliseconds
 effective: Whether it helped, or how many did
 effective_nudges: Nudges that helped
 ended: Last event that a publisher sent, UTC
+error: Type of the error, else its code or status
 error_code: Code of the error, as text
+error_message: Beginning of the error
 error_type: Type of the error
 events: Events that publishers sent
 expected: A failure that its publisher expected, such as a search without a match
@@ -71,6 +72,7 @@ fingerprint: Of what repeats itself; equal for one streak
 finish: False where a server knows that it is no finished call
 first_day: Earliest day of arrival, UTC
 first_offset: Lowest offset
+first_seen: When it was seen first, UTC
 from_cache: Served from a cache: the tool was not called
 from_state: State before
 gone: The key is back to its default, or the overrides are cleared
@@ -92,6 +94,7 @@ kind: What kind the row is of
 lane: How the nudge is to reach the model
 last_day: Latest day of arrival, UTC
 last_offset: Highest offset
+last_seen: When it was seen last, UTC
 last_time: When it repeated itself last, UTC
 lasted: How long
 lease_until: Until when the probe is granted, UTC
@@ -119,6 +122,7 @@ of_sessions: All sessions of the model
 of_usd: Cost of all its calls, US dollars
 offset: Place in its partition
 open_until: Until when the circuit stays open, UTC
+origin: Place in the log of the event that ended the call, as a number that increases
 outages: How often it was out
 outcome: How the call ended, in the words of tool_calls.outcome
 output_id: Decision judged wrong
@@ -174,6 +178,7 @@ started: When the call began, UTC
 state: State
 state_key: Key that the state is of
 status: How the call ended, as its publisher says
+step: Step of the agent: the calls of one message of the model
 strategy: How the suggestion came about
 subject: Key, circuit or pattern
 subjects: Different keys, circuits, sessions or tools
@@ -184,10 +189,12 @@ successes_needed: Successes that end the recovery
 suggested_attempts: Calls of the suggested model
 suggested_model: Model that does better
 suggested_success_rate: Share of its calls that succeeded, from 0 to 1
+summary: Command line, path or other argument that tells most of the request
 tenant_id: Tenant, as the publisher names it
 text_size: Characters of the text
 threshold: What is compared with
 time: When it happened, UTC, as the publisher says; of a decision, that of the event behind it
+timed_out_unanswered: Closed by the engine at its stated deadline
 times: How often
 to_state: State after
 tool: Tool
@@ -206,6 +213,7 @@ used: How much of the limit is spent
 user_id: User; of the event, or the last that its session has named
 verdict: success, failure or neutral
 waited: How long it was waited
+waited_ms: Milliseconds that the call waited for a person
 wasted_calls: Calls of loops but the first of each
 wasted_seconds: Seconds of those calls
 wasted_usd: Cost of those calls, US dollars

@@ -30,7 +30,7 @@ class Row(TypedDict, total=False):
         key: record key.
         fault: reason code if the record could not be read; then only its position and size are kept.
         size: bytes of the record's value.
-        record: the record as JSON without its results; absent for a tombstone.
+        record: the record as JSON without its results; absent for a tombstone. Of an event, what has no column.
     """
 
     partition: int

@@ -9,11 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, cast
 
+import msgspec
 import orjson
 
 from ..errors import RejectReason
 from ..projections.rule_source import RULES_TOPIC
 from ..schemas.codec import MAX_BYTES
+from ..schemas.outcomes import CallOutcome
 from .columns import END_MS, Row, columns_of
 
 _INTERNAL = frozenset({"outcomes", "standings"})
@@ -45,8 +47,12 @@ _TABLE = {
     "settings": "scope issued_by reason gone:BOOLEAN",
     # dead letters with their reasons; the rejected record itself is not stored, since it may contain secrets
     "dead-letters": "source_topic source_partition:BIGINT source_offset:BIGINT reason path message",
-    # messages from the session stage to the tool stage (Kafka only: the embedded engine keeps none)
-    "outcomes": "scope cause call_id tool_name fine_key verdict severity duration_ms:DOUBLE model",
+    # records of calls, and on Kafka the other messages from the session stage to the tool stage
+    "outcomes": "scope cause call_id tool_name fine_key verdict severity duration_ms:DOUBLE model outcome status "
+    "started:TIMESTAMP summary call_digest result_digest same_result:BIGINT result_size:BIGINT agent_id "
+    "turn_index:BIGINT step:BIGINT waited_ms:BIGINT attempts:BIGINT cost_usd:DOUBLE model_tier tool_class plugin_name "
+    "service denied:BOOLEAN expected:BOOLEAN appended:BOOLEAN http_status:BIGINT error_type error_code error_message "
+    "signature reclassified judged_by origin:BIGINT repeated:BOOLEAN",
     # messages from the session and tool stages to the fleet stage (Kafka only, except timer records)
     "standings": "cause tool_name state calls:BIGINT failures:BIGINT model",
     # rules in force from this record on, and overrides of the environment. On Kafka `source_*` give the position they
@@ -94,8 +100,33 @@ def row_of(topic: str, partition: int, offset: int, arrived_ms: int, key: str | 
         row.update({"gone": True} if "gone" in _OWN[topic] else {"fault": RejectReason.NULL_VALUE})
     else:
         row["size"] = len(value)
-        row.update(_contents(topic, value) if len(value) <= MAX_BYTES else {"fault": RejectReason.TOO_LARGE})
+        if len(value) > MAX_BYTES:
+            row["fault"] = RejectReason.TOO_LARGE
+        else:
+            row.update((_record_of_call(value) if topic == "outcomes" else None) or _contents(topic, value))
     return cast("Row", row)
+
+
+def _record_of_call(value: bytes) -> dict[str, Any] | None:
+    """Columns of the record of a call, which nothing else holds; None if it is another message."""
+    try:
+        if _decode_outcome(value).outcome is None:
+            return None
+        body: dict[str, Any] = orjson.loads(value)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    row = _NOT_SENT | {name: body[name] for name in body.keys() & _OF_CALLS}
+    ended, row["started"] = body.get("ended_ms"), body.get("started_ms")
+    row["time"] = body["time_ms"] if ended is None else ended
+    if service := body.get("service") or body.get("domain"):
+        row["service"] = service
+    return row
+
+
+_decode_outcome = msgspec.json.Decoder(CallOutcome).decode
+_OF_CALLS = frozenset(COLUMNS["outcomes"]) - {"id", "scope", "time", "record"}
+_NOT_SENT = {"tool_class": "unknown", "status": "success"}
+"""Values that the wire leaves out."""
 
 
 def _contents(topic: str, value: bytes) -> dict[str, Any]:

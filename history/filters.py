@@ -23,7 +23,7 @@ _OWNER = {
 }
 """SQL columns that identify the owner of a key, by topic."""
 
-_OF_SESSIONS = frozenset({"events", "nudges", "suggestions"})
+_OF_SESSIONS = frozenset({"events", "outcomes", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(min|h|d|w)")
@@ -64,7 +64,9 @@ class Filters(NamedTuple):
             found.append(f"coalesce(workspace_id, 'default') IN {_listed(self.workspaces)}")
         if self.sessions and topic in _OF_SESSIONS:
             found.append(f"session_id IN {_listed(self.sessions)}")
-        if topic == "events":
+        if topic == "outcomes":
+            found += self._of_calls()
+        elif topic == "events":
             found += [f"({one} OR type = 'feedback.false_alarm')" for one in self._of_calls()]
         elif topic in KEYED and (self._of_calls() or self.sessions):
             found.append(self._of_key(KEYED[topic], rows, events))

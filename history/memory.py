@@ -4,11 +4,10 @@ Theory of operation. A query over Parquet files lists, opens and unpacks them ag
 events takes one to ten seconds. A server that is asked often therefore keeps the columns that questions need in tables
 of DuckDB, compressed (about 45 bytes an event); the views of the catalogue stand on these tables in place of the files.
 Recorded files never change: the names say which rows are here already, a merge brings none, and a file that was deleted
-for its age takes its rows with it. Finished calls, what most questions are about, have a table of their own, and so
-have finishes that meet one of the engine's own: so neither is looked for among all events. What is noted stands apart,
-too: failures, permissions, calls that somebody was asked about, that equal one that failed, or that repeated a result.
-These are few, and all that questions about failures, permissions, retries and loops read. What came twice or
-could not be read counts nowhere and has its own table, so that all others hold what counts.
+for its age takes its rows with it. Of the records of calls, what is noted stands apart: failures, calls that somebody
+was asked about, that equal one that failed, or that repeated a result. These are few, and all that questions about
+failures, permissions, retries and loops read. What came twice or could not be read counts nowhere and has its own
+table, so that all others hold what counts. Calls of older files, which are in rows of events, are loaded as records.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from threading import Lock
 
 import duckdb
 
-from .catalogue import ADDED, Rows, install, transaction
+from .catalogue import ADDED, OF_CALLS, Rows, install, transaction
 from .errors import unreadable
 from .files import DataFile, counted, data_files
 from .filters import EVERYTHING, Filters
-from .parquet import COLUMNS
+from .older_calls import of_events, older_calls
+from .parquet import COLUMNS, READ_COLUMNS, no_rows
 
 log = logging.getLogger(__name__)
 
@@ -42,31 +42,35 @@ LIMIT = "3GB"
 """Memory limit of all tables and queries."""
 
 _COUNTS = "fault IS NULL AND repeated IS NOT TRUE"
-_FINISHED = f"type = 'tool_call.finished' AND {_COUNTS}"
 
 _PLACE = '("partition", "offset")'
-_PERMISSION = "type IN ('permission.requested', 'permission.resolved')"
-_NOTED = f"coalesce({_PERMISSION} OR verdict = 'failure', false)"
+_PERMISSION = "coalesce(type IN ('permission.requested', 'permission.resolved'), false)"
 
 _TABLES = {
-    "calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} NOT IN (FROM noted)",
-    "noted_calls": f"{_FINISHED} AND appended IS NULL AND {_PLACE} IN (FROM noted)",
     "closings": "appended IS NOT NULL",
     "uncounted": f"NOT ({_COUNTS}) AND appended IS NULL",
-    "noted_others": f"type IS DISTINCT FROM 'tool_call.finished' AND {_NOTED} AND {_COUNTS} AND appended IS NULL",
-    "others": f"type IS DISTINCT FROM 'tool_call.finished' AND NOT {_NOTED} AND {_COUNTS} AND appended IS NULL",
+    "noted_others": f"{_PERMISSION} AND {_COUNTS} AND appended IS NULL",
+    "others": f"NOT {_PERMISSION} AND {_COUNTS} AND appended IS NULL",
 }
 """Conditions on events by table; each event is in exactly one."""
 
+_IS_CALL = "outcome IS NOT NULL AND repeated IS NOT TRUE"
+_CALL_TABLES = {
+    "calls": f"{_IS_CALL} AND {_PLACE} NOT IN (FROM noted)",
+    "noted_calls": f"{_IS_CALL} AND {_PLACE} IN (FROM noted)",
+    "messages": f"NOT ({_IS_CALL})",
+}
+"""Likewise on records of calls and what stands in their topic beside them."""
+
 _COUNTED = {"fault": "NULL", "repeated": "NULL", "appended": "NULL"}
-_FINISH = _COUNTED | {"type": "'tool_call.finished'"}
 
 _ALWAYS = {
-    "calls": _FINISH | {"noted": "false"},
-    "noted_calls": _FINISH,
     "uncounted": {"appended": "NULL"},
-    "noted_others": _COUNTED | {"finish": "false"},
-    "others": _COUNTED | {"finish": "false", "noted": "false"},
+    "noted_others": _COUNTED,
+    "others": _COUNTED | {"noted": "false"},
+    "calls": {"fault": "NULL", "repeated": "NULL", "noted": "false"},
+    "noted_calls": {"fault": "NULL", "repeated": "NULL"},
+    "messages": {"outcome": "NULL"},
 }
 """Columns with one value in all rows of a table, and that value, so that queries for another value skip the table."""
 
@@ -78,7 +82,7 @@ _OF_PAIRS = (
 """Condition on calls that somebody was asked about, or that equal one of their session that failed."""
 
 _LEFT_OUT = frozenset(
-    {"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", *ADDED}
+    {"record", "key", "size", "tenant_id", "scenario", "recursion_depth", "deadline_ms", "text_size", "scope", *ADDED}
 )
 """Columns that no page needs; they are NULL."""
 
@@ -108,20 +112,21 @@ class Memory:
             self._own.execute(f"SET {setting} = '{value}'")
         self._own.execute("SET python_enable_replacements = false")
         self._own.execute("ATTACH ':memory:' AS kept (COMPRESS)")
-        for topic, named in COLUMNS.items():
-            columns = ", ".join(f'"{name}" {sql}' for name, sql in named.items() if name not in _LEFT_OUT)
-            for table in _TABLES if topic == "events" else (_named(topic),):
+        for topic in COLUMNS:
+            for table in _tables(topic):
+                named = _kept(topic, table)
+                columns = ", ".join(f'"{name}" {sql}' for name, sql in named.items())
                 self._own.execute(f"CREATE TABLE kept.{table} ({columns})")
         self._own.execute("CREATE TABLE kept.causes (id VARCHAR, tool_name VARCHAR, model VARCHAR, session_id VARCHAR)")
 
     @cached_property
     def rows(self) -> Rows:
         """Queries of all rows, for the catalogue."""
-        every = {topic: f"SELECT {_columns(topic, _named(topic))} FROM kept.{_named(topic)}" for topic in COLUMNS}  # noqa: S608 - our own names
-        every["events"] = " UNION ALL ".join(
-            f"SELECT {_columns('events', table)} FROM kept.{table}"  # noqa: S608 - likewise
-            for table in _TABLES
-        )
+        every = {
+            topic: " UNION ALL ".join(f"SELECT {_columns(topic, table)} FROM kept.{table}" for table in _tables(topic))  # noqa: S608 - our own names
+            for topic in COLUMNS
+        }
+        every[OF_CALLS] += f" UNION ALL BY NAME {older_calls(_NO_EVENTS, 'FROM kept.closings')}"
         times = " UNION ALL ".join(f"SELECT time FROM kept.{table}" for table in _TABLES)  # noqa: S608 - likewise
         return Rows(every, "FROM kept.causes", times)
 
@@ -217,47 +222,64 @@ class Memory:
 
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
         """Load the rows of files of one topic, in a transaction of the caller."""
-        columns = COLUMNS[topic]
-        typed = ", ".join(f'NULL::{sql} AS "{name}"' for name, sql in columns.items())
+        columns = READ_COLUMNS[topic]
         named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
         for part in parts:
             self._drop(part)
         self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM (SELECT {typed} WHERE false "  # noqa: S608 - our own names
+            f"CREATE OR REPLACE TEMP TABLE batch AS SELECT {named} FROM ({no_rows(columns)} "  # noqa: S608 - our own names
             "UNION ALL BY NAME FROM read_parquet(?, union_by_name = true, hive_partitioning = false))",
             [[str(file.path) for file in files]],
         )
         if topic == "events":
-            self._note()
-        for table in _TABLES if topic == "events" else (_named(topic),):
-            self._own.execute(f"INSERT INTO kept.{table} FROM batch WHERE {_TABLES.get(table, 'true')}")
+            self._move(f"(FROM batch WHERE {_PERMISSION})", "(SELECT * FROM kept.noted_calls WHERE false)")
+            for table, condition in _TABLES.items():
+                own = ", ".join(f'"{name}"' for name in _kept(topic, table))
+                self._own.execute(f"INSERT INTO kept.{table} SELECT {own} FROM batch WHERE {condition}")  # noqa: S608
+            self._load_calls(older_calls("FROM batch", _NO_EVENTS))
+        elif topic == OF_CALLS:
+            self._load_calls("FROM batch")
+        else:
+            self._own.execute(f"INSERT INTO kept.{_named(topic)} FROM batch")
         self._own.execute("DROP TABLE batch")
         self._loaded = (self._loaded - parts) | set(files)
 
-    def _note(self) -> None:
-        """Choose the finished calls of a batch that are noted, and move loaded ones that its other events are about."""
-        asked, failed = f"(FROM batch WHERE {_PERMISSION})", "(FROM batch WHERE verdict = 'failure')"
+    def _load_calls(self, rows: str) -> None:
+        """Load records of calls, and choose those that are noted."""
+        own = _kept(OF_CALLS, "calls")
+        self._own.execute(
+            f"CREATE OR REPLACE TEMP TABLE made AS SELECT {', '.join(map(_quoted, own))} FROM "  # noqa: S608 - our own names
+            f"({no_rows(own)} UNION ALL BY NAME {rows})"
+        )
         known = _OF_PAIRS.format(
-            asked="(SELECT session_id, call_id FROM kept.noted_others UNION ALL SELECT session_id, call_id FROM batch "  # noqa: S608 - our own names
-            f"WHERE {_PERMISSION})",
+            asked="kept.noted_others",
             failed="(SELECT session_id, call_digest, verdict FROM kept.noted_calls UNION ALL "
-            "SELECT session_id, call_digest, verdict FROM kept.closings UNION ALL "
-            "SELECT session_id, call_digest, verdict FROM batch)",
+            "SELECT session_id, call_digest, verdict FROM made)",
         )
         self._own.execute(
-            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM batch "  # noqa: S608 - our own names
-            f"WHERE {_FINISHED} AND (verdict = 'failure' OR same_result >= 2 OR {known})"
+            f"CREATE OR REPLACE TEMP TABLE noted AS SELECT {_PLACE} FROM made "  # noqa: S608 - our own names
+            f"WHERE {_IS_CALL} AND (verdict = 'failure' OR same_result >= 2 OR {known})"
         )
-        ((first,),) = self._own.execute(f"SELECT min(time) FROM batch WHERE {_NOTED}").fetchall()  # noqa: S608
-        if first is not None:  # calls loaded before what they follow: of other partitions, or late
-            self._own.execute(
-                f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "
-                f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
-            )
-            self._own.execute("INSERT INTO kept.noted_calls FROM moved")
-            self._own.execute(f"DELETE FROM kept.calls WHERE {_PLACE} IN (SELECT {_PLACE} FROM moved)")  # noqa: S608
-            self._own.execute("DROP TABLE moved")
+        self._move("kept.noted_others", "(FROM made WHERE verdict = 'failure')")
+        for table, condition in _CALL_TABLES.items():
+            self._own.execute(f"INSERT INTO kept.{table} FROM made WHERE {condition}")
+        self._own.execute("DROP TABLE made")
+
+    def _move(self, asked: str, failed: str) -> None:
+        """Note loaded calls that somebody was asked about, or that equal one that failed, both loaded after them."""
+        ((first,),) = self._own.execute(
+            f"SELECT min(time) FROM (SELECT time FROM {asked} UNION ALL SELECT time FROM {failed})"  # noqa: S608
+        ).fetchall()
+        if first is None:
+            return
+        self._own.execute(
+            f"CREATE OR REPLACE TEMP TABLE moved AS FROM kept.calls WHERE time >= TIMESTAMP '{first}' "
+            f"AND {_OF_PAIRS.format(asked=asked, failed=failed)}"
+        )
+        self._own.execute("INSERT INTO kept.noted_calls FROM moved")
+        self._own.execute(f"DELETE FROM kept.calls WHERE {_PLACE} IN (SELECT {_PLACE} FROM moved)")  # noqa: S608
+        self._own.execute("DROP TABLE moved")
 
     def _compress(self) -> None:
         try:
@@ -266,10 +288,13 @@ class Memory:
             log.debug("not compressed now: a query is under way")
 
     def _drop(self, file: DataFile) -> None:
-        for table in _TABLES if file.topic == "events" else (_named(file.topic),):
+        places = [(table, file.partition) for table in _tables(file.topic)]
+        if file.topic == "events":
+            places += [(table, of_events(file.partition)) for table in _CALL_TABLES]
+        for table, partition in places:
             self._own.execute(
                 f'DELETE FROM kept.{table} WHERE "partition" = ? AND "offset" BETWEEN ? AND ?',  # noqa: S608 - our own names
-                [file.partition, file.first, file.last],
+                [partition, file.first, file.last],
             )
 
     def _name_causes(self) -> None:
@@ -305,13 +330,32 @@ def _named(topic: str) -> str:
     return topic.replace("-", "_")
 
 
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _tables(topic: str) -> tuple[str, ...]:
+    """Tables of a topic."""
+    own = {"events": _TABLES, OF_CALLS: _CALL_TABLES}.get(topic)
+    return (_named(topic),) if own is None else tuple(own)
+
+
+def _kept(topic: str, table: str) -> dict[str, str]:
+    """Columns that a table of a topic has, with their types."""
+    columns = READ_COLUMNS[topic] if table == "closings" else COLUMNS[topic]
+    return {name: sql for name, sql in columns.items() if name not in _LEFT_OUT}
+
+
 def _columns(topic: str, table: str) -> str:
     """Columns of a topic as a table has them, in the order of the topic."""
-    always = _ALWAYS.get(table, {})
-    own = COLUMNS[topic] | (ADDED if topic == "events" else {})
+    always, kept = _ALWAYS.get(table, {}), _kept(topic, table)
+    own = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     return ", ".join(
         f'{always[name]}::{sql} AS "{name}"' if name in always
-        else f'NULL::{sql} AS "{name}"' if name in _LEFT_OUT
-        else f'"{name}"'
+        else f'"{name}"' if name in kept
+        else f'NULL::{sql} AS "{name}"'
         for name, sql in own.items()
     )  # fmt: skip
+
+
+_NO_EVENTS = "FROM kept.closings WHERE false"

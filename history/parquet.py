@@ -7,7 +7,7 @@ All JSON it sees is ours, written from typed structs, so nothing a publisher sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..security.private_files import is_read_only
 from . import decision_rows
 from .columns import columns_of
 from .errors import HistoryError, HistoryFull, is_full
-from .event_rows import EventRow
+from .event_rows import OLDER_COLUMNS, WHOLE, EventRow
 from .files import Workshop, put_in_place
 from .locations import quoted
 
@@ -39,8 +39,17 @@ ROW_GROUPS = (122_880, 16_384, 2048)
 COLUMNS = {"events": columns_of(EventRow), **decision_rows.COLUMNS}
 """Column names and their DuckDB types, in order, by topic."""
 
+READ_COLUMNS = COLUMNS | {"events": {**OLDER_COLUMNS, **COLUMNS["events"]}}
+"""The same with the columns of older files."""
+
 RECORDED_TOPICS = tuple(COLUMNS)
 """All topics that a history can hold."""
+
+
+def no_rows(columns: Mapping[str, str]) -> str:
+    """Query without rows that gives columns their types, also where older files have fewer."""
+    typed = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in columns.items())
+    return f"SELECT {typed} WHERE false"
 
 
 class _OutOfMemory(HistoryError):
@@ -136,7 +145,8 @@ class ParquetWriter:
         if not paths:
             return []
         given = [[str(path) for path in paths], since]
-        wanted = 'FROM read_parquet(?) WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
+        every = f"({no_rows(COLUMNS['events'])} UNION ALL BY NAME FROM read_parquet(?, union_by_name = true))"
+        wanted = f'FROM {every} WHERE "offset" >= ? AND record IS NOT NULL ORDER BY "offset"'
         total = 0
         for offset, size in self._read(f'SELECT "offset", strlen(record) {wanted} DESC', given):
             total += size
@@ -145,8 +155,20 @@ class ParquetWriter:
             given[1] = offset
         if not total or total == size > most_bytes:
             return []
-        rows = self._read(f'SELECT "offset", -1, key, record {wanted}', given)
+        rows = self._read(f'SELECT "offset", -1, key, {WHOLE} {wanted}', given)
         return [(offset, arrived, key, record.encode()) for offset, arrived, key, record in rows]
+
+    def last_calls(self, paths: list[Path], since: int) -> list[str]:
+        """Causes of the records of calls of files from an offset on, oldest first.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        if not paths:
+            return []
+        given = [[str(path) for path in paths], since]
+        rows = 'read_parquet(?, union_by_name = true) WHERE "offset" >= ? AND cause IS NOT NULL ORDER BY "offset"'
+        return [cause for (cause,) in self._read(f"SELECT cause FROM {rows}", given)]  # noqa: S608 - our own words
 
     def close(self) -> None:
         """Remove unfinished files."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -20,8 +19,6 @@ from secrets import token_hex
 import msgspec
 
 from ..errors import ConfigError
-from ..projections.rule_source import RULES_TOPIC, rules_in_force
-from ..rules.rules import Rules
 from ..schemas.codec import MAX_BYTES as MAX_RECORD_BYTES
 from ..security.private_files import make_directory
 from ..security.redaction import redact_record
@@ -33,6 +30,7 @@ from .event_rows import EventReader
 from .files import APPENDED_PARTITION, LINE_KEY, Ownership, claim, day_of, folder_of, last_files, name_of, next_offset
 from .locations import refuse_address
 from .parquet import ParquetWriter, unwritable
+from .session_cache import Recent
 
 MAX_BYTES = 48 * 1024 * 1024
 """Maximum waiting rows over all partitions, in bytes: about 60,000 events."""
@@ -45,6 +43,9 @@ LOOK_BACK = 20_000
 
 LOOK_BACK_BYTES = 32 * 1024 * 1024
 """Maximum bytes of these events."""
+
+CALLS = "outcomes"
+"""Topic of the records of calls."""
 
 FLUSH_S = 30.0
 """Maximum seconds that a row waits, which is the lag of the history."""
@@ -72,12 +73,14 @@ class _Part:
     Attributes:
         following: first offset neither in a file nor waiting.
         written: first offset that is not in a file.
+        calls: causes of the latest records of calls, which a worker writes again after a crash.
     """
 
     owned: Ownership
     following: int
     written: int
     reader: EventReader
+    calls: Recent[str, bool]
     batches: list[_Batch] = field(default_factory=list)
 
 
@@ -143,7 +146,6 @@ class Recorder:
         self._max_bytes, self._max_rows, self.flush_s, self._clock = max_bytes, max_rows, flush_s, clock
         self._parts: dict[Place, _Part] = {}
         self._since: float | None = None
-        self._rules = Rules()
         self._encode = msgspec.json.Encoder().encode
         self._writer = ParquetWriter(root)
 
@@ -176,18 +178,16 @@ class Recorder:
             except OSError as error:
                 raise unwritable(self.root, error) from error
             following = max(next_offset(self.root, topic, partition), at_least)
-            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key))
+            part = self._parts[topic, partition] = _Part(owned, following, following, EventReader(self._key), Recent())
             if partition == APPENDED_PARTITION and (topic, 0) in self._parts:
                 part.reader = self._parts[topic, 0].reader  # it has the starts of the calls that are closed there
-            part.reader.rules = self._rules
-            if topic not in COLUMNS or topic == RULES_TOPIC:
-                since = next_offset(self.root, topic, partition) - (1 if topic == RULES_TOPIC else LOOK_BACK)
+            if topic not in COLUMNS or topic == CALLS:
+                since = next_offset(self.root, topic, partition) - LOOK_BACK
                 files = last_files(self.root, topic, partition, since)
-                for row in self._writer.last_records(files, since, LOOK_BACK_BYTES):
-                    if topic == RULES_TOPIC:
-                        self._obey(row[-1])
-                    else:
-                        part.reader.row(partition, *row)
+                for cause in self._writer.last_calls(files, since) if topic == CALLS else ():
+                    part.calls.keep(cause, value=True)
+                for row in self._writer.last_records(files, since, LOOK_BACK_BYTES) if topic != CALLS else ():
+                    part.reader.row(partition, *row)
         return part.following
 
     def disown(self, topic: str, partition: int) -> None:
@@ -213,16 +213,16 @@ class Recorder:
             day = arrived_ms // DAY_MS
         else:  # unknown, or in another unit
             arrived_ms, day = -1, int(self._clock() * 1000) // DAY_MS
-        if topic == RULES_TOPIC and value is not None:
-            self._obey(value)
         name = None if key is None else key.decode(errors="replace")
-        if value is not None and len(value) <= MAX_RECORD_BYTES:  # of a larger one nothing but its size is kept
-            value = redact_record(value)
+        if value is not None and topic != CALLS and len(value) <= MAX_RECORD_BYTES:  # of a larger one its size is kept
+            value = redact_record(value)  # what the stages tell each other holds no secrets
         row = (
             row_of(topic, partition, offset, arrived_ms, name, value)
             if topic in COLUMNS
             else part.reader.row(partition, offset, arrived_ms, name, value)
         )
+        if row.get("outcome") is not None and part.calls.known(str(row["cause"]), value=True):  # type: ignore[typeddict-item]
+            row["repeated"] = True  # type: ignore[typeddict-unknown-key]
         if (fault := row.get("fault")) is not None:
             self.counts.unreadable[str(fault)] += 1
         line = self._encode(row) + b"\n"
@@ -236,13 +236,6 @@ class Recorder:
         part.following = offset + 1
         self.rows += 1
         self.bytes += len(line)
-
-    def _obey(self, value: bytes) -> None:
-        """Judge the calls from here on by the rules of a record; those of another version are passed over."""
-        with suppress(msgspec.ValidationError):
-            self._rules = rules_in_force(value).base
-            for part in self._parts.values():
-                part.reader.rules = self._rules
 
     @property
     def recorded(self) -> int:

@@ -135,13 +135,12 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "overview",
         "What is recorded?",
-        "SELECT count(*) FILTER (sent) AS events, count(DISTINCT session_id) FILTER (sent) AS sessions, "
-        "count(*) FILTER (call) AS calls, count(*) FILTER (call AND verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
-        "count(*) FILTER (call AND status = 'lost' AND answered_late IS NULL) AS lost, "
-        "count(*) FILTER (type = 'failure.reported' AND expected IS NOT TRUE) AS reported, "
-        "min(time) AS first, max(coalesce(answered_late, time)) FILTER (sent) AS last "
-        "FROM (SELECT *, (appended IS NOT TRUE OR answered_late IS NOT NULL) AS sent, (type = 'tool_call.finished' AND finish IS NOT FALSE) AS call "
-        "FROM events) LIMIT $limit",
+        "SELECT events, sessions, calls, failures, lost, reported, first, last FROM ("
+        "SELECT count(*) FILTER (sent) AS events, count(DISTINCT session_id) FILTER (sent) AS sessions, min(time) AS first, "
+        "max(time) FILTER (sent) AS last FROM (SELECT time, session_id, appended IS NOT TRUE AS sent FROM events)), ("
+        "SELECT count(call_id) AS calls, count(call_id) FILTER (failed) AS failures, count(*) FILTER (outcome = 'lost') AS lost, "
+        "count(*) FILTER (failed AND call_id IS NULL) AS reported "
+        "FROM (SELECT call_id, outcome, verdict = 'failure' AND expected IS NOT TRUE AS failed FROM call_records)) LIMIT $limit",
     ),
     Question(
         "recent",
@@ -153,7 +152,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "tools",
         "Which tools fail?",
-        "SELECT tool_name AS tool, failure_rate, wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high, failures, judged, calls, denied, never_finished, late, lost, p50_ms, p95_ms, sessions, "
+        "SELECT tool_name AS tool, failure_rate, wilson_low(failures, judged) AS rate_low, wilson_high(failures, judged) AS rate_high, failures, judged, calls, denied, never_finished, lost, p50_ms, p95_ms, sessions, "
         "last_call, sum(failures) OVER ()::BIGINT AS all_failures, sum(judged) OVER ()::BIGINT AS all_judged FROM tool_health(min_calls := 1) QUALIFY calls >= 20 LIMIT $limit",
         Plot("bars", ("tool",), "failure_rate", "share", "rate_low", "rate_high", "failures", "judged"),
         reads="Tools with at least 20 calls, worst first. Refused, cancelled and cached calls are calls, but failure_rate is a share "

@@ -15,8 +15,7 @@ from struct import pack
 from msgspec import UNSET, Raw, structs
 
 from ..projections.calls.classify import MAX_MESSAGE_CHARS, failure_in_result
-from ..projections.session.novelty import SAMPLE_MASK
-from ..projections.session.records import OpenCall
+from ..projections.session.novelty import SAMPLE_MASK, CallRequest
 from ..projections.session.shown_lines import MAX_ECHO_BYTES, MAX_HIDDEN_BYTES, ShownLines
 from ..projections.session.verdicts import (
     NEUTRAL_STATUS,
@@ -27,7 +26,7 @@ from ..projections.session.verdicts import (
     read_result,
     text_of,
 )
-from ..schemas.events import ErrorInfo, ToolCallFinished, json_of
+from ..schemas.events import ToolCallFinished, json_of
 from ..schemas.result_sketch import LINE_BYTES, ReportedFailure, ResultSketch
 from ..schemas.vocabulary import Status
 
@@ -41,8 +40,8 @@ class Sketcher:
         """Hash with a key of at most 64 bytes."""
         self._prepared = blake2b(key=key, digest_size=LINE_BYTES)
 
-    def without_result(self, event: ToolCallFinished, call: OpenCall) -> ToolCallFinished:
-        """Event of a call without its result, with a sketch of what was in it and in its error."""
+    def without_result(self, event: ToolCallFinished, request: CallRequest) -> ToolCallFinished:
+        """Event of a call with this request without its result, with a sketch of what was in it and in its error."""
         raw = raw_result(event)
         if event.result is not UNSET:
             event = structs.replace(event, result=UNSET, result_sketch=None)
@@ -66,7 +65,7 @@ class Sketcher:
             elif error is None:
                 sketch = structs.replace(sketch, failure=ReportedFailure(*told))
         if lines and not event.from_cache and event.status not in NEUTRAL_STATUS:
-            shown = ShownLines.of(lines, size, call.request)
+            shown = ShownLines.of(lines, size, request)
             sketch = self._with_lines(sketch, shown)
             if shown and not failed:
                 sketch = self._with_answer(sketch, shown)
@@ -95,17 +94,3 @@ class Sketcher:
         hashed = self._prepared.copy()
         hashed.update(number.to_bytes(LINE_BYTES, "little"))
         return int.from_bytes(hashed.digest(), "little")
-
-
-def reported(event: ToolCallFinished) -> ErrorInfo:
-    """Failure of a recorded event: its error, and where that says nothing, what is kept of its result."""
-    error, sketch = event.error or NO_ERROR, event.result_sketch
-    if sketch is None:
-        return error
-    told = sketch.failure or ReportedFailure(message=sketch.text)
-    return ErrorInfo(
-        type=error.type or told.type or None,
-        message=error.message or told.message or None,
-        http_status=error.http_status,
-        code=error.code or told.code or None,
-    )

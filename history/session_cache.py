@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ..projections.session.records import OpenCall
+from ..projections.session.novelty import CallRequest
 
 REMEMBERED = 65_536
-"""Calls and results of each partition kept in memory at least, to say more about the finishes and repeats that follow;
-as many ids."""
+"""Requests of calls of each partition kept in memory at least, for the finishes that follow; as many ids."""
 
 MAX_OF_A_SESSION = 16_384
-"""Maximum calls, and maximum results, kept for one session."""
+"""Maximum requests kept for one session."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -48,18 +47,14 @@ class Session:
 
     Attributes:
         workspace, user, model: last values given; empty before.
-        acted: number of its calls that were actions with a new result.
-        calls: open calls by call id, oldest first; an empty list if a call of that id has ended.
-        results: by call digest and result: repetitions in a row, and the value of `acted` at that time.
+        requests: what its calls asked for, by call id; the latest of each id.
     """
 
-    __slots__ = ("acted", "calls", "model", "results", "user", "workspace")
+    __slots__ = ("model", "requests", "user", "workspace")
 
     def __init__(self) -> None:
         self.workspace = self.user = self.model = ""
-        self.acted = 0
-        self.calls: dict[str, list[OpenCall]] = {}
-        self.results: dict[tuple[str, str], tuple[int, int]] = {}
+        self.requests: dict[str, CallRequest] = {}
 
 
 class Sessions:
@@ -76,7 +71,7 @@ class Sessions:
         if session is None:
             session = self._old.pop(session_id, None) or Session()
             self._young[session_id] = session
-            self._hold(1 + len(session.calls) + len(session.results))
+            self._hold(1 + len(session.requests))
         return session
 
     def grow(self, held: dict[_K, _V]) -> None:

@@ -85,7 +85,7 @@ class Pointer(NamedTuple):
 _COUNTS = """
 WITH calls AS (
     SELECT time >= $begin AS recent, verdict <> 'neutral' AS judged, verdict = 'failure' AND expected IS NOT TRUE AS failed, session_id,
-           coalesce(same_result >= 2 AND from_cache IS NOT TRUE AND max(same_result) FILTER (from_cache IS NOT TRUE)
+           coalesce(same_result >= 2 AND max(same_result)
                     OVER (PARTITION BY session_id, call_digest, coalesce(result_digest, signature)) >= 3, false) AS wasted, duration_ms, cost_usd
     FROM tool_calls, recorded_until WHERE time <= until
 ), repeated AS (

@@ -13,6 +13,7 @@ import msgspec
 
 from ..schemas.codec import encode, rfc3339
 from ..schemas.envelope import output_id
+from ..schemas.outcomes import US
 from ..schemas.public_state import DecisionBase
 from .output_redaction import holds_secret, key_without_secrets, without_secrets
 
@@ -45,6 +46,11 @@ class Output(NamedTuple):
     time_ms: int
     traceparent: str | None = None
     own_partition: bool = False
+
+
+def is_record_of_call(output: Output) -> bool:
+    """Whether an output is the record of a call, or of a report; those of its other scopes are not."""
+    return output.type == "call.outcome" and output.key.partition(US)[2].startswith("tool:")
 
 
 class Envelope(TypedDict):

@@ -35,8 +35,21 @@ _ID = re.compile(
 )
 _TOKEN_STARTS = frozenset(start.decode() for start in TOKEN_STARTS)
 
-_OWN = frozenset(("schema_version", "id", "time", "origin_topic"))
-"""Fields created by the folds; ids derive from that of the cause, which is in the same record."""
+_OWN = frozenset(
+    (
+        "schema_version",
+        "id",
+        "time",
+        "origin_topic",
+        "summary",
+        "error_message",
+        "signature",
+        "call_digest",
+        "result_digest",
+    )
+)
+"""Fields created by the folds; ids derive from that of the cause, which is in the same record, and summaries and
+messages are made without secrets."""
 
 _PREFIXES = frozenset(("trust", "breaker", "quality", "model", "user"))
 _NAMED = ("tool:", "service:", "tier:")
@@ -79,14 +92,16 @@ def _part_by_part(text: str) -> str:
     if "|" not in text and "\\" not in text:
         return text
     return "|".join(
-        part if (shown := redact_text(plain := _without_escapes(part))) == plain else shown.replace("\n", "\\J")
+        part
+        if (shown := redact_text(plain := _without_escapes(part))) == plain
+        else shown.replace("\n", "\\J").replace("\t", "\\I")
         for part in text.split("|")
     )
 
 
 def _without_escapes(part: str) -> str:
-    r"""Return a part of a key as it reads: with its line ends (`\J`) and without backslashes."""
-    return part.replace("\\J", "\n").replace("\\", "")
+    r"""Return a part of a key as it reads: with its line ends (`\J`) and tabs (`\I`), and without backslashes."""
+    return part.replace("\\J", "\n").replace("\\I", "\t").replace("\\", "")
 
 
 def _are_clean_together(texts: list[str | tuple[str, ...] | None]) -> bool:

@@ -10,14 +10,14 @@ from ..errors import ConfigError
 from ..history.errors import HistoryError, HistoryFull
 from ..history.files import APPENDED_PARTITION
 from ..history.recorder import Recorder
-from ..projections.emitter import Output
+from ..projections.emitter import Output, is_record_of_call
 from ..projections.local_topology import LocalTopology
 from ..projections.rule_source import RULES_TOPIC, RuleSource
 from ..rules.rules import Rules
 from ..security.redaction import redact_record
 from ..streams.embedded.recorded_lines import UNKNOWN, Arrivals, Line
 from ..streams.embedded.replay import STDIN, open_lines
-from .store import OUTPUT_TOPICS
+from .store import APPENDED_TOPICS, OUTPUT_TOPICS
 
 _INPUTS = ("events", "commands", "settings")
 """Topics that a line of a file may belong to."""
@@ -53,7 +53,8 @@ def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: C
     for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
             raise ConfigError(f"{recorder.root}: it already holds records; standard input needs a directory of its own")
-    recorder.own("events", APPENDED_PARTITION)
+    for topic in APPENDED_TOPICS:
+        recorder.own(topic, APPENDED_PARTITION)
     recorder.own(RULES_TOPIC, 0)
     source = RuleSource(rules)
     topology = LocalTopology(source)
@@ -62,8 +63,9 @@ def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: C
 
     def keep(outputs: list[Output]) -> None:
         for output in outputs:
-            if output.topic in OUTPUT_TOPICS or output.topic == "events":
-                partition = APPENDED_PARTITION if output.topic == "events" else 0
+            appended = output.topic == "events" or is_record_of_call(output)
+            if output.topic in OUTPUT_TOPICS or appended:
+                partition = APPENDED_PARTITION if appended else 0
                 _add(recorder, places, output.topic, partition, output.key.encode(), output.value)
 
     for number, line in enumerate(_lines(names)):

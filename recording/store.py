@@ -32,6 +32,9 @@ POSITIONS = ".positions.json"
 """File with the copied position of both tables; it saves reading, and may be behind the recorded files."""
 
 OUTPUT_TOPICS = (*DECISION_TOPICS, "state", "dead-letters")
+APPENDED_TOPICS = ("events", "outcomes")
+"""Topics of inputs of which the engine writes records beside its log: finishes that it appends, records of calls."""
+
 LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOPICS)
 """Topics of inputs, rules, and the timer events that the engine appends to its internal topics."""
 
@@ -70,7 +73,7 @@ class StoreRecording:
             marks = _NOTHING  # from another store
         logs = [recorder.own(topic, 0, marks["log"] + 1) for topic in LOG_TOPICS]
         outputs = [recorder.own(topic, 0, marks["outputs"] + 1) for topic in OUTPUT_TOPICS]
-        outputs.append(recorder.own("events", APPENDED_PARTITION, marks["outputs"] + 1))
+        outputs += [recorder.own(topic, APPENDED_PARTITION, marks["outputs"] + 1) for topic in APPENDED_TOPICS]
         if max(logs) > log_end + 1 or max(outputs) > outputs_end + 1:
             raise ConfigError(
                 f"{recorder.root} holds more records than {path}, which must be an older copy: its new records "
@@ -145,7 +148,7 @@ class StoreRecording:
         for record in outputs:
             if record.topic in OUTPUT_TOPICS:
                 self._add(record, 0)
-            elif record.topic == "events":
+            elif record.topic in APPENDED_TOPICS:
                 self._add(record, APPENDED_PARTITION)
             self._outputs = record.offset
         return len(log) + len(outputs)

@@ -1,8 +1,9 @@
 """Records of the internal `outcomes` topic, from the session stage to the tool stage.
 
 Keyed by workspace and scope (`w1␟tool:bash`), so that all records of one tool, service or model tier are in one
-partition, in order. Internal: written and read only by trustfold; the shape may change with any release that also
-drains the topic (docs/design/contracts.md#topics).
+partition, in order. The record of a call is what everybody reads of calls, the history too; the other records are
+written and read only by trustfold, and may change with any release that also drains the topic
+(docs/design/contracts.md#topics).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from .vocabulary import ModelSwitchStrategy, Pattern, RecoveryMode, Severity, ToolClass
+from .vocabulary import CallEnd, ModelSwitchStrategy, Pattern, RecoveryMode, Severity, ToolClass
 
 US = "\x1f"
 """Separator of workspace and scope in record keys."""
@@ -25,6 +26,12 @@ OWN_MAKING = frozenset({Severity.INVALID_INPUT, Severity.VALIDATION})
 See docs/design/semantics.md#models.
 """
 
+
+MAX_SUMMARY = 200
+"""Maximum number of characters of a call's request in its record."""
+
+MAX_MESSAGE = 300
+"""Maximum number of characters of an error's message in the record of its call."""
 
 TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
 """Types of the commands about trust."""
@@ -61,8 +68,11 @@ class OutcomeBase(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ty
         return f"{self.workspace_id}{US}{self.scope}"
 
 
-class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="call.outcome"):
-    """One finished, classified call, for one scope.
+class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcome"):
+    """Record of one finished, classified call, for one scope (docs/design/contracts.md#the-record-of-a-call).
+
+    Each call has one with the scope of its tool, which is the record of the call: only it has `outcome` and the fields
+    below. A report of a plugin has one, too, without `call_id`.
 
     Attributes:
         verdict: `success`, `failure`, or `neutral` (cancelled, refused, served from a cache: counted nowhere).
@@ -88,27 +98,64 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
         error_type: exception class or category of a failure, as reported.
         own_class: fingerprint of the call, where it failed by an exception of a class that the tool defines itself; 0
             else. Such an exception may be an answer.
+        outcome: what became of the call; None in records of other scopes.
+        status: status that the publisher gave, other than `success`.
+        summary: command line up to `MAX_SUMMARY` characters, paths, or the first words of the arguments that tell
+            most of the request, without secrets; empty if the arguments are private or there are none.
+        call_digest: equal for calls with equal tool and arguments.
+        result_digest: equal for equal results, or equal failures; empty if the result is unknown.
+        same_result: how often the call has given this result lately since the last progress of its agent, this time
+            included; 0 if the result is unknown or the call neutral.
+        result_size: length of the result in bytes, where it was published or measured.
+        agent_id: agent of the session that made it; empty for the main agent.
+        turn_index: turn of the session; None if unknown.
+        step: number of the agent's step: the calls of one message of the model.
+        ended_ms: when it ended, as its event says, where that is not `time_ms`: it was late, or its clock ahead.
+        waited_ms: milliseconds that it waited for a person.
+        attempts: attempts with those of the caller; None if unknown.
+        cost_usd: US dollars; None if unknown.
+        model_tier: tier of the model, as published, or of a recursive call.
+        appended: trustfold closed it itself, as no finish came.
+        error_code, error_message: of what was no success; the message's beginning, at most `MAX_MESSAGE` characters.
+        signature: of a failure: its telling line without what varies; groups failures across agents.
+        reclassified: severity that the failure has by itself, where the rules or the publisher judge it otherwise.
+        judged_by: who does: `publisher`, or the entry of the tool's failures in the rules.
     """
 
-    call_id: str
-    tool_name: str
-    fine_key: str
-    verdict: Literal["success", "failure", "neutral"]
-    severity: Severity | None = None
-    http_status: int | None = None
-    expected: bool = False
+    call_id: str = ""
+    tool_name: str = ""
+    fine_key: str = ""
+    verdict: Literal["success", "failure", "neutral", ""] = ""
     started_ms: int = 0
     duration_ms: float | None = None
-    plugin_name: str = ""
-    domain: str = ""
-    service: str = ""
-    kind: Literal["", "domain", "mcp", "program"] = ""
     tool_class: ToolClass = ToolClass.UNKNOWN
     class_declared: bool = False
     user_id: str = ""
     model: str = ""
-    denied: bool = False
     scenario: str = ""
+    plugin_name: str = ""
+    service: str = ""
+    domain: str = ""
+    kind: Literal["", "domain", "mcp", "program"] = ""
+    outcome: CallEnd | None = None
+    status: str = ""
+    summary: str = ""
+    call_digest: str = ""
+    result_digest: str = ""
+    same_result: int = 0
+    result_size: int | None = None
+    agent_id: str = ""
+    turn_index: int | None = None
+    step: int = 0
+    ended_ms: int | None = None
+    waited_ms: int = 0
+    attempts: int | None = None
+    cost_usd: float | None = None
+    model_tier: str = ""
+    severity: Severity | None = None
+    http_status: int | None = None
+    expected: bool = False
+    denied: bool = False
     model_switch: ModelSwitchStrategy | None = None
     recovery_mode: RecoveryMode | None = None
     unrecoverable: bool = False
@@ -119,6 +166,12 @@ class CallOutcome(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, ta
     approvals: tuple[str, ...] = ()
     error_type: str = ""
     own_class: int = 0
+    appended: bool = False
+    error_code: str = ""
+    error_message: str = ""
+    signature: str = ""
+    reclassified: Severity | None = None
+    judged_by: str = ""
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

@@ -110,7 +110,7 @@ _CATALOGUE = (
     ),
     Topic(
         name="outcomes",
-        carries="One finished call, classified, once per scope.",
+        carries="The record of each finished call, classified, once per scope.",
         key=_ON_KEY,
         retention_ms=_DAY_MS,
         writers=_WORKER,

@@ -19,6 +19,25 @@ class Status(StrEnum):
     REJECTED = "rejected"
 
 
+class CallEnd(StrEnum):
+    """What became of a call, as its record says (docs/design/contracts.md#the-record-of-a-call)."""
+
+    SUCCEEDED = "succeeded"
+    ANSWERED = "answered"
+    """It ran and said no: an expected failure, or one that is not a fault."""
+    FAILED = "failed"
+    REJECTED = "rejected"
+    """Its client rejected it before it ran: an unread file, an unknown tool, bad arguments."""
+    REFUSED = "refused"
+    """A guard did not let it pass: its circuit was open."""
+    DENIED = "denied"
+    """A person denied it."""
+    CANCELLED = "cancelled"
+    CACHED = "cached"
+    LOST = "lost"
+    """Nobody knows: it never ended, and no deadline was stated."""
+
+
 class InputSource(StrEnum):
     """Who spoke to a model, other than its user."""
 

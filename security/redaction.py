@@ -488,7 +488,7 @@ def redact_record(value: bytes) -> bytes:
     texts += [name.encode("utf-8", "surrogatepass") for name in fields.keys() - _KNOWN]
     if not texts:
         return value
-    if not may_hold_secrets(b" ".join(texts)):
+    if not may_hold_secrets(b"\n".join(texts)):
         _remember(texts)
         return value
     try:

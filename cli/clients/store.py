@@ -95,6 +95,7 @@ class StoreTarget:
 
     def session(self, session_id: str) -> Record | None:
         """The timeline of a session."""
+        from ...history.sessions.calls import by_cause
         from ...history.sessions.json_view import timeline_document
         from ...history.sessions.timeline import Decided, millis, timeline
 
@@ -110,6 +111,7 @@ class StoreTarget:
                 events,
                 [Decided(orjson.loads(one.value), one.arrived_ms) for one in sorted(decisions)],
                 rules=source_in_force(views).rules,
+                records=by_cause(views.session_calls(session_id, limit=MAX_EVENTS)),
                 left_out=len(stored) >= MAX_EVENTS,
             )
         return timeline_document(found)

@@ -1,66 +1,55 @@
-"""Calls of a session, assembled from their events: start, permission, finish, late answer.
+"""Calls of sessions with all that is told about them, as their records say.
 
-Calls are paired, keyed and classified by the same functions as in the folds. Unlike the folds, this keeps all calls,
-and accepts a late answer before or after the finish that the engine wrote for its call.
+The session stage pairs, keys and judges (`projections/session/stage.py`). A record that it has written stands; events
+whose records nobody has kept are folded again, under the rules that are given, and so are calls that go on.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import msgspec
 import orjson
 
 from ...errors import EventRejected
-from ...projections.calls.classify import Failure
-from ...projections.session.appended import is_appended
-from ...projections.session.calls import args_of, describe, start_of
+from ...projections.emitter import Emitter
 from ...projections.session.records import OpenCall
-from ...projections.session.verdicts import Verdict as Judged
-from ...projections.session.verdicts import judge
+from ...projections.session.stage import SessionStage
+from ...projections.session.state import SessionState
 from ...rules.rules import Rules
 from ...schemas.codec import decode_event
 from ...schemas.event_base import epoch_ms
-from ...schemas.events import PermissionRequested, PermissionResolved, ToolCallFinished, ToolCallStarted
-from ...schemas.vocabulary import Status, ToolClass
-from ..signatures import signature
+from ...schemas.events import Event, PermissionRequested, PermissionResolved, ToolCallStarted
+from ...schemas.vocabulary import CallEnd, ToolClass
 
 Record = dict[str, Any]
-"""Parsed event or decision in the wire format."""
-
-SUMMARY_CHARS = 120
-"""Maximum characters of the summary of a call's arguments."""
-
-_FIRST = ("command", "cmd", "path", "file_path", "url", "query", "pattern", "name")
-"""Most informative arguments, shown first and without their names."""
+"""Parsed event, decision or record of a call in the wire format."""
 
 TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.requested", "permission.resolved"})
 """Types of events that belong to calls."""
 
 
 class Verdict(StrEnum):
-    """Verdict on a call."""
+    """What became of a call, or what it waits for."""
 
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    ANSWERED = "answered"
-    """The tool worked but returned an error: an expected failure, or one that is not a fault."""
-    DENIED = "denied"
-    CANCELLED = "cancelled"
-    CACHED = "cached"
-    NOT_MADE = "not made"
-    """Its circuit was open."""
-    LATE = "late"
-    """It was answered after its deadline, when the engine had already closed it."""
-    LOST = "lost"
-    """Its outcome is unknown."""
+    SUCCEEDED = CallEnd.SUCCEEDED
+    FAILED = CallEnd.FAILED
+    ANSWERED = CallEnd.ANSWERED
+    REJECTED = CallEnd.REJECTED
+    REFUSED = CallEnd.REFUSED
+    DENIED = CallEnd.DENIED
+    CANCELLED = CallEnd.CANCELLED
+    CACHED = CallEnd.CACHED
+    LOST = CallEnd.LOST
     WAITING = "waiting"
     """It waits for a permission."""
     PENDING = "pending"
+
+
+_NOT_RUN = frozenset({Verdict.LOST, Verdict.REFUSED, Verdict.REJECTED})
 
 
 @dataclass(slots=True)
@@ -72,7 +61,7 @@ class Call:
         finish_id: id of the event with its outcome; empty while open.
         call_id: as the publisher names it.
         workspace: workspace of its events; empty if none.
-        summary: its arguments in one line, at most `SUMMARY_CHARS`.
+        summary: its request in one line.
         agent: agent of the session that made it; empty for the main agent.
         model: model that made it; empty if unknown.
         turn: turn of the session; None if unknown.
@@ -80,19 +69,19 @@ class Call:
         service: domain or MCP server; empty if none.
         tier: model tier of a recursive call.
         tool_class: class of its effect, e.g. `read` or `action`.
-        fingerprint: equal for equal tool and arguments; 0 if the arguments are unknown.
+        fingerprint: equal for equal tool and arguments.
         started_ms, ended_ms: milliseconds since 1970; ended: None while it goes on.
         duration_ms: as the publisher measured it, else from start to finish; None while unknown.
-        severity: severity of a failure, as in the folds.
-        error: message of a failure, unchanged.
-        told: type, code, message and status of a failure, from which its signature is made.
-        counts_as: outcome counted by the folds: success, failure, or neutral.
+        severity: severity of a failure.
+        error: beginning of the message of what was no success.
+        signature: signature of a failure: its error without varying parts; empty for other calls.
+        counts_as: outcome counted by the folds: success, failure, or neutral; empty while it goes on.
         expected: a failure that no rule counts.
-        result: equal for equal results or errors; 0 if unknown.
+        result: equal for equal results or errors; empty if unknown.
         cost_usd: US dollars; None if unknown.
         attempts: attempts, including retries; None if unknown.
         waited_ms: milliseconds that it waited for a permission.
-        times: number of times this call gave this result, including this one, since another call gave a new result.
+        times: how often the call has given this result lately, this time included, since its agent's last progress.
         events: ids of its events, oldest first.
         approvals: operators' approvals it used.
     """
@@ -112,16 +101,16 @@ class Call:
     service: str = ""
     tier: str = ""
     tool_class: ToolClass = ToolClass.UNKNOWN
-    fingerprint: int = 0
+    fingerprint: str = ""
     ended_ms: int | None = None
     duration_ms: float | None = None
     verdict: Verdict = Verdict.PENDING
     severity: str = ""
     error: str = ""
-    told: tuple[str, str, str, str] | None = None
+    signature: str = ""
     counts_as: str = ""
     expected: bool = False
-    result: int = 0
+    result: str = ""
     cost_usd: float | None = None
     attempts: int | None = None
     waited_ms: int = 0
@@ -130,26 +119,30 @@ class Call:
     approvals: tuple[str, ...] = ()
 
     @property
-    def signature(self) -> str:
-        """Signature of a failure: its error without varying parts; empty for other calls."""
-        return signature(*self.told) if self.told is not None else ""
-
-    @property
     def failing(self) -> bool:
         """True if the filter for failures shows the call."""
-        failed = self.counts_as == "failure" and not self.expected
-        return failed or self.verdict in {Verdict.LOST, Verdict.LATE, Verdict.NOT_MADE}
+        return (self.counts_as == "failure" and not self.expected) or self.verdict in _NOT_RUN
 
     def same_as(self, other: Call) -> bool:
         """True if both have the same tool, arguments and result."""
         return (
-            self.fingerprint != 0
-            and self.fingerprint == other.fingerprint
+            self.fingerprint == other.fingerprint
             and self.verdict is other.verdict
             and self.result == other.result
-            and (self.result != 0 or self.ended_ms is None)
+            and (self.result != "" or self.ended_ms is None)
             and self.agent == other.agent
         )
+
+
+class _Session:
+    """State of a session's fold, and its time."""
+
+    def __init__(self) -> None:
+        self.state = SessionState()
+        self.now = 0
+
+
+_STAGE = SessionStage()
 
 
 class Calls:
@@ -157,182 +150,121 @@ class Calls:
 
     Attributes:
         made: all calls, in the order of their first events.
+        ended: those that have ended, in the order of their ends.
         by_event: the call of each event that calls are made of.
     """
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        """Classify by the given rules, default: the default rules."""
+    def __init__(self, rules: Rules | None = None, records: Mapping[str, Record] | None = None) -> None:
+        """Take the records of calls by the events that ended them; without one, judge by rules (default: shipped)."""
         self.made: list[Call] = []
+        self.ended: list[Call] = []
         self.by_event: dict[str, Call] = {}
         self._rules = rules or Rules()
-        self._open: dict[tuple[str, str], list[tuple[Call, OpenCall]]] = defaultdict(list)
-        self._closed: dict[tuple[str, str], tuple[Call, OpenCall]] = {}
-        self._by_start: dict[str, tuple[Call, OpenCall]] = {}
-        self._asked: dict[tuple[str, str], PermissionRequested] = {}
-        self._results: dict[tuple[str, int, int], tuple[int, int]] = {}
-        self._acted: dict[str, int] = defaultdict(int)
+        self._records = records or {}
+        self._by_start: dict[str, Call] = {}
+        self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
+        self._emit = Emitter()
 
     def add(self, record: Record) -> Call | None:
         """Add an event; returns its call, or None if it has none or is a duplicate."""
-        if record.get("type") not in TOLD or record.get("id") in self.by_event:
+        if record.get("id") in self.by_event:
             return None
         try:
             event = decode_event(orjson.dumps(record))
         except EventRejected:
             return None
-        call: Call | None = None
+        session = self._sessions[event.session_id]
+        for first, ended in self._folded(session, event):
+            self._end(first, ended)
+        call: Call | None
         if isinstance(event, ToolCallStarted):
-            call = self._started(event)
-        elif isinstance(event, ToolCallFinished):
-            call = self._finished(event)
-        elif isinstance(event, PermissionRequested):
-            call = self._asked_for(event)
-        elif isinstance(event, PermissionResolved):
-            call = self._resolved(event)
-        if call is not None:
+            call = self._started(event, session)
+        elif isinstance(event, PermissionRequested | PermissionResolved):
+            call = self._waiting(event, session)
+        else:
+            return self.by_event.get(event.id)
+        if call is not None and event.id not in self.by_event:
             call.events.append(event.id)
             self.by_event[event.id] = call
         return call
 
-    def _started(self, event: ToolCallStarted) -> Call | None:
-        place = event.session_id, event.call_id
-        described = describe(event, epoch_ms(event.time), self._rules)
-        if any(one.fingerprint == described.fingerprint for _, one in self._open[place]):
-            return None
-        private = event.args is msgspec.UNSET and event.args_digest is None
-        call = self._new(event, described, known=not private)
-        call.summary = summary(args_of(event)) if event.args_digest is None else f"private, digest {event.args_digest}"
-        call.approvals = event.approvals
-        self._open[place].append((call, described))
-        self._by_start[event.id] = call, described
-        if place in self._asked:
-            call.verdict = Verdict.WAITING
-        return call
+    def _folded(self, session: _Session, event: Event) -> Iterable[tuple[str, Record]]:
+        """Records of calls that an event ends, itself or because of its time, with the events that they began with."""
+        emit, at = self._emit, max(session.now, epoch_ms(event.time))
+        session.now = at
+        starts = {one.call_id: one.event_id for one in session.state.open_calls}
+        emit.begin(event.id, at)
+        _STAGE.fold(session.state, event, at, self._rules, emit)
+        outputs, emit.outputs = emit.outputs, []
+        for output in outputs:
+            if output.type == "call.outcome" and output.value is not None:
+                made = orjson.loads(output.value)
+                if made.get("call_id") and "outcome" in made:
+                    cause = made["cause"]
+                    yield starts.get(made["call_id"], cause), self._records.get(cause, made)
 
-    def _new(self, event: ToolCallStarted, described: OpenCall, *, known: bool) -> Call:
-        call = Call(
-            event.id, event.call_id, event.session_id, event.workspace_id or "", event.tool_name, described.started_ms
+    def _started(self, event: ToolCallStarted, session: _Session) -> Call | None:
+        opened = session.state.open_calls[-1] if session.state.open_calls else None
+        if opened is None or opened.event_id != event.id:
+            return None
+        call = self._by_start[event.id] = Call(
+            event.id, event.call_id, event.session_id, event.workspace_id or "", event.tool_name, opened.started_ms
         )
         call.agent, call.model, call.turn = event.agent_id or "", event.model or "", event.turn_index
-        call.key, call.service, call.tier = described.fine_key, described.service, described.tier
-        call.tool_class = described.tool_class
-        call.fingerprint = described.fingerprint if known else 0
+        call.key, call.service, call.tier = opened.fine_key, opened.service, opened.tier
+        call.tool_class, call.fingerprint, call.approvals = (
+            opened.tool_class,
+            f"{opened.fingerprint:016x}",
+            event.approvals,
+        )
+        private = f"private, digest {event.args_digest}" if event.args_digest is not None else ""
+        call.summary = opened.summary or private
+        if opened.waiting_since:
+            call.verdict = Verdict.WAITING
         self.made.append(call)
         return call
 
-    def _finished(self, event: ToolCallFinished) -> Call | None:
-        place = event.session_id, event.call_id
-        at = epoch_ms(event.time)
-        if is_appended(event):
-            found = self._by_start.get(event.correlation_id or "")
-            if found is None or (found[0].finish_id and not self._came_late(found[0], at)):
-                return None
-            if found[0].finish_id:  # its late answer was read first
-                found[0].verdict, found[0].counts_as = Verdict.LATE, "neutral"
-                return found[0]
-            self._open[place] = [one for one in self._open[place] if one[0] is not found[0]]
-        elif self._open[place]:
-            found = self._open[place].pop()
-        elif place in self._closed:
-            return self._answered_late(self._closed.pop(place)[0], event, at)
-        else:
-            described = describe(start_of(event), at, self._rules)
-            found = self._new(start_of(event), described, known=False), described
-            if event.duration_ms is not None:
-                found[0].started_ms = at - int(event.duration_ms)
-            self._by_start[event.id] = found
-        call, described = found
-        call.finish_id, call.ended_ms = event.id, at
-        call.duration_ms = event.duration_ms if event.duration_ms is not None else float(max(0, at - call.started_ms))
-        call.cost_usd, call.attempts = event.cost_usd, event.attempts
-        call.model = call.model or event.model or ""
-        call.workspace = call.workspace or event.workspace_id or ""
-        self._judge(call, described, event)
-        if is_appended(event):
-            self._closed[place] = found
-            call.duration_ms = None
-        else:
-            self._count(call)
-        return call
+    def _end(self, first: str, record: Record) -> None:
+        call = self._by_start.get(first)
+        if call is None:
+            call = self._by_start[first] = Call(
+                first, record["call_id"], record["session_id"], "", record["tool_name"], record["started_ms"]
+            )
+            self.made.append(call)
+        ended = record.get("ended_ms")
+        call.finish_id, call.ended_ms = record["cause"], record["time_ms"] if ended is None else ended
+        call.verdict, call.counts_as = Verdict(record["outcome"]), record["verdict"]
+        call.workspace = call.workspace or record["workspace_id"]
+        call.agent, call.model = record.get("agent_id", ""), call.model or record.get("model", "")
+        call.turn = record.get("turn_index", call.turn)
+        call.key, call.fingerprint = record["fine_key"], record["call_digest"]
+        call.service = record.get("service") or record.get("domain") or ""
+        call.tool_class = ToolClass(record.get("tool_class", ToolClass.UNKNOWN))
+        call.summary = record.get("summary") or call.summary
+        call.severity, call.expected = record.get("severity") or "", bool(record.get("expected"))
+        call.signature = record.get("signature", "")
+        call.error = record.get("error_message") or record.get("error_type") or ""
+        call.result, call.times = record.get("result_digest", ""), record.get("same_result", 0)
+        call.cost_usd, call.attempts = record.get("cost_usd"), record.get("attempts")
+        call.waited_ms = record.get("waited_ms", 0)
+        measured = record.get("duration_ms")
+        if not record.get("appended"):
+            call.duration_ms = measured if measured is not None else float(max(0, call.ended_ms - call.started_ms))
+        call.events.append(call.finish_id)
+        self.ended.append(call)
+        self.by_event[call.finish_id] = call
 
-    @staticmethod
-    def _came_late(call: Call, closed_ms: int) -> bool:
-        return call.verdict is not Verdict.LATE and call.ended_ms is not None and call.ended_ms >= closed_ms
-
-    @staticmethod
-    def _answered_late(call: Call, event: ToolCallFinished, at: int) -> Call:
-        call.verdict, call.counts_as = Verdict.LATE, "neutral"
-        call.ended_ms, call.finish_id = at, event.id
-        call.duration_ms = event.duration_ms if event.duration_ms is not None else float(max(0, at - call.started_ms))
-        return call
-
-    def _judge(self, call: Call, described: OpenCall, event: ToolCallFinished) -> None:
-        judged = judge(event, described, self._rules)
-        call.result, call.counts_as = judged.result, judged.word
-        call.severity = str(judged.severity or "")
-        if judged.word == "success":
-            call.verdict = Verdict.SUCCEEDED
-        elif judged.word == "failure":
-            call.expected = judged.expected
-            call.verdict = Verdict.ANSWERED if judged.expected or judged.answered else Verdict.FAILED
-            self._error(call, event, judged)
-        elif judged.denied:
-            call.verdict = Verdict.DENIED
-        elif event.status is Status.LOST:
-            call.verdict = Verdict.LOST
-        elif event.status in {Status.CIRCUIT_OPEN, Status.REJECTED}:
-            call.verdict = Verdict.NOT_MADE
-        else:
-            call.verdict = Verdict.CACHED if event.from_cache else Verdict.CANCELLED
-
-    @staticmethod
-    def _error(call: Call, event: ToolCallFinished, judged: Judged) -> None:
-        if is_appended(event):
-            call.error = "no answer by the deadline that was stated"
-            call.told = "", "", call.error, ""
-            return
-        error, told = event.error, judged.told or Failure()
-        code = str(error.code or error.http_status or "") if error is not None else told.code
-        kind, message = told.type, judged.message
-        call.error = message.strip() or kind or event.status
-        call.told = kind, code, message, str(event.status)
-
-    def _count(self, call: Call) -> None:
-        """Number of times the call gave this result; an action with a new result resets the count."""
-        if call.counts_as == "neutral" or not call.fingerprint or not call.result:
-            return
-        place = call.session_id, call.fingerprint, call.result
-        times, acted = self._results.get(place) or (0, -1)
-        if times and acted != self._acted[call.session_id]:
-            times = 0
-        elif not times and call.tool_class is ToolClass.ACTION and call.counts_as == "success":
-            self._acted[call.session_id] += 1
-        call.times = times + 1
-        self._results[place] = times + 1, self._acted[call.session_id]
-
-    def _asked_for(self, event: PermissionRequested) -> Call | None:
-        place = event.session_id, event.call_id
-        self._asked[place] = event
-        if not self._open[place]:
-            return None
-        call = self._open[place][-1][0]
-        call.verdict = Verdict.WAITING
-        return call
-
-    def _resolved(self, event: PermissionResolved) -> Call | None:
-        place = event.session_id, event.call_id
-        asked = self._asked.pop(place, None)
-        if not self._open[place]:
-            return None
-        call = self._open[place][-1][0]
-        at = epoch_ms(event.time)
-        if asked is not None:
-            call.waited_ms += max(0, at - max(epoch_ms(asked.time), call.started_ms))
-        if event.granted:
-            call.verdict = Verdict.PENDING
-        else:
-            self._open[place].pop()
-            call.verdict, call.counts_as, call.ended_ms, call.finish_id = Verdict.DENIED, "neutral", at, event.id
+    def _waiting(self, event: PermissionRequested | PermissionResolved, session: _Session) -> Call | None:
+        """Call that a person is asked about; one that was denied has ended."""
+        if (denied := self.by_event.get(event.id)) is not None:
+            return denied
+        waiting: OpenCall | None = next(
+            (one for one in reversed(session.state.open_calls) if one.call_id == event.call_id), None
+        )
+        call = None if waiting is None else self._by_start.get(waiting.event_id)
+        if waiting is not None and call is not None:
+            call.verdict = Verdict.WAITING if waiting.waiting_since else Verdict.PENDING
+            call.waited_ms = waiting.waited_ms
         return call
 
 
@@ -344,26 +276,12 @@ def calls_of(events: Iterable[Record], rules: Rules | None = None) -> list[Call]
     return calls.made
 
 
-def summary(args: Record) -> str:
-    """Arguments in one line: the most informative first and without its name, then the others."""
-    first = next((name for name in _FIRST if isinstance(args.get(name), str)), None)
-    if first is None and len(args) == 1:
-        first = next(iter(args))
-    parts = [_short(args[first], SUMMARY_CHARS)] if first is not None else []
-    for name, value in args.items():
-        if name != first:
-            parts.append(f"{name}={_short(value, 40)}")
-        if sum(map(len, parts)) > SUMMARY_CHARS:
-            break
-    return shortened(", ".join(parts), SUMMARY_CHARS)
+def by_cause(values: Iterable[bytes]) -> dict[str, Record]:
+    """Records of calls by the event that ended each."""
+    return {record["cause"]: record for record in map(orjson.loads, values)}
 
 
 def shortened(text: str, most: int) -> str:
     """A text in one line, cut to a maximum of characters with an ellipsis."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
-
-
-def _short(value: object, most: int) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode(errors="replace")
-    return shortened(text, most)

@@ -96,14 +96,9 @@ def behind(
     rules = rules or Rules()
     named = tuple((basis or decision).get("caused_by") or ())
     calls = Calls(rules)
-    ended: dict[str, Call] = {}
     others: dict[str, Record] = {}
     for event in events:
-        call = calls.add(event)
-        if call is not None:
-            if call.finish_id == event["id"]:
-                ended[call.id] = call
-        else:
+        if calls.add(event) is None:
             others[str(event["id"])] = event
     counted = {call.id: call for id_ in named if (call := calls.by_event.get(id_)) is not None}
     said = tuple(others[id_] for id_ in named if id_ not in calls.by_event and id_ in others)
@@ -111,7 +106,7 @@ def behind(
     wanted = wanted_of(decision)
     how = ""
     if wanted is not None:
-        before, last = list(ended.values()), calls.by_event.get(named[-1]) if named else None
+        before, last = calls.ended, calls.by_event.get(named[-1]) if named else None
         found = _again(decision, wanted, before[: before.index(last) + 1] if last in before else [])
         if found:
             counted = {call.id: call for call in found}

@@ -8,7 +8,7 @@ that counts them. Loops are counted over the whole session, as the view `loops` 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import accumulate
@@ -277,6 +277,7 @@ def timeline(
     decisions: Iterable[Decided] = (),
     *,
     rules: Rules | None = None,
+    records: Mapping[str, Record] | None = None,
     left_out: bool = False,
 ) -> Timeline:
     """Timeline of a session.
@@ -286,10 +287,11 @@ def timeline(
         events: in the order of the log; those that the engine appended may stand anywhere.
         decisions: in the order in which they were made; those about circuits may be others' too: of them only those
             are told that this session caused, or that hold for a tool or service it called.
-        rules: rules for verdicts and thresholds; default: the default rules.
+        rules: rules for thresholds, and for calls without a record; default: the default rules.
+        records: records of its calls, by the event that ended each.
         left_out: True if older events were not read.
     """
-    telling = Telling(session_id, rules)
+    telling = Telling(session_id, rules, records)
     telling.hear(events)
     return telling.timeline(decisions, left_out=left_out)
 
@@ -297,11 +299,13 @@ def timeline(
 class Telling:
     """Incremental builder of a timeline; takes the arguments of `timeline`."""
 
-    def __init__(self, session_id: str, rules: Rules | None = None) -> None:
+    def __init__(
+        self, session_id: str, rules: Rules | None = None, records: Mapping[str, Record] | None = None
+    ) -> None:
         """Start before the first event."""
         self._session = session_id
         self._rules = rules or Rules()
-        self._calls = Calls(rules)
+        self._calls = Calls(rules, records)
         self._seen: dict[str, int] = {}
         self._began: int | None = None
         self._ended: int | None = None
@@ -352,8 +356,8 @@ class Telling:
             self._over = True
         elif kind not in _QUIET:
             self._over = False
+        call = self._calls.add(event)
         if kind in TOLD:
-            call = self._calls.add(event)
             if call is not None and call.id == event["id"]:
                 # Whether it failed is known only at its end: `_folded` updates it.
                 self._place(
@@ -485,7 +489,7 @@ class Telling:
 
 def loops_of(calls: Sequence[Call]) -> tuple[Loop, ...]:
     """Loops among the calls of a session, most wasted calls first."""
-    runs: dict[tuple[int, int], list[list[Call]]] = {}
+    runs: dict[tuple[str, str], list[list[Call]]] = {}
     for call in calls:
         if not call.times:
             continue

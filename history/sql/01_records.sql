@@ -1,41 +1,41 @@
 -- What every later view is built on: records of the log without those that stand in it twice, and without the marks of passed
--- time that the engine writes for itself. Of a call that the engine closed and that finished later, both name the start: the
--- engine's finish is the one that counts, and it is late, no failure.
+-- time that the engine writes for itself.
 
 CREATE OR REPLACE VIEW events AS
-SELECT *, NULL::TIMESTAMP AS answered_late FROM recorded_events
-WHERE fault IS NULL AND repeated IS NOT TRUE AND appended IS NULL
-UNION ALL BY NAME
-SELECT * EXCLUDE (place) REPLACE (CASE WHEN answered_late IS NULL THEN verdict ELSE 'neutral' END AS verdict,
-                                  CASE WHEN answered_late IS NULL THEN severity END AS severity)
-FROM (SELECT *, row_number() OVER (call ORDER BY appended DESC) AS place,
-             CASE WHEN bool_or(appended) OVER call THEN max(time) FILTER (NOT appended) OVER call END AS answered_late
-      FROM recorded_events WHERE appended IS NOT NULL AND repeated IS NOT TRUE AND type = 'tool_call.finished'
-      WINDOW call AS (PARTITION BY coalesce(start_id, correlation_id, id)))
-WHERE place = 1;
+SELECT * FROM recorded_events
+WHERE fault IS NULL AND repeated IS NOT TRUE AND (appended IS NULL OR type = 'tool_call.finished');
 COMMENT ON VIEW events IS 'Every input event once: what publishers sent, and the finishes the engine appended for calls that did not end in time';
 COMMENT ON COLUMN events.time IS 'When it happened, UTC, as the publisher says';
 COMMENT ON COLUMN events.arrived IS 'When the log took it, UTC';
 COMMENT ON COLUMN events.record IS 'The event as JSON; results are replaced by digests';
 COMMENT ON COLUMN events.model IS 'Of the event, or the last that its session has named; so with workspace_id and user_id';
-COMMENT ON COLUMN events.appended IS 'True: written by the engine itself, which closed the call; false: a finish that came late, but not too late';
-COMMENT ON COLUMN events.answered_late IS 'When the answer came to a call that the engine had closed before; such a call is neutral';
+COMMENT ON COLUMN events.appended IS 'True: written by the engine itself, which closed the call';
+
+CREATE OR REPLACE VIEW call_records AS
+SELECT time, coalesce(started, time) AS started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index, step,
+       tool_name, plugin_name, service, fine_key AS failure_key, tool_class, call_id, call_digest, summary, status, verdict,
+       outcome, severity, reclassified, judged_by, denied, expected, coalesce(appended AND status = 'timeout', false) AS timed_out_unanswered, duration_ms,
+       waited_ms, attempts, error_type, error_code, error_message, http_status, signature, result_digest, same_result, result_size,
+       cost_usd, coalesce(workspace_id, 'default') AS workspace, origin AS "offset", cause AS id, noted
+FROM recorded_outcomes WHERE outcome IS NOT NULL AND repeated IS NOT TRUE;
+COMMENT ON VIEW call_records IS 'What the session stage wrote about every finished call and every report of a plugin, under the rules in force';
 
 CREATE OR REPLACE VIEW decisions AS
 SELECT DISTINCT ON (id) * FROM (
-    SELECT 'escalations' AS topic, "offset", id, type, time, session_id, workspace_id, user_id, trust_key AS subject,
+    SELECT 'escalations' AS topic, "offset", id, type, time, arrived, session_id, workspace_id, user_id, trust_key AS subject,
            from_state, to_state, trigger, NULL::VARCHAR AS severity, reason, caused_by, record FROM recorded_escalations
     UNION ALL
-    SELECT 'breakers', "offset", id, type, time, session_id, workspace_id, user_id, breaker_key,
+    SELECT 'breakers', "offset", id, type, time, arrived, session_id, workspace_id, user_id, breaker_key,
            from_state, to_state, trigger, NULL, NULL, caused_by, record FROM recorded_breakers
     UNION ALL
-    SELECT 'nudges', "offset", id, type, time, session_id, workspace_id, user_id, pattern,
+    SELECT 'nudges', "offset", id, type, time, arrived, session_id, workspace_id, user_id, pattern,
            NULL, nudge_type, NULL, severity, message, caused_by, record FROM recorded_nudges
     UNION ALL
-    SELECT 'suggestions', "offset", id, type, time, session_id, workspace_id, user_id, coalesce(failure_key, guarantee),
+    SELECT 'suggestions', "offset", id, type, time, arrived, session_id, workspace_id, user_id, coalesce(failure_key, guarantee),
            NULL, NULL, NULL, NULL, message, caused_by, record FROM recorded_suggestions
 ) WHERE id IS NOT NULL ORDER BY "offset";
 COMMENT ON VIEW decisions IS 'Everything that was decided, once each, all topics together; subject is the key, circuit or pattern';
+COMMENT ON COLUMN decisions.arrived IS 'When the events behind it were taken, UTC; NULL where nobody knows';
 COMMENT ON COLUMN decisions."offset" IS 'Place in its topic: the order of what has one time';
 COMMENT ON COLUMN decisions.caused_by IS 'Ids of the events behind it, newest last: look them up in events';
 

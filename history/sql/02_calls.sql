@@ -1,35 +1,27 @@
 -- Calls and what became of them.
 
 CREATE OR REPLACE VIEW tool_calls AS
-SELECT time, started, session_id, workspace_id, user_id, agent_id, model, model_tier, turn_index,
-       tool_name, plugin_name, service, failure_key, tool_class, call_id, call_digest,
-       status, verdict,
-       CASE WHEN answered_late IS NOT NULL THEN 'late' WHEN status = 'lost' THEN 'lost' WHEN denied THEN 'denied'
-            WHEN verdict = 'neutral' AND from_cache THEN 'cached' WHEN verdict = 'neutral' THEN status
-            WHEN verdict = 'failure' AND expected THEN 'expected' ELSE verdict END AS outcome,
-       severity, reclassified, judged_by, denied, expected, coalesce(appended AND status = 'timeout' AND answered_late IS NULL, false) AS timed_out_unanswered,
-       answered_late, duration_ms, attempts,
-       error_type, error_code, http_status, signature, result_digest, same_result, result_size, from_cache, cost_usd,
-       coalesce(workspace_id, 'default') AS workspace, "offset", id, noted, record
-FROM events
-WHERE type = 'tool_call.finished' AND finish IS NOT FALSE;
-COMMENT ON VIEW tool_calls IS 'Finished calls, one row each';
-COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, served from a cache, late, lost';
-COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: success, failure, expected (a failure that was), denied, cancelled, cached, circuit_open, rejected (by the client, before it ran), late (answered after the engine had closed it), lost (never answered, and nobody had said by when)';
+FROM call_records WHERE call_id IS NOT NULL;
+COMMENT ON VIEW tool_calls IS 'Finished calls, one row each, as the folds judged them';
+COMMENT ON COLUMN tool_calls.verdict IS 'success, failure, or neutral: cancelled, refused, rejected, denied, served from a cache, lost';
+COMMENT ON COLUMN tool_calls.outcome IS 'verdict in finer words: succeeded, failed, answered (it ran and said no), rejected (by the client, before it ran), refused (its circuit was open), denied (by a person), cancelled, cached, lost (never ended, and nobody had said by when)';
 COMMENT ON COLUMN tool_calls."offset" IS 'Order of what has one time, within a session';
 COMMENT ON COLUMN tool_calls.severity IS 'Of a failure, as the folds classify it';
 COMMENT ON COLUMN tool_calls.failure_key IS 'Tool and what of its target matters, e.g. bash|command=git';
-COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments; NULL where no start was seen';
-COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results; results are not kept';
-COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result in its session, this time included, since another call last did something new';
-COMMENT ON COLUMN tool_calls.timed_out_unanswered IS 'Closed by the engine at its stated deadline and never answered: a failure';
+COMMENT ON COLUMN tool_calls.summary IS 'Command line up to 200 characters, paths, or the first words of the arguments that tell most of the request, without secrets; NULL in files of older versions';
+COMMENT ON COLUMN tool_calls.call_digest IS 'Equal for equal tool and arguments';
+COMMENT ON COLUMN tool_calls.result_digest IS 'Equal for equal results, or equal failures; results are not kept';
+COMMENT ON COLUMN tool_calls.same_result IS 'How often this call has given this result lately, this time included, since its agent last made progress';
+COMMENT ON COLUMN tool_calls.timed_out_unanswered IS 'Closed by the engine at its stated deadline: a failure';
 COMMENT ON COLUMN tool_calls.duration_ms IS 'Milliseconds, as the publisher measured';
-COMMENT ON COLUMN tool_calls.started IS 'When the call began; NULL where no start was seen and nothing was measured';
+COMMENT ON COLUMN tool_calls.started IS 'When the call began; its end where no start was seen and nothing was measured';
+COMMENT ON COLUMN tool_calls.error_message IS 'Beginning of the error of what was no success, up to 300 characters without secrets; NULL in files of older versions';
 
 CREATE OR REPLACE VIEW failures AS
-SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, service,
-       failure_key, severity, expected, status, error_type, error_code, http_status, signature, duration_ms, call_digest, type, id, record
-FROM events
+SELECT time, session_id, workspace, user_id, agent_id, model, tool_name, service,
+       failure_key, severity, expected, outcome, status, error_type, error_code, error_message, http_status, signature, summary, duration_ms,
+       call_digest, id
+FROM call_records
 WHERE verdict = 'failure' AND noted IS NOT FALSE;
 COMMENT ON VIEW failures IS 'Failed calls and failures that plugins reported; expected ones (a search without a match) are marked';
 COMMENT ON COLUMN failures.signature IS 'The error with names, numbers, paths and quotations taken out: the same for all agents';
@@ -45,8 +37,9 @@ COMMENT ON VIEW reclassified_failures IS 'Failures that the rules of their tool,
 COMMENT ON COLUMN reclassified_failures.judged_by IS 'publisher, or the entry of `tools.failures` in the rules';
 
 CREATE OR REPLACE MACRO call_arguments(digest) AS TABLE
-SELECT time, session_id, tool_name, record->'$.args' AS args
-FROM events WHERE type = 'tool_call.started' AND call_digest = digest;
+SELECT e.time, e.session_id, e.tool_name, e.record->'$.args' AS args
+FROM events e SEMI JOIN (SELECT session_id, call_id FROM tool_calls WHERE call_digest = digest) c USING (session_id, call_id)
+WHERE e.type = 'tool_call.started';
 COMMENT ON MACRO TABLE call_arguments IS 'Starts of the calls with this call_digest, with their arguments as the publisher redacted them';
 
 CREATE OR REPLACE MACRO failure_signatures(min_count := 2) AS TABLE
@@ -64,12 +57,12 @@ SELECT * EXCLUDE (quantiles_ms), quantiles_ms[1] AS p50_ms, quantiles_ms[2] AS p
 SELECT tool_name, count(*) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
        count(*) FILTER (verdict <> 'neutral') AS judged, failures / nullif(judged, 0) AS failure_rate,
        count(*) FILTER (denied) AS denied, count(*) FILTER (timed_out_unanswered) AS never_finished,
-       count(*) FILTER (outcome = 'late') AS late, count(*) FILTER (outcome = 'lost') AS lost,
+       count(*) FILTER (outcome = 'lost') AS lost,
        quantile_cont(duration_ms, [0.5, 0.95]) AS quantiles_ms,
        count(DISTINCT session_id) AS sessions, max(time) AS last_call
 FROM tool_calls GROUP BY tool_name
 ) WHERE calls >= min_calls ORDER BY failure_rate DESC NULLS LAST, calls DESC, tool_name;
-COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; late and lost calls are neutral';
+COMMENT ON MACRO TABLE tool_health IS 'Tools with at least min_calls calls, worst first; neutral calls are calls, but failure_rate is a share of those that failed or succeeded; lost calls are neutral';
 
 CREATE OR REPLACE MACRO failure_rate(tool, bucket := INTERVAL 1 HOUR) AS TABLE
 SELECT time_bucket(bucket, time) AS beginning, count(*) FILTER (verdict <> 'neutral') AS calls,

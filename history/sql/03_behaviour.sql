@@ -79,7 +79,7 @@ SELECT session_id, arg_min(workspace, (time, "offset")) AS workspace, arg_min(mo
        bool_or(verdict = 'failure') AS failing, min(time) AS second_time, max(time) AS last_time,
        sum(duration_ms) AS wasted_ms, sum(cost_usd) AS wasted_usd
 FROM tool_calls
-WHERE same_result >= 2 AND noted IS NOT FALSE AND from_cache IS NOT TRUE
+WHERE same_result >= 2 AND noted IS NOT FALSE
 GROUP BY session_id, call_digest, coalesce(result_digest, signature)
 HAVING max(same_result) >= 3;
 COMMENT ON VIEW loops IS 'The same call with the same result, three times or more in one session with nothing new done by other calls in between; what came after the first brought nothing';
@@ -100,11 +100,15 @@ WITH told AS (SELECT session_id, count(*) AS nudges, count(*) FILTER (effective)
      all_sessions AS (
          SELECT session_id, coalesce(arg_max(workspace_id, time), 'default') AS workspace, arg_max(user_id, time) AS user_id,
                 arg_max(model, time) AS model,
-                min(time) AS began, coalesce(greatest(max(time) FILTER (appended IS NOT TRUE), max(answered_late)), max(time)) AS ended, max(turn_index) + 1 AS turns,
-                count(*) FILTER (type = 'tool_call.finished') AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
-                sum(cost_usd) AS cost_usd, count(*) FILTER (appended IS NOT TRUE OR answered_late IS NOT NULL) AS events
+                min(time) AS began, coalesce(max(time) FILTER (appended IS NOT TRUE), max(time)) AS ended, max(turn_index) + 1 AS turns,
+                count(*) FILTER (appended IS NOT TRUE) AS events
          FROM events GROUP BY session_id
+     ), of_calls AS (
+         SELECT session_id, count(call_id) AS calls, count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures,
+                sum(cost_usd) AS cost_usd
+         FROM call_records GROUP BY session_id
      )
-SELECT e.*, s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
-FROM all_sessions e LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
+SELECT e.* EXCLUDE (events), coalesce(c.calls, 0) AS calls, coalesce(c.failures, 0) AS failures, c.cost_usd, e.events,
+       s.patterns, s.kinds AS pattern_kinds, s.worst, t.nudges, t.effective_nudges
+FROM all_sessions e LEFT JOIN of_calls c USING (session_id) LEFT JOIN stuck s USING (session_id) LEFT JOIN told t USING (session_id);
 COMMENT ON VIEW sessions IS 'One row per session; what the engine appended is no event and ends no session; model and workspace are its last; patterns counts severity steps; worst is 1 minor, 2 moderate, 3 severe, NULL never stuck';

@@ -73,12 +73,13 @@ WITH permissions AS MATERIALIZED (
     WHERE a.type = 'permission.resolved' AND q.time <= a.time GROUP BY ask
 ), outcomes AS (
     SELECT ask, arg_min(c.outcome, c.time) AS outcome
-    FROM asked q JOIN (SELECT number_of(session_id, call_id) AS call, outcome, time FROM tool_calls WHERE noted IS NOT FALSE) c USING (call)
+    FROM asked q JOIN (SELECT number_of(session_id, call_id) AS call, outcome, time FROM tool_calls
+                      WHERE noted IS NOT FALSE AND outcome <> 'denied') c USING (call)
     WHERE q.time <= c.time GROUP BY ask
 )
 SELECT time, session_id, coalesce(workspace_id, 'default') AS workspace, user_id, agent_id, model, tool_name, call_id,
        answered, answered - time AS waited, answer.granted AS granted, answer.method AS method, outcome,
-       coalesce(answer.granted AND outcome IN ('success', 'expected'), false) AS for_nothing, id
+       coalesce(answer.granted AND outcome IN ('succeeded', 'answered'), false) AS for_nothing, id
 FROM asked LEFT JOIN answers USING (ask) LEFT JOIN outcomes USING (ask);
 COMMENT ON VIEW asks IS 'Requests for permission, their answer, and what became of the call';
 COMMENT ON COLUMN asks.for_nothing IS 'A false ask: it was granted, and the call did not fail';
@@ -96,16 +97,17 @@ COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; 
 
 CREATE OR REPLACE VIEW retries AS
 WITH judged AS (
-    SELECT number_of(session_id, call_digest) AS call, time, "offset", started, session_id, workspace, model, tool_name, service, outcome, severity, id
+    SELECT number_of(session_id, call_digest) AS call, time, "offset", started, session_id, workspace, model, tool_name, service, outcome, severity, id,
+           verdict = 'failure' AND expected IS NOT TRUE AS failing
     FROM tool_calls WHERE call_digest IS NOT NULL AND verdict <> 'neutral' AND noted IS NOT FALSE
 ), again AS (
-    SELECT call FROM judged GROUP BY call HAVING count(*) > 1 AND bool_or(outcome = 'failure')
+    SELECT call FROM judged GROUP BY call HAVING count(*) > 1 AND bool_or(failing)
 ), retried AS (
     SELECT *, lag(severity) OVER of_call AS severity_before, lag(time) OVER of_call AS failed,
            number_of(session_id, id) AS number, lag(number_of(session_id, id)) OVER of_call AS number_before
     FROM judged SEMI JOIN again USING (call)
     WINDOW of_call AS (PARTITION BY call ORDER BY time, "offset")
-    QUALIFY lag(outcome) OVER of_call = 'failure'
+    QUALIFY lag(failing) OVER of_call
 ), spans AS (
     SELECT hash(session_id) AS session, min(failed) AS first, max(time) AS last FROM retried GROUP BY session
 ), places AS (
@@ -115,11 +117,11 @@ WITH judged AS (
 )
 SELECT time, session_id, workspace, model, tool_name, service,
        CASE own.place - other.place WHEN 1 THEN 'at once' ELSE 'after other calls' END AS kind, severity_before AS severity, failed,
-       coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'success' AS paid_off, id
+       coalesce(started, time) - failed AS waited, own.place - other.place - 1 AS calls_between, 1 AS tries, outcome, outcome = 'succeeded' AS paid_off, id
 FROM retried JOIN places own USING (number) JOIN places other ON other.number = number_before
 UNION ALL
 SELECT time, session_id, workspace, model, tool_name, service, 'inside the call', severity, NULL, NULL, NULL, attempts - 1, outcome,
-       outcome = 'success', id
+       outcome = 'succeeded', id
 FROM tool_calls WHERE attempts > 1 AND verdict <> 'neutral';
 COMMENT ON VIEW retries IS 'The same call again after it had failed: by the agent, or inside one call by whoever made it';
 COMMENT ON COLUMN retries.kind IS 'at once: nothing was called in between; after other calls: something may have been mended; inside the call: attempts beyond the first';

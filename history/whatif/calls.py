@@ -19,8 +19,8 @@ Went = Literal["well", "broke", "neither"]
 the user refused it; `neither`: it was answered with a no, cancelled, served from a cache, or never ended."""
 
 WENT = (
-    f"CASE WHEN outcome IN ('success', 'expected') THEN '{WELL}' WHEN outcome = 'denied' "
-    f"OR (outcome = 'failure' AND severity NOT IN {ANSWERS}) THEN '{BROKE}' ELSE '{NEITHER}' END"
+    f"CASE WHEN outcome = 'succeeded' OR expected THEN '{WELL}' WHEN outcome = 'denied' "
+    f"OR (verdict = 'failure' AND severity NOT IN {ANSWERS}) THEN '{BROKE}' ELSE '{NEITHER}' END"
 )
 """`Went` of a row of `tool_calls`."""
 

@@ -8,6 +8,7 @@ its session. The time in which a call waits for a person does not count towards 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,14 +17,17 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...rules.rules import Rules
 from ...schemas.events import ErrorInfo, PermissionResolved, ToolCallFinished, ToolCallStarted, epoch_ms, json_of
+from ...schemas.outcomes import MAX_SUMMARY
 from ...schemas.vocabulary import Status, ToolClass
+from ...security.redaction import redact_text
+from ...security.secret_patterns.names import is_secret_name
 from ..calls import attempt, fingerprints, keys, programs, tool_class
 from ..calls.classify import Runs
 from ..calls.command_line import CommandLine
 from ..calls.danger import NO_DANGER, Danger
 from ..calls.shell import simple_commands
 from .appended import finish_id, is_appended
-from .novelty import NO_REQUEST, CallRequest
+from .novelty import NO_REQUEST, TELLING_ARGS, CallRequest
 from .records import (
     ID_BYTES,
     MAX_ASKED,
@@ -70,6 +74,7 @@ class _Call(NamedTuple):
         key: its key if it is not dangerous.
         tool_class: its class where nothing declares one.
         request: what it asks for.
+        summary: the beginning of that in one line, without secrets.
     """
 
     runs: Runs
@@ -80,6 +85,7 @@ class _Call(NamedTuple):
     key: keys.CallKey
     tool_class: ToolClass
     request: CallRequest
+    summary: str
 
 
 def _read(
@@ -106,7 +112,52 @@ def _read(
         keys.call_key(name, args, service, command, families),
         tool_class.class_of_tool(name, args) if line is None else line.tool_class,
         request,
+        (_summary(args) if args else "") if command is None else one_line(command.shown, MAX_SUMMARY),
     )
+
+
+def _summary(args: Args) -> str:
+    """The two arguments that tell most, or else all that are no objects, in one line without secrets."""
+    told = [name for name in args if name in _PLACES and isinstance(args[name], str)]
+    if told:
+        told.sort(key=_PLACES.__getitem__)
+        return ", ".join([_shown(args[name]) for name in told[:2]])
+    named = [(name, args[name]) for name in list(args)[:MAX_NAMED] if not _is_secret_name(name)]
+    text = ", ".join([f"{name}={value}" for name, value in named if not isinstance(value, (dict, list))])
+    return one_line(redact_text(_cut(text, MAX_SUMMARY)), MAX_SUMMARY)
+
+
+def _shown(text: str) -> str:
+    """A path, or the first words of another text: more would cost the fold more time than it tells."""
+    path = len(text) <= MAX_SHOWN and _PATH.fullmatch(text)
+    return text if path else one_line(redact_text(_cut(text, 2 * MAX_WORDS)), MAX_WORDS)
+
+
+_PATH = re.compile(r"(?:[/._-]{0,3}[A-Za-z]{1,24}\d{0,3}(?![A-Za-z\d]))*+")
+"""Paths of words, which are no secrets."""
+
+MAX_SHOWN, MAX_WORDS = MAX_SUMMARY // 2, 60
+"""Longest argument that is shown whole, and longest beginning of another one."""
+
+_is_secret_name = lru_cache(maxsize=1024)(is_secret_name)
+
+_PLACES = {name: place for place, name in enumerate(TELLING_ARGS)}
+
+MAX_NAMED = 8
+"""Number of arguments that are named in a summary."""
+
+
+def one_line(text: str, most: int) -> str:
+    """The beginning of a text in one line, cut between words, so that no secret is cut."""
+    return " ".join(_cut(text, most).split())
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    end = max(0, *map(head.rfind, " \n/"))
+    return f"{head[:end].rstrip()}…"
 
 
 _read_before = lru_cache(maxsize=4096)(_read)
@@ -143,7 +194,7 @@ def describe(event: ToolCallStarted, at: int, rules: Rules) -> OpenCall:
         found,
         declared,
     )
-    call.request = read.request
+    call.request, call.summary = read.request, read.summary
     _add_rare(call, event, danger)
     if read.runs:
         call.runs = read.runs
@@ -197,6 +248,14 @@ def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine,
     call.waits, call.only_waits, call.edits = line.waits, line.only_waits, line.edits
     own = rules.tools.programs
     call.asked = programs.asked_by(simple_commands(keys.shell_command(args_of(event))), own) if own else line.asked
+
+
+def request_of(event: ToolCallStarted) -> CallRequest:
+    """What a call without secrets asks for, under the default rules: what tells its result from an echo."""
+    args = args_of(event)
+    if keys.runs(event.tool_name, args, keys.NO_FAMILIES) == "shell":
+        return CallRequest.of_command(keys.shell_command(args))
+    return CallRequest(fingerprints.canonical(args), clean=True) if args else NO_REQUEST
 
 
 def start_of(event: ToolCallFinished) -> ToolCallStarted:
@@ -261,6 +320,8 @@ def open_call(event: ToolCallStarted, ctx: Context) -> OpenCall | None:
     if state.open_calls:
         room = MAX_REQUESTS_BYTES - sum(len(one.request.raw) for one in state.open_calls)
         call.request = call.request.within(max(room, MIN_REQUEST_BYTES))
+        if room < MAX_SUMMARY:
+            call.summary = one_line(call.summary, MIN_REQUEST_BYTES // 2)
     for known in state.open_calls:
         if known.call_id == call.call_id and known.fingerprint == call.fingerprint:
             return None

@@ -105,7 +105,7 @@ def _finished(
         judged, new = steps.seen.look(shown.hashes())
     elif shown.only_echo:
         judged = 1
-    same = steps.earlier(call.fingerprint, ctx.rules.behaviour.window_steps)
+    same = ctx.same
     equal = False
     if same and result:
         equal = any(one.result == result for one in same)

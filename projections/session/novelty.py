@@ -188,7 +188,7 @@ def _telling_texts(request: bytes) -> Sequence[str]:
         args = {name: _unescaped(text) for name, text in _CUT_FIELD.findall(shown)}
     if not isinstance(args, dict):
         return [shown]
-    telling = [value for name in _TELLING_ARGS if isinstance(value := args.get(name), str) and value]
+    telling = [value for name in TELLING_ARGS if isinstance(value := args.get(name), str) and value]
     only = next(iter(args.values())) if len(args) == 1 else None
     return telling or [only if isinstance(only, str) else "" if shown == "{}" else shown]
 
@@ -222,7 +222,7 @@ def _unescaped(text: str) -> str:
         return text
 
 
-_TELLING_ARGS = (
+TELLING_ARGS = (
     "command", "cmd", "script", "query", "sql", "statement", "code", "input", "file_path", "path", "notebook_path",
     "filename", "url", "uri", "pattern", "action", "description", "prompt", "text", "message", "name",
 )  # fmt: skip

@@ -1,13 +1,14 @@
 """Records of the session stage for the other stages: outcomes for the tool stage, model behaviour for the fleet stage.
 
-Fields common to all records are passed by position, the others by name. A call with more than 15 names is slow in
-CPython, so the fields that few outcomes have are set afterwards.
+Fields that most records have are passed by position: a call with more than 15 names is slow in CPython. Those that few
+have are set afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any
 
 from msgspec import structs
 
@@ -18,19 +19,31 @@ from ...schemas.events import (
     FailureReported,
     SuccessReported,
     ToolCallFinished,
+    epoch_ms,
 )
-from ...schemas.outcomes import DEFAULT_WORKSPACE, OWN_MAKING, CallOutcome, PatternSeen, ProbeRequest
+from ...schemas.outcomes import (
+    DEFAULT_WORKSPACE,
+    MAX_MESSAGE,
+    OWN_MAKING,
+    CallOutcome,
+    PatternSeen,
+    ProbeRequest,
+)
 from ...schemas.standings import ModelBehaved
-from ...schemas.vocabulary import Pattern, Severity
-from ..calls.classify import classify
+from ...schemas.vocabulary import CallEnd, Pattern, Severity, Status, ToolClass
+from ...security.redaction import redact_text
+from ..calls.classify import MAX_MESSAGE_CHARS, Failure, classify
 from ..calls.errors import MAX_TYPE_CHARS
 from ..calls.keys import escape, has_scope, make_key, mcp_server, split_url
+from ..calls.signatures import signature
+from .appended import is_appended
+from .calls import one_line
 from .records import Context, OpenCall, Sighting
-from .verdicts import Verdict, failure_of
+from .verdicts import Verdict, failure_of, judge
 
 
 def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
-    """Emit the outcomes of a finished call."""
+    """Emit the outcomes of a finished call; that of its tool is the record of the call."""
     state, rules = ctx.state, ctx.rules
     duration = event.duration_ms
     if duration is not None and call.waited_ms:  # the publisher may have measured the wait for a person, too
@@ -54,16 +67,98 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
         rare["own_class"] = call.fingerprint if verdict.own_class else 0
         if verdict.reclassified is not None:
             ctx.emit.count("reclassified")
-    if call.service:
-        rare["kind"] = call.kind
-        rare["service" if call.kind == "mcp" else "domain"] = call.service
     if approvals := call.approvals or event.approvals:
         rare["approvals"] = approvals
     # Attempting a dangerous command is judged a failure only where the operator asked for that.
     word = "failure" if verdict.severity is Severity.SECURITY else "neutral" if verdict.rejected else verdict.word
-    _emit_call(event, call, word, duration, rare, ctx)
+    more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
+    if word != "success":
+        more |= _error_of(event, verdict)
+        if verdict.rule or (verdict.failed and event.error is not None and event.error.severity):
+            more |= _judgement(event, call, verdict, ctx)
+    ended, turn = epoch_ms(event.time), event.turn_index
+    record = (
+        CallEnd.SUCCEEDED if verdict.word == "success" else _end_of(event, verdict),
+        "" if event.status is Status.SUCCESS else event.status,
+        call.summary,
+        f"{call.fingerprint:016x}",
+        f"{verdict.result:016x}" if verdict.result else "",
+        _times(call, verdict, ctx) if ctx.same else 1 if verdict.result and not verdict.neutral else 0,
+        verdict.size or event.result_size,
+        call.agent_id,
+        turn if turn is not None or not state.turn.known else state.turn.index,
+        call.step,
+        ended if ended != ctx.emit.at else None,
+        call.waited_ms,
+        event.attempts,
+        event.cost_usd,
+        event.model_tier or call.tier,
+    )
+    place = (call.service, "", "mcp") if call.kind == "mcp" else ("", call.service, call.kind if call.service else "")
+    _emit_call(event, call, (word, duration, rare, place), record, more, ctx)
     if verdict.behind and verdict.severity is not Severity.SECURITY:
         _emit_behind(event, call, verdict, ctx)
+
+
+_ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
+
+
+def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
+    """What became of a call that did not succeed."""
+    if verdict.failed:
+        if verdict.rejected:
+            return CallEnd.REJECTED
+        return CallEnd.ANSWERED if verdict.expected or verdict.answered else CallEnd.FAILED
+    if verdict.denied:
+        return CallEnd.DENIED
+    return _ENDS.get(event.status) or (CallEnd.CACHED if event.from_cache else CallEnd.CANCELLED)
+
+
+def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
+    """How often a call has given its result lately, since the agent's last progress; 0 if it is unknown."""
+    result = verdict.result
+    if not result or verdict.neutral:
+        return 0
+    # An action is progress when it is new; what is repeated of it begins with that one.
+    progress = ctx.state.steps.progress - (call.tool_class is ToolClass.ACTION)
+    return 1 + sum([one.result == result and one.step > progress for one in ctx.same])
+
+
+def _error_of(event: ToolCallFinished, verdict: Verdict) -> dict[str, Any]:
+    """Fields of a record about the error of what was no success."""
+    told = verdict.told or (failure_of(event.error) if event.error is not None else Failure())
+    message = verdict.message or told.message
+    if verdict.failed and is_appended(event):
+        message = "no answer by the deadline that was stated"
+    return _told(told, message, event.status if verdict.failed else None)
+
+
+def _judgement(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> dict[str, Any]:
+    """Fields about who judges a failure otherwise than it looks; none if nobody does."""
+    by_itself, who = verdict.reclassified, f"rules: {verdict.rule}"
+    if not verdict.rule and event.error is not None:
+        own = structs.replace(event, error=structs.replace(event.error, severity=None))
+        severity, who = judge(own, call, ctx.rules).severity, "publisher"
+        by_itself = severity if severity is not verdict.severity else None
+    return {} if by_itself is None else {"reclassified": by_itself, "judged_by": who}
+
+
+def _told(told: Failure, message: str, status: str | None) -> dict[str, Any]:
+    """Fields about an error; with its signature, if it is that of a failure with this status."""
+    line, signed = _read_message(told.type, told.code, message[:MAX_MESSAGE_CHARS], status)
+    fields = {
+        "error_type": told.type[:MAX_TYPE_CHARS],
+        "error_code": told.code[:MAX_TYPE_CHARS],
+        "error_message": line,
+    }
+    return fields if status is None else {**fields, "signature": signed}
+
+
+@lru_cache(maxsize=512)
+def _read_message(kind: str, code: str, message: str, status: str | None) -> tuple[str, str]:
+    """Beginning of an error's message without secrets, and its signature; cached, as failures come again."""
+    shown = redact_text(message)
+    return one_line(shown, MAX_MESSAGE), "" if status is None else signature(kind, code, shown, status)
 
 
 def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
@@ -72,12 +167,13 @@ def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     Its record is the program's own (`service:curl@localhost:8080`), apart from that of other tools.
     """
     name = escape(verdict.behind)
-    rare: dict[str, Any] = {"kind": "program", "service": name}
+    rare: dict[str, Any] = {}
     failed = verdict.failed and not verdict.answer
     if failed:
         rare["severity"] = Severity.PERMISSION if verdict.refused else Severity.SERVER_ERROR
         rare["http_status"] = 401 if verdict.refused else None
-    _emit_scopes(event, call, "failure" if failed else "success", None, rare, ctx, (("service", name),))
+    judged = "failure" if failed else "success", None, rare, (name, "", "program")
+    _emit_scopes(event, call, judged, (), ctx, (("service", name),))
 
 
 def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -> None:
@@ -88,13 +184,9 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
     service = event.service or mcp_server(event.tool_name)
     domain = split_url(event.domain)[0] if event.domain else ""
     fine_key = make_key(event.tool_name, {"mcp_server": service} if service else {"domain": domain})
-    rare: dict[str, Any] = {
-        "expected": event.tool_name in ctx.rules.tools.expected_failures,
-        "domain": domain,
-        "service": service,
-        "kind": "mcp" if service else "domain" if domain else "",
-    }
+    rare: dict[str, Any] = {"expected": event.tool_name in ctx.rules.tools.expected_failures}
     severity = None
+    more: dict[str, Any] = {}
     if isinstance(event, FailureReported):
         error = event.error or ErrorInfo()
         failure = failure_of(error)
@@ -102,37 +194,44 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         severity = classify(failure, status="error", dangerous=False, override=override)
         rare["severity"], rare["http_status"], rare["models"] = severity, failure.http_status, ctx.state.models
         rare["unrecoverable"] = event.recoverable is False
+        more = _told(failure, failure.message, "")
     at = ctx.emit.at
     call = OpenCall("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
     call.service, call.plugin_name = escape(service or domain), event.plugin_name or ""
-    _emit_call(event, call, "failure" if severity else "success", None, rare, ctx)
+    end = CallEnd.SUCCEEDED if severity is None else CallEnd.ANSWERED if rare["expected"] else CallEnd.FAILED
+    place = service or "", domain, "mcp" if service else "domain" if domain else ""
+    judged = "failure" if severity else "success", None, rare, place
+    _emit_call(event, call, judged, (end,), more, ctx)
+
+
+_Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
+"""What the records of all scopes of a call have: verdict, duration, rare fields, and its service, domain and kind."""
 
 
 def _emit_call(
-    event: Event,
-    call: OpenCall,
-    verdict: Literal["success", "failure", "neutral"],
-    duration_ms: float | None,
-    rare: dict[str, Any],
-    ctx: Context,
+    event: Event, call: OpenCall, judged: _Judged, record: tuple[Any, ...], more: dict[str, Any], ctx: Context
 ) -> None:
-    """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive."""
-    if call.plugin_name:
-        rare["plugin_name"] = call.plugin_name
-    scopes = (("tool", call.tool_name), ("service", call.service), ("tier", call.tier))
-    _emit_scopes(event, call, verdict, duration_ms, rare, ctx, scopes)
+    """Emit an outcome per scope: the tool, its service if it has one, its model tier if the call was recursive.
+
+    `record` and `more` are the fields that the record of the call has alone.
+    """
+    word, duration, rare, place = judged
+    own = (word, duration, {**rare, **more}, place) if more else judged
+    _emit_scopes(event, call, own, record, ctx, (("tool", call.tool_name),))
+    if call.service or call.tier:
+        _emit_scopes(event, call, judged, (), ctx, (("service", call.service), ("tier", call.tier)))
 
 
 def _emit_scopes(
     event: Event,
     call: OpenCall,
-    verdict: Literal["success", "failure", "neutral"],
-    duration_ms: float | None,
-    rare: dict[str, Any],
+    judged: _Judged,
+    record: tuple[Any, ...],
     ctx: Context,
     scopes: tuple[tuple[str, str], ...],
 ) -> None:
     state, emit = ctx.state, ctx.emit
+    verdict, duration_ms, rare, place = judged
     workspace = event.workspace_id or state.workspace_id or DEFAULT_WORKSPACE
     for kind, name in scopes:
         if not name and kind != "tool":
@@ -140,17 +239,9 @@ def _emit_scopes(
         outcome = CallOutcome(
             f"{event.id}/{kind}", emit.at, workspace, f"{kind}:{name}",
             event.session_id, event.id, emit.origin_partition, emit.next_origin(),
-            call_id=call.call_id,
-            tool_name=call.tool_name,
-            fine_key=call.fine_key,
-            verdict=verdict,
-            started_ms=call.started_ms,
-            duration_ms=duration_ms,
-            tool_class=call.tool_class,
-            class_declared=call.class_declared,
-            user_id=event.user_id or state.user_id,
-            model=event.model or state.model,
-            scenario=call.scenario if kind == "tool" else "",
+            call.call_id, call.tool_name, call.fine_key, verdict, call.started_ms, duration_ms, call.tool_class,
+            call.class_declared, event.user_id or state.user_id, event.model or state.model,
+            call.scenario if kind == "tool" else "", call.plugin_name, *place, *record,
         )  # fmt: skip
         if rare:
             outcome = structs.replace(outcome, **rare)

@@ -17,7 +17,7 @@ from ..calls.programs import NOTHING_ASKED, Asked
 from ..emitter import Emitter
 from ..stage import KeyState
 from .novelty import NO_REQUEST, CallRequest
-from .steps import Steps
+from .steps import FinishedStep, Steps
 
 MAX_OPEN_CALLS = 256
 """Maximum number of calls in flight per session; beyond it the oldest is dropped, and its finish has no start."""
@@ -78,6 +78,7 @@ class OpenCall(msgspec.Struct, array_like=True):
         only_waits: whether it does nothing else.
         request: what it asks for.
         edits: whether its command line edits a file before what may fail.
+        summary: beginning of its request in one line, without secrets.
     """
 
     call_id: str
@@ -112,6 +113,7 @@ class OpenCall(msgspec.Struct, array_like=True):
     request: CallRequest = NO_REQUEST
     asked: Asked = NOTHING_ASKED
     edits: bool = False
+    summary: str = ""
 
     @property
     def may_change(self) -> bool:
@@ -406,6 +408,7 @@ class Context(msgspec.Struct, gc=False):
     Attributes:
         sightings: sightings that detectors have appended and that have not been emitted yet.
         call: the call that the event starts or finishes; None for other events.
+        same: calls equal to the one that the event finishes, in the latest steps of its agent, oldest first.
     """
 
     state: SessionRecord
@@ -414,3 +417,4 @@ class Context(msgspec.Struct, gc=False):
     emit: Emitter
     sightings: list[Sighting] = []
     call: OpenCall | None = None
+    same: Sequence[FinishedStep] = ()

@@ -210,6 +210,9 @@ def _finished(event: ev.ToolCallFinished, ctx: SessionContext) -> None:
     if call is None:
         return
     verdict = judge(event, call, ctx.rules)
+    behaviour = ctx.rules.behaviour
+    observed = behaviour.enabled and not verdict.neutral
+    ctx.same = state.steps.earlier(call.fingerprint, behaviour.window_steps) if observed else ()
     outcomes.emit_finished_call(event, call, verdict, ctx)
     state.calls += 1
     if verdict.word != "success":

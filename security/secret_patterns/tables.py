@@ -20,6 +20,8 @@ _AROUND = b" \t\"'`*\\{}[]()"
 _QUOTES = b" \"'`*"
 _SEPARATORS = (b"|", b"\\t", b"\t", b";", b",", b'\\",')
 _RULE = re.compile(rb"[-+=|: \t]*")
+_LINE_END = re.compile(rb"\n|\\{1,4}n")
+_LINE_BEGIN = re.compile(rb"\n|\\{1,4}n|\":")
 _END_OF_VALUE = re.compile(rb"\"[,}\]]")
 _ROW = re.compile(rb"[\s,]{0,8}\(")
 _FIELD = re.compile(
@@ -37,7 +39,7 @@ def _cells(text: bytes, start: int, end: int, separator: bytes) -> Iterator[Span
         value = cell.strip(_AROUND)
         begin = start + cell.find(value)
         yield begin, begin + len(value)
-        start += len(cell) + 1
+        start += len(cell) + len(separator)
 
 
 def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
@@ -50,24 +52,27 @@ def _of_table(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
     )
     separator = next(separators, b"")
     if not separator:
-        return [], match.end()
-    begin, end = max(0, match.start() - _LONGEST_HEADER), match.end() - 1
-    begin = max(text.rfind(b"\n", begin, match.start()) + 1, text.rfind(b'":', begin, match.start()) + 1, begin)
-    header = text[begin:end].split(separator)
+        return [], match.end(1)
+    begin = max(0, match.start() - _LONGEST_HEADER)
+    begin = max([begin, *(last.end() for last in _LINE_BEGIN.finditer(text, begin, match.start()))])
+    header = text[begin : match.start(2)].split(separator)
     names = [_name(cell) if len(cell) <= _LONGEST_NAME else "" for cell in header]
     columns = [number for number, name in enumerate(names) if name and is_secret_name(name)]
     found: list[Span] = []
-    while columns and 0 <= end < len(text):
-        begin, end = end + 1, text.find(b"\n", end + 1)
-        line_end = end if end >= 0 else len(text)
-        cells = list(_cells(text, begin, line_end, separator))
-        if len(cells) > len(header) and (closed := _END_OF_VALUE.search(text, begin, line_end)):
+    line_end: re.Match[bytes] | None = match
+    begin = match.end()
+    while columns and line_end is not None:
+        begin = line_end.end()
+        line_end = _LINE_END.search(text, begin)
+        end = line_end.start() if line_end else len(text)
+        cells = list(_cells(text, begin, end, separator))
+        if len(cells) > len(header) and (closed := _END_OF_VALUE.search(text, begin, end)):
             cells = list(_cells(text, begin, closed.start(), separator))
         if len(cells) == len(header):
             found += [cells[number] for number in columns if is_password(text[slice(*cells[number])])]
-        elif _RULE.fullmatch(text, begin, line_end) is None:
+        elif _RULE.fullmatch(text, begin, end) is None:
             break
-    return found, max(match.end(), begin)
+    return found, begin
 
 
 def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
@@ -93,6 +98,6 @@ def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
 
 
 TABLES = (
-    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + rf")(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}\n", None, "\n", places=_of_table),
+    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + rf")(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}?(\n|\\n)", None, "\n|\\n", places=_of_table),
     shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
 )  # fmt: skip

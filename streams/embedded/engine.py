@@ -18,7 +18,7 @@ import orjson
 
 from ...errors import ConfigError, EventRejected, StateIncompatible
 from ...projections.dead_letters import dead_letter, original
-from ...projections.emitter import Output
+from ...projections.emitter import Output, is_record_of_call
 from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource
 from ...projections.rule_source import TOPIC as SETTINGS
@@ -43,7 +43,7 @@ FORGET_EVERY = 32
 INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
-"""Topics that are not stored as outputs: they can be derived from the log, and only trustfold may read them."""
+"""Topics that are not stored as outputs, but for the records of calls: only trustfold may read them."""
 
 
 _LOGGED = "rules_logged"
@@ -326,7 +326,7 @@ class EmbeddedEngine:
         requests: Sequence[tuple[bytes, Answered]] = (),
         republished: Sequence[int] = (),
     ) -> None:
-        kept = [output for output in outputs if output.topic not in INTERNAL_TOPICS]
+        kept = [output for output in outputs if output.topic not in INTERNAL_TOPICS or is_record_of_call(output)]
         snapshots = [
             (name, key, snapshot)
             for name, processor in self._topology.processors.items()

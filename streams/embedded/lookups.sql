@@ -15,3 +15,7 @@ WHERE topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events');
 CREATE INDEX IF NOT EXISTS decisions_by_session ON outputs (json_extract(CAST(value AS TEXT), '$.session_id'))
 WHERE topic IN ('nudges', 'escalations', 'breakers', 'suggestions', 'events');
 CREATE INDEX IF NOT EXISTS circuits_by_time ON outputs (time_ms) WHERE topic = 'breakers';
+
+-- Records of calls: one for each call.
+CREATE INDEX IF NOT EXISTS calls_by_session ON outputs (json_extract(CAST(value AS TEXT), '$.session_id'))
+WHERE topic = 'outcomes';

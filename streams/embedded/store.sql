@@ -12,7 +12,7 @@ CREATE TABLE log (
     arrived_ms INTEGER NOT NULL  -- wall clock, milliseconds; -1: unknown (recorded events)
 );
 
--- What was decided, dead letters and state records included; the internal outcomes are not kept.
+-- What was decided, dead letters, state records and records of calls included; other internal messages are not kept.
 CREATE TABLE outputs (
     offset      INTEGER PRIMARY KEY,  -- counts over all topics: one cursor follows any choice of them
     topic       TEXT    NOT NULL,

@@ -237,6 +237,12 @@ class Views:
             for one in self._decided(f"{_DECIDED} AND {_OUTPUT_SESSION} = ? AND +topic = 'events'", (session_id,))
         ]
 
+    def session_calls(self, session_id: str, *, limit: int = MAX_PAGE) -> list[bytes]:
+        """Return the latest records of calls of a session, newest first."""
+        where = f"topic = 'outcomes' AND {_OUTPUT_SESSION} = ?"
+        rows = self._all(f"SELECT value FROM outputs WHERE {where} ORDER BY offset DESC LIMIT ?", (session_id, limit))  # noqa: S608
+        return [value for (value,) in rows]
+
     def session_decisions(
         self, session_id: str, *, before: int | None = None, limit: int = MAX_PAGE
     ) -> list[StoredDecision]:

@@ -20,7 +20,7 @@ import orjson
 from trustfold.history.files import data_files
 from trustfold.history.parquet import RECORDED_TOPICS, ParquetWriter
 from trustfold.history.recorder import Recorder
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import Output, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules
 
@@ -44,22 +44,29 @@ def base_events(most: int) -> list[bytes]:
 def decisions(lines: list[bytes]) -> list[Output]:
     """What is decided over events and recorded beside them."""
     topology = LocalTopology(Rules())
-    return [output for output in topology.feed("events", lines) if output.topic not in _SKIPPED]
+    return [
+        output for output in topology.feed("events", lines) if output.topic not in _SKIPPED or is_record_of_call(output)
+    ]
 
 
 def record(root: Path, lines: list[bytes], outputs: list[Output]) -> float:
-    """Record events and decisions; processor seconds for the events."""
+    """Record events, the records of their calls and decisions; processor seconds without the decisions."""
     recorder = Recorder(root)
     for topic in RECORDED_TOPICS:
         recorder.own(topic, 0)
+    calls = [output for output in outputs if is_record_of_call(output)]
     began = time.process_time()
     for offset, line in enumerate(lines):
         recorder.add("events", 0, offset, ARRIVED, None, line)
         if recorder.full:
             recorder.flush()
+    for offset, call in enumerate(calls):
+        recorder.add("outcomes", 0, offset, ARRIVED, call.key.encode(), call.value)
+        if recorder.full:
+            recorder.flush()
     recorder.flush()
     took = time.process_time() - began
-    for offset, output in enumerate(outputs):
+    for offset, output in enumerate(one for one in outputs if not is_record_of_call(one)):
         recorder.add(output.topic, 0, offset, ARRIVED, output.key.encode(), output.value)
         if recorder.full:
             recorder.flush()
@@ -80,8 +87,9 @@ def multiply(root: Path, copies: int) -> None:
                 folder = root / file.topic / f"date=2026-02-{days + 1:02d}"
                 folder.mkdir(exist_ok=True)
                 target = folder / f"0-{file.first + shift}-{file.last + shift}.parquet"
+                cause = f"cause || '-{copy}' AS cause, " if file.topic == "outcomes" else ""
                 connection.execute(
-                    f'COPY (SELECT * REPLACE ("offset" + {shift} AS "offset", id || \'-{copy}\' AS id, '
+                    f'COPY (SELECT * REPLACE ("offset" + {shift} AS "offset", id || \'-{copy}\' AS id, {cause}'
                     f"session_id || '-{copy}' AS session_id, time + INTERVAL {days} DAY AS time) "
                     f"FROM '{file.path}') TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
                 )

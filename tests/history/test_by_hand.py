@@ -47,7 +47,6 @@ class Hand:
                 self.calls.append(body)
             elif output.topic in {"escalations", "breakers", "nudges"}:
                 self.decisions.append(body)
-        self.late = self._late(lines)
         self.calls = [
             one for one in self.calls if self.events.get(one["cause"], {}).get("type") == "tool_call.finished"
         ]
@@ -59,29 +58,9 @@ class Hand:
             self.events.setdefault(body["id"], body)
         return found
 
-    def _late(self, lines: list[bytes]) -> set[str]:
-        """Ids of the finishes the engine appended for calls that their publisher finished later."""
-        closed = {
-            one["correlation_id"]: one["id"]
-            for one in self.events.values()
-            if one.get("ours") and "correlation_id" in one
-        }
-        waiting: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        late, seen = set(), set()
-        for body in map(orjson.loads, lines):
-            if body["id"] in seen or body["id"] not in self.events:
-                continue
-            seen.add(body["id"])
-            place = body["session_id"], body.get("call_id") or ""
-            if body["type"] == "tool_call.started":
-                waiting[place].append(body["id"])
-            elif body["type"] == "tool_call.finished" and waiting[place]:
-                late.add(closed.get(waiting[place].pop(), ""))
-        return late
-
     def failed(self, call: Body) -> bool:
-        """Whether a call failed, was not expected to, and was not answered after all."""
-        return call["verdict"] == "failure" and not call.get("expected") and call["cause"] not in self.late
+        """Whether a call failed and was not expected to."""
+        return call["verdict"] == "failure" and not call.get("expected")
 
     def of(self, kind: str) -> list[Body]:
         """Decisions of one type, in the order in which they were taken."""
@@ -101,7 +80,7 @@ class Hand:
     def tally(self, calls: list[Body]) -> tuple[int, int, float | None]:
         """How many, how many failed, and what share of those that failed or did not."""
         failed = sum(map(self.failed, calls))
-        judged = sum(call["verdict"] != "neutral" and call["cause"] not in self.late for call in calls)
+        judged = sum(call["verdict"] != "neutral" for call in calls)
         return len(calls), failed, round(failed / judged, 9) if judged else None
 
     def outages(self) -> list[tuple[str, str, str, datetime, datetime | None, int]]:
@@ -167,18 +146,10 @@ def test_calls_and_failures(both: Any) -> None:
     """Of every tool, of every model with every tool, and over the days."""
     hand, ask = both
     rate = "round(failure_rate, 9)"
-    found = ask(
-        f"SELECT tool_name, calls, failures, {rate}, never_finished, late, lost FROM tool_health(min_calls := 1)"
-    )
+    found = ask(f"SELECT tool_name, calls, failures, {rate}, never_finished, lost FROM tool_health(min_calls := 1)")
     assert {(row[0],): row[1:4] for row in found} == hand.counted("tool_name")
-    closed = Counter(
-        "late" if one["cause"] in hand.late else hand.events[one["cause"]]["status"]
-        for one in hand.calls
-        if hand.events[one["cause"]].get("ours")
-    )
-    assert [sum(row[place] for row in found) for place in (4, 5, 6)] == [
-        closed[word] for word in ("timeout", "late", "lost")
-    ]
+    closed = Counter(hand.events[one["cause"]]["status"] for one in hand.calls if hand.events[one["cause"]].get("ours"))
+    assert [sum(row[place] for row in found) for place in (4, 5)] == [closed[word] for word in ("timeout", "lost")]
     found = ask(f"SELECT model, tool_name, calls, failures, {rate} FROM model_tool_matrix")
     assert {row[:2]: row[2:] for row in found} == hand.counted("model", "tool_name")
     tool = hand.calls[0]["tool_name"]
@@ -188,7 +159,7 @@ def test_calls_and_failures(both: Any) -> None:
             days[moment(hand.events[call["cause"]]).date()].append(call)
     by_day = {
         day: (
-            sum(call["verdict"] != "neutral" and call["cause"] not in hand.late for call in calls),
+            sum(call["verdict"] != "neutral" for call in calls),
             *hand.tally(calls)[1:],
         )
         for day, calls in days.items()
@@ -256,7 +227,7 @@ def test_the_whole(both: Any) -> None:
     sessions = len({one["session_id"] for one in publishers})
     failures = sum(map(hand.failed, hand.calls))
     first, last = min(map(moment, publishers)), max(map(moment, publishers))
-    lost = sum(hand.events[one["cause"]]["status"] == "lost" and one["cause"] not in hand.late for one in hand.calls)
+    lost = sum(one["outcome"] == "lost" for one in hand.calls)
     assert ask(overview) == [(len(publishers), sessions, len(hand.calls), failures, lost, 0, first, last)]
     assert ask("SELECT count(*) FROM events WHERE type = 'time.passed'") == [(0,)]
 
@@ -266,7 +237,7 @@ def test_totals_of_sentences(run: Any) -> None:
     hand, connection = run
     totals = {name: answer(connection, BY_NAME[name], 1).totals for name in TOTALLED}
     failed = [one for one in hand.calls if hand.failed(one)]
-    judged = [one for one in hand.calls if one["verdict"] != "neutral" and one["cause"] not in hand.late]
+    judged = [one for one in hand.calls if one["verdict"] != "neutral"]
     (whole,) = objects(answer(connection, BY_NAME["overview"], 1))
     assert (
         totals["tools"].get("all_failures", len(failed))

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from recorded import ARRIVED, one, record, replayed, rows, small_event, told
+from recorded import ARRIVED, as_older_files, calls_in, one, record, replayed, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, relations
 from trustfold.history.files import data_files
+from trustfold.history.memory import Memory
 from trustfold.history.queries import ask
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
@@ -91,18 +92,18 @@ def test_loops_cost_what_came_after_the_first_call(tmp_path: Path) -> None:
     }
 
 
-def test_a_loop_goes_on_over_a_restart_of_the_recorder(tmp_path: Path) -> None:
-    """What the last files hold is remembered: counts, open calls, ids."""
-    story = Story()
-    story.works("compute", {"q": 1}, result="same", times=5)
-    for stop in (3, 5, 10):
+def test_a_record_written_again_after_a_restart_counts_once(tmp_path: Path) -> None:
+    """A worker that crashed writes records of calls again, at new offsets; the recorder was restarted between."""
+    values = calls_in(Story().works("compute", {"q": 1}, times=5).records)
+    for first in (0, 5):
         recorder = Recorder(tmp_path)
-        recorder.own("events", 0)
-        for offset, (_, value) in enumerate(story.records[:stop]):
-            recorder.add("events", 0, offset, ARRIVED, None, value)
+        recorder.own("outcomes", 0)
+        for offset, value in enumerate(values[: 2 + first], first):
+            recorder.add("outcomes", 0, offset, ARRIVED, None, value)
         recorder.flush()
         recorder.close()
-    assert rows(tmp_path, "SELECT max(same_result), count(*) FILTER (started IS NULL) FROM tool_calls") == [(5, 0)]
+    assert rows(tmp_path, "SELECT count(*), max(same_result) FROM tool_calls") == [(5, 5)]
+    assert rows(tmp_path, "SELECT count(*) FILTER (repeated), count(*) FROM recorded_outcomes") == [(2, 7)]
 
 
 def test_neutral_calls_count_in_no_rate(tmp_path: Path) -> None:
@@ -178,17 +179,57 @@ def test_a_call_that_never_finished_counts_as_its_timeout(tmp_path: Path) -> Non
 def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     """A column that a file does not have is NULL; one that nobody knows any more is ignored by the views."""
     told(tmp_path, Story().fails("search"), decisions=False)
-    (file,) = data_files(tmp_path, "events")
-    older = file.path.with_name("0-100-102.parquet")
+    (file,) = data_files(tmp_path, "outcomes")
+    older = file.path.with_name(f"{file.partition}-100-102.parquet")
     with duckdb.connect() as connection:
         connection.execute(
-            f'COPY (SELECT * EXCLUDE (signature, same_result) REPLACE ("offset" + 100 AS "offset", id || \'x\' AS id), '
+            "COPY (SELECT * EXCLUDE (signature, same_result) "
+            f'REPLACE ("offset" + 100 AS "offset", cause || \'x\' AS cause), '
             f"7 AS forgotten FROM '{file.path}') TO '{older}' (FORMAT parquet)"
         )
     assert rows(tmp_path, "SELECT signature FROM failures ORDER BY 1 NULLS LAST") == [
         ("tool_error: it broke",),
         (None,),
     ]
+
+
+def test_calls_of_files_whose_recorder_judged_them_are_records(tmp_path: Path) -> None:
+    """In files and in memory, beside those of newer files."""
+    story = Story(model="m1").works("search", {"q": 1}, times=3).fails("bash", {"command": "make"}, times=2)
+    story.finished(story.started("fetch"), "fetch", status="cancelled", result=None)
+    story.started("deploy", deadline_ms=1000)
+    story.after(minutes=5).event("session.ended")
+    story.event("failure.reported", tool_name="search", error={"type": "Broken", "message": "no index"})
+    lines = [*story.records, *[("events", one.value) for one in replayed(story.records) if one.topic == "events"]]
+    query = (
+        "SELECT id, call_id, tool_name, model, failure_key, outcome, verdict, severity, signature, same_result, "
+        "duration_ms, timed_out_unanswered, started, time FROM call_records WHERE tool_name <> 'new' ORDER BY id"
+    )
+    record(tmp_path, lines)
+    expected = rows(tmp_path, query)
+    assert len(expected) == 8
+    as_older_files(tmp_path)
+    assert rows(tmp_path, query) == expected
+    newer = calls_in(Story(session="s9").works("new").records)
+    recorder = Recorder(tmp_path)
+    recorder.own("outcomes", 0)
+    recorder.add("outcomes", 0, 0, ARRIVED, None, newer[0])
+    recorder.flush()
+    recorder.close()
+    assert rows(tmp_path, query) == expected
+    memory = Memory(tmp_path)
+    assert memory.refresh()
+    with memory.connection() as connection:
+        assert connection.execute(query).fetchall() == expected
+        assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(8,)]
+    memory.close()
+    for file in data_files(tmp_path, "events"):
+        file.path.unlink()
+    memory = Memory(tmp_path)
+    memory.refresh()
+    with memory.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM tool_calls").fetchall() == [(1,)]
+    memory.close()
 
 
 def test_a_name_that_is_no_view_is_an_error(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_fault_of_ours_keeps_the_place_of_the_event(tmp_path: Path, monkeypatc
 
     recorder = Recorder(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(event_rows, "_other", broken)
+        patched.setattr(event_rows, "_encode", broken)
         writes(recorder, small_event(0))
     writes(recorder, small_event(1))
     recorder.close()

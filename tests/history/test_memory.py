@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from recorded import record, rows, small_event, told
+from recorded import calls_in, record, rows, small_event, told
 from story import Story
 from trustfold.history.catalogue import connect, narrow
 from trustfold.history.compaction import tidy
 from trustfold.history.errors import HistoryError
-from trustfold.history.files import APPENDED_PARTITION, data_files
+from trustfold.history.files import data_files
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.memory import Memory
 from trustfold.history.parquet import ParquetWriter
@@ -140,15 +140,19 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
     made = Memory(tmp_path)
     recorder = Recorder(tmp_path)
     recorder.own("events", 0)
-    first, later = [], []
+    recorder.own("outcomes", 0)
     for offset, (_, value) in enumerate(story.records):
-        (later if b"permission." in value or b'"status":"error"' in value else first).append((offset, value))
-    assert len(later) == 3
-    for offset, value in sorted(first + later):
         recorder.add("events", 0, offset, -1, None, value)
         recorder.flush()
+    for offset, value in enumerate(calls_in(story.records)):
+        recorder.add("outcomes", 0, offset, -1, None, value)
+        recorder.flush()
     recorder.close()
-    hidden = [file.path for file in data_files(tmp_path, "events") if file.first in dict(later)]
+    asked = "SELECT 'events', \"offset\" FROM recorded_events WHERE type LIKE 'permission.%'"
+    failed = "SELECT 'outcomes', \"offset\" FROM recorded_outcomes WHERE verdict = 'failure'"
+    later = {*rows(tmp_path, asked), *rows(tmp_path, failed)}
+    assert len(later) == 3
+    hidden = [file.path for file in data_files(tmp_path) if (file.topic, file.first) in later]
     for path in hidden:
         path.rename(tmp_path / path.name)
     assert made.refresh()
@@ -160,7 +164,7 @@ def test_calls_are_noted_whenever_what_makes_them_notable_comes(tmp_path: Path) 
         "SELECT (SELECT list(outcome) FROM asks), (SELECT list(calls_between) FROM retries), "
         "(SELECT max(times) FROM loops)"
     )
-    assert counted(made, answer) == from_files(tmp_path, answer) == (["success"], [1], 3)
+    assert counted(made, answer) == from_files(tmp_path, answer) == (["succeeded"], [1], 3)
     made.close()
 
 
@@ -169,18 +173,15 @@ def test_retries_of_calls_that_the_engine_closed_count(tmp_path: Path) -> None:
     story = Story()
     story.started("make", {"target": "all"}, deadline_ms=1000)
     story.after(minutes=30).tick()
-    closed = next(output.value for output in story.outputs if output.type == "tool_call.finished")
     story.works("make", {"target": "all"})
+    closed, again = calls_in(story.records)
     recorder = Recorder(tmp_path)
-    recorder.own("events", 0)
-    recorder.own("events", APPENDED_PARTITION)
-    recorder.add("events", 0, 0, -1, None, story.records[0][1])
-    recorder.add("events", APPENDED_PARTITION, 0, -1, None, closed)
+    recorder.own("outcomes", 0)
+    recorder.add("outcomes", 0, 0, -1, None, closed)
     recorder.flush()
     made = Memory(tmp_path)
     made.refresh()
-    for offset, (_, value) in enumerate(story.records[1:], 1):
-        recorder.add("events", 0, offset, -1, None, value)
+    recorder.add("outcomes", 0, 1, -1, None, again)
     recorder.flush()
     recorder.close()
     made.refresh()
@@ -194,14 +195,13 @@ def test_a_loop_is_of_the_model_that_began_to_repeat_itself(tmp_path: Path) -> N
     story = Story(model="large-1").works("read", {"path": "a"}, times=2)
     story.model = "small-1"
     story.works("read", {"path": "a"}, times=2)
-    values = [value for _, value in story.records]
     recorder = Recorder(tmp_path)
-    recorder.own("events", 0)
-    for offset, value in enumerate(values):
-        recorder.add("events", 0, offset, -1, None, value)
+    recorder.own("outcomes", 0)
+    for offset, value in enumerate(calls_in(story.records)):
+        recorder.add("outcomes", 0, offset, -1, None, value)
         recorder.flush()
     recorder.close()
-    repeated = next(file.path for file in data_files(tmp_path, "events") if file.first == 3)
+    repeated = next(file.path for file in data_files(tmp_path, "outcomes") if file.first == 1)
     repeated.rename(tmp_path / repeated.name)
     made = Memory(tmp_path)
     made.refresh()
@@ -218,8 +218,11 @@ def test_questions_about_calls_read_no_other_events(tmp_path: Path) -> None:
     values = [value for _, value in story.records]
     recorder = Recorder(tmp_path)
     recorder.own("events", 0)
+    recorder.own("outcomes", 0)
     for offset, value in enumerate([*values, *values, b"no JSON", b'{"type": "tool_call.finished"}']):
         recorder.add("events", 0, offset, -1, None, value)
+    for offset, value in enumerate(calls_in(story.records) * 2):
+        recorder.add("outcomes", 0, offset, -1, None, value)
     recorder.flush()
     recorder.close()
     made = Memory(tmp_path)

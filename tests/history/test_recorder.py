@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 from datetime import date
 from pathlib import Path
+from typing import get_args
 
 import orjson
 import pytest
-from recorded import ARRIVED, DAY_MS, one, rows, small_event, told
+from msgspec import UNSET, structs
+from recorded import ARRIVED, DAY_MS, one, record, rows, small_event, told
 from story import Story
 from trustfold.errors import ConfigError
 from trustfold.history import parquet
 from trustfold.history.errors import HistoryError, HistoryFull, HistoryTaken
 from trustfold.history.files import data_files, next_offset
 from trustfold.history.recorder import Recorder
-from trustfold.history.signatures import telling_line
-from trustfold.projections.rule_source import RuleSource
+from trustfold.projections.calls.signatures import telling_line
 from trustfold.rules.calls import ToolRules
 from trustfold.rules.rules import Rules
+from trustfold.schemas.codec import decode_event
+from trustfold.schemas.events import Event, ToolCallFinished
 from trustfold.schemas.examples import EXAMPLES
 from trustfold.schemas.topics import TOPICS
 from trustfold.schemas.vocabulary import Severity
@@ -109,6 +112,44 @@ def test_a_result_is_digested_and_never_stored(tmp_path: Path) -> None:
         ("missing_field",),
         ("unknown_type",),
     ]
+
+
+HOSTILE = 'a\\","session_id":"b","call_id":"c é '
+ODD = {
+    "ids": {"id": HOSTILE, "session_id": HOSTILE, "call_id": HOSTILE, "message_id": HOSTILE},
+    "finer than milliseconds": {"time": "2026-01-05T10:00:00.123456Z"},
+    "milliseconds": {"time": "2026-01-05T10:00:00.120Z"},
+    "whole seconds": {"time": "2026-01-05T10:00:00Z"},
+    "another zone": {"time": "2026-01-05T12:00:00.120+02:00"},
+    "names within": {"args": {"call_id": "c1", "session_id": "s", "id": "i", "time": "t"}, "call_id": "c1"},
+}
+STARTED = {"type": "tool_call.started", "schema_version": "1.0", "id": "e1", "session_id": "s1", "call_id": "c1"}
+
+
+def test_an_event_is_read_back_as_it_was(tmp_path: Path) -> None:
+    """From the views and after a restart, though what stands in columns is not stored again."""
+    times = {"time": "2026-01-05T10:00:00Z", "tool_name": "search"}
+    events = [orjson.dumps(STARTED | times | odd) for odd in ODD.values()]
+    tags = {kind.__struct_config__.tag for kind in get_args(Event)}
+    events += [orjson.dumps(example) for name, example in EXAMPLES.items() if name in tags]
+    record(tmp_path, [("events", event) for event in events], decisions=False)
+    expected = [decode_event(event) for event in events]
+    found = [row[0] for row in rows(tmp_path, 'SELECT record FROM recorded_events ORDER BY "offset"')]
+    writer = parquet.ParquetWriter(tmp_path)
+    again = [row[-1] for row in writer.last_records([file.path for file in data_files(tmp_path, "events")], 0, 1 << 30)]
+    writer.close()
+    assert len(expected) > 20
+    for records in (found, again):
+        read = [decode_event(given if isinstance(given, bytes) else given.encode()) for given in records]
+        assert [_without_result(event) for event in read] == [_without_result(event) for event in expected]
+    ((stored,),) = rows(tmp_path, f"SELECT min(record) FROM read_parquet('{tmp_path}/events/*/*')")
+    assert stored.startswith('{"schema_version":"1.0"')
+
+
+def _without_result(event: Event) -> Event:
+    if isinstance(event, ToolCallFinished):
+        return structs.replace(event, result=UNSET, result_sketch=None)
+    return event
 
 
 def test_a_refused_record_is_not_kept_in_its_dead_letter(tmp_path: Path) -> None:
@@ -286,16 +327,12 @@ def test_every_topic_of_the_catalogue_can_be_recorded() -> None:
     assert set(parquet.RECORDED_TOPICS) == set(TOPICS)
 
 
-def test_a_finish_whose_start_was_never_seen_is_a_row_like_others(tmp_path: Path) -> None:
+def test_a_finish_whose_start_was_never_seen_is_a_call_like_others(tmp_path: Path) -> None:
     """It says enough of the call by itself; only what its arguments were is not known."""
     finish = {"type": "tool_call.finished", "call_id": "c1", "tool_name": "bash", "status": "error", "duration_ms": 250}
-    recorder = Recorder(tmp_path)
-    recorder.own("events", 0)
-    recorder.add("events", 0, 0, ARRIVED, None, small_event(0, **finish))
-    recorder.flush()
-    recorder.close()
-    row = one(tmp_path, "FROM recorded_events")
-    assert (row["fault"], row["failure_key"], row["verdict"], row["call_digest"]) == (None, "bash", "failure", None)
+    record(tmp_path, [("events", small_event(0, **finish))])
+    row = one(tmp_path, "FROM tool_calls")
+    assert (row["failure_key"], row["verdict"], row["summary"]) == ("bash", "failure", None)
     assert (row["time"] - row["started"]).total_seconds() == 0.25
 
 
@@ -307,27 +344,19 @@ def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_failures_judged_otherwise_are_told_with_who_decided(tmp_path: Path) -> None:
-    """By the rules of the tool in force, also after a restart, and by the publisher; others are not listed."""
-    rules = RuleSource(Rules(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))).in_force()
+    """By the rules of the tool in force, and by the publisher; others are not listed."""
+    rules = Rules(tools=ToolRules(failures={"charge": {"InsufficientFundsError": "answer"}}))
     story = Story()
     for error in (
         {"type": "InsufficientFundsError"},
         {"type": "HTTPError", "http_status": 503, "severity": "not_found"},
+        {"type": "HTTPError", "http_status": 503, "severity": "server_error"},
         {"type": "HTTPError", "http_status": 503},
         {"type": "InsufficientFundsError"},
     ):
         tool = "search" if "http_status" in error else "charge"
         story.finished(story.started(tool), tool, status="error", result=None, error=error)
-    events = [value for _, value in story.records]
-    for part in (events[:6], events):
-        recorder = Recorder(tmp_path)
-        if not recorder.own("rules", 0):
-            recorder.add("rules", 0, 0, ARRIVED, None, rules)
-        recorder.own("events", 0)
-        for number, value in enumerate(part):
-            recorder.add("events", 0, number, ARRIVED, b"s1", value)
-        recorder.flush()
-        recorder.close()
+    record(tmp_path, story.records, rules=rules)
     listed = "SELECT tool_name, error, reclassified, severity, judged_by, failures FROM reclassified_failures"
     assert sorted(rows(tmp_path, listed)) == [
         ("charge", "InsufficientFundsError", "server_error", "validation", "rules: InsufficientFundsError", 2),

@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import TRACE_NAMES, lines_of, replayed
+from recorded import TRACE_NAMES, lines_of, replayed, stored
 from scenarios import ALL
 from story import Story
-from trustfold.history.event_rows import EventReader
-
-
-def stored(values: list[bytes]) -> list[bytes]:
-    """What the history keeps of events."""
-    reader = EventReader(b"key")
-    rows = [reader.row(0, offset, -1, None, value) for offset, value in enumerate(values)]
-    return [row["record"].encode() for row in rows if row.get("record") is not None]
-
 
 MOST = 12_000
 """Events of a recorded run that are folded here, twice."""

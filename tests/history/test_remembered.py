@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from trustfold.history.session_cache import MAX_OF_A_SESSION, REMEMBERED, Session, Sessions
+from trustfold.projections.session.novelty import NO_REQUEST
 
 
 def held(sessions: Sessions) -> int:
     """Entries of all sessions that are remembered."""
     halves: tuple[dict[str, Session], ...] = (sessions._young, sessions._old)
-    return sum(1 + len(one.calls) + len(one.results) for half in halves for one in half.values())
+    return sum(1 + len(one.requests) for half in halves for one in half.values())
 
 
 def test_sessions_that_all_go_on_are_bounded_together() -> None:
@@ -17,8 +18,8 @@ def test_sessions_that_all_go_on_are_bounded_together() -> None:
     for number in range(1_000):
         for name in range(400):
             session = sessions.of(f"s{name}")
-            session.calls[f"call-{number}"] = []
-            sessions.grow(session.calls)
+            session.requests[f"call-{number}"] = NO_REQUEST
+            sessions.grow(session.requests)
     assert held(sessions) <= 2 * (REMEMBERED + 2 * MAX_OF_A_SESSION)
 
 
@@ -27,7 +28,7 @@ def test_one_session_is_bounded_and_keeps_its_latest() -> None:
     sessions = Sessions()
     for number in range(3 * MAX_OF_A_SESSION):
         session = sessions.of("s1")
-        session.calls[f"call-{number}"] = []
-        sessions.grow(session.calls)
-    assert len(sessions.of("s1").calls) <= MAX_OF_A_SESSION
-    assert f"call-{3 * MAX_OF_A_SESSION - 1}" in sessions.of("s1").calls
+        session.requests[f"call-{number}"] = NO_REQUEST
+        sessions.grow(session.requests)
+    assert len(sessions.of("s1").requests) <= MAX_OF_A_SESSION
+    assert f"call-{3 * MAX_OF_A_SESSION - 1}" in sessions.of("s1").requests

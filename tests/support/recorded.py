@@ -7,16 +7,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
 from fixed_rules import Rules
 from story import Story
 from trustfold.history.catalogue import connect
+from trustfold.history.event_rows import WHOLE, EventReader
+from trustfold.history.files import APPENDED_PARTITION, data_files
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.recorder import Recorder
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import Output, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
 
 TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
@@ -69,6 +73,7 @@ def record(
     root: Path,
     records: Iterable[tuple[str, bytes]],
     *,
+    rules: Rules | None = None,
     decisions: bool = True,
     arrived_ms: int = -1,
     live: bool = False,
@@ -81,12 +86,62 @@ def record(
     kept = list(records)
     for offset, (topic, value) in enumerate(kept):
         recorder.add(topic, 0, offset, _happened_ms(value) + delay_ms(value) if live else arrived_ms, None, value)
-    outputs = (output for output in replayed(kept) if output.topic not in NOT_RECORDED) if decisions else ()
+    recorder.own("outcomes", APPENDED_PARTITION)
+    outputs = (output for output in replayed(kept, rules) if is_recorded(output, decisions=decisions))
     for offset, output in enumerate(outputs):
         arrived = output.time_ms + delay_ms(output.value or b"{}") if live else arrived_ms
-        recorder.add(output.topic, 0, offset, arrived, output.key.encode(), output.value)
+        partition = APPENDED_PARTITION if output.topic == "outcomes" else 0
+        recorder.add(output.topic, partition, offset, arrived, output.key.encode(), output.value)
     recorder.flush()
     recorder.close()
+
+
+def is_recorded(output: Output, *, decisions: bool = True) -> bool:
+    """Whether the embedded engine's history has an output; records of calls always."""
+    return is_record_of_call(output) or (decisions and output.topic not in NOT_RECORDED)
+
+
+_READ = """SELECT {whole} FROM (SELECT * REPLACE (make_timestamp_ms(time) AS time) FROM read_json(
+    '{file}', format = 'newline_delimited', maximum_object_size = 67108864, columns = {{type: 'VARCHAR', id: 'VARCHAR',
+    session_id: 'VARCHAR', time: 'BIGINT', call_id: 'VARCHAR', message_id: 'VARCHAR', workspace_digest: 'VARCHAR',
+    record: 'VARCHAR'}})) WHERE record IS NOT NULL"""
+
+
+def stored(values: list[bytes]) -> list[bytes]:
+    """What the history keeps of events."""
+    reader = EventReader(b"key")
+    rows = [reader.row(0, offset, -1, None, value) for offset, value in enumerate(values)]
+    with NamedTemporaryFile() as file, duckdb.connect() as connection:
+        file.write(b"\n".join(orjson.dumps(row) for row in rows))
+        file.flush()
+        found = connection.execute(_READ.format(whole=WHOLE, file=file.name)).fetchall()
+    return [text.encode() for (text,) in found]
+
+
+def calls_in(records: Iterable[tuple[str, bytes]]) -> list[bytes]:
+    """Records of the calls in some records, in the order of their ends."""
+    return [output.value for output in replayed(records) if is_record_of_call(output) and output.value is not None]
+
+
+def as_older_files(root: Path) -> None:
+    """Rewrite a history as recorders wrote it that judged calls themselves: on the rows of events."""
+    judged = (
+        "fine_key AS failure_key, tool_class, call_digest, started, verdict, severity, denied, expected, duration_ms, "
+        "attempts, error_type, error_code, http_status, signature, result_digest, same_result, result_size, cost_usd"
+    )
+    older = []
+    with connect(root) as connection:
+        calls = f"SELECT cause, {judged} FROM recorded_outcomes WHERE outcome IS NOT NULL"
+        for file in data_files(root, "events"):
+            made = file.path.with_suffix(".older")
+            own = f"SELECT * REPLACE ({WHOLE} AS record) FROM read_parquet('{file.path}')"
+            rows = f"SELECT f.*, c.* EXCLUDE (cause) FROM ({own}) f LEFT JOIN ({calls}) c ON cause = f.id"
+            connection.execute(f"COPY ({rows} ORDER BY \"offset\") TO '{made}' (FORMAT parquet)")
+            older.append((made, file.path))
+    for made, path in older:
+        made.rename(path)
+    for file in data_files(root, "outcomes"):
+        file.path.unlink()
 
 
 def _happened_ms(value: bytes) -> int:

@@ -11,6 +11,7 @@ import orjson
 
 from ...errors import TrustfoldError
 from ...history.files import store_source
+from ...history.sessions.calls import by_cause
 from ...history.sessions.ranking import SessionSummary, Stuck
 from ...history.sessions.timeline import Timeline
 from ...projections.emitter import Output
@@ -113,6 +114,10 @@ class EmbeddedSource:
         elif not found and (past := self._past) is not None:
             return await past.events(session, before, limit)
         return [_happened(one) for one in found]
+
+    async def records(self, session: str) -> dict[str, Record]:
+        """Records of the latest calls of a session, by the event that ended each."""
+        return by_cause(await self._service.search("session_calls", session))
 
     async def recorded(self, session: str) -> Timeline | None:
         """Timeline of a session in the history; None where it is not recorded."""

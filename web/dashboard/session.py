@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import Call, Verdict
+from ...history.sessions.calls import Call, Record, Verdict
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -57,8 +57,8 @@ WORDS = {
     Verdict.FAILED: "blocked",
     Verdict.ANSWERED: "degraded",
     Verdict.DENIED: "escalated",
-    Verdict.NOT_MADE: "open",
-    Verdict.LATE: "half-open",
+    Verdict.REFUSED: "open",
+    Verdict.REJECTED: "open",
     Verdict.LOST: "unknown",
     Verdict.CANCELLED: "unknown",
     Verdict.CACHED: "unknown",
@@ -154,7 +154,8 @@ class _Kept:
     def __init__(self, session_id: str, rules: Rules) -> None:
         self.rules = rules
         self.reading = Lock()
-        self.telling = Telling(session_id, rules)
+        self.records: dict[str, Record] = {}
+        self.telling = Telling(session_id, rules, self.records)
         self.last = -1
         self.left_out = False
         self.stand: object = None
@@ -203,6 +204,8 @@ class Shelf:
             circuits = await self._source.circuits(min(times) if began is None else began, max(times))
             decisions = sorted([*decisions, *circuits], key=lambda one: one.offset)
         new = [one.record for one in events if not one.offset or one.offset > kept.last]
+        if new:
+            kept.records |= await self._source.records(session_id)
 
         def build() -> Timeline:
             kept.telling.hear(new)

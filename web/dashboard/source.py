@@ -118,6 +118,9 @@ class Source(Protocol):
         Without `before` those that the engine has appended stand at the end.
         """
 
+    async def records(self, session: str) -> dict[str, Record]:
+        """Records of the latest calls of a session, by the event that ended each; none if not kept by session."""
+
     async def recorded(self, session: str) -> Timeline | None:
         """Timeline of a session in `history`; None where it is not recorded.
 

@@ -32,7 +32,7 @@ class Finished(msgspec.Struct, gc=False):
     event: ToolCallFinished
     call: OpenCall
     verdict: Verdict
-    same: list[FinishedStep]
+    same: Sequence[FinishedStep]
     equal: bool
     news: bool
     known: bool

@@ -37,7 +37,11 @@ def test_an_escalation_names_its_failures() -> None:
     for number in range(3):
         story.moved(session=f"s{number % 2}").fails("deploy", {"to": number})
     found = stands_behind(story, "trust.changed", to="escalated")
-    assert [(call.session_id, call.summary) for call in found.calls] == [("s0", "0"), ("s1", "1"), ("s0", "2")]
+    assert [(call.session_id, call.summary) for call in found.calls] == [
+        ("s0", "to=0"),
+        ("s1", "to=1"),
+        ("s0", "to=2"),
+    ]
     (measure,) = found.measures
     assert (measure.value, measure.threshold, measure.met) == ("3", "3", True)
     assert (found.missing, found.how) == ((), "")

@@ -9,7 +9,7 @@ import pytest
 from fixed_rules import TO_OPEN, Rules
 from recorded import lines_of, replayed
 from story import Story
-from trustfold.history.sessions.calls import Call, Verdict, summary
+from trustfold.history.sessions.calls import Call, Verdict
 from trustfold.history.sessions.json_view import timeline_document
 from trustfold.history.sessions.paging import PAGE_ITEMS, part_of, ways_from
 from trustfold.history.sessions.timeline import Decided, Decision, Item, Kind, Message, Repeats, Timeline, timeline
@@ -61,7 +61,7 @@ def test_each_call_says_what_became_of_it() -> None:
         ("deploy", "failed"),
         ("search", "answered"),
         ("bash", "cancelled"),
-        ("fetch", "not made"),
+        ("fetch", "refused"),
         ("stat", "cached"),
         ("pay", "denied"),
         ("wire", "waiting"),
@@ -76,19 +76,14 @@ def test_each_call_says_what_became_of_it() -> None:
     assert found.calls[0].summary == "a.py"
 
 
-@pytest.mark.parametrize("order", ["the answer after the timeout", "the timeout after the answer"])
-def test_a_late_answer_is_late_in_whatever_order_it_is_read(order: str) -> None:
-    """The engine closed the call at its deadline; the answer came after it. Which stands first in the log is chance."""
+def test_an_answer_after_the_deadline_leaves_a_failure() -> None:
+    """The engine closed the call at its deadline and the folds have counted that; the answer changes nothing."""
     story = Story()
     call = story.started("deploy", deadline_ms=1000)
     story.after(minutes=1).user_says()
     story.finished(call, "deploy")
-    lines = [value for _, value in story.records]
-    appended = [one.value for one in replayed(story.records) if one.topic == "events" and one.value is not None]
-    finish = next(value for value in appended if b"tool_call.finished" in value)
-    events = [*lines[:2], finish, lines[2]] if order == "the answer after the timeout" else [*lines, finish]
-    (deploy,) = timeline("s1", [orjson.loads(one) for one in events]).calls
-    assert (str(deploy.verdict), deploy.failing) == ("late", True)
+    (deploy,) = told(story).calls
+    assert (str(deploy.verdict), deploy.severity, deploy.failing) == ("failed", "timeout", True)
 
 
 def test_a_call_that_never_ends_is_lost_and_one_past_its_deadline_failed() -> None:
@@ -220,8 +215,6 @@ def test_long_and_private_contents_are_shortened() -> None:
     assert len(said.text) <= 200 < (said.size or 0)
     assert said.text.endswith("…")
     assert found.calls[0].summary == "private, digest d1"
-    assert summary({"b": 1, "command": "git push\n--force", "a": [2]}) == "git push --force, b=1, a=[2]"
-    assert len(summary({"text": "x" * 100_000, "y": "z" * 100_000})) <= 120
 
 
 def test_a_page_is_filtered_and_turned() -> None:

@@ -16,7 +16,7 @@ from scenarios import ALL, cli_command_failures
 from story import Story
 from streams_of_events import event_lines
 from trustfold.errors import ConfigError
-from trustfold.projections.emitter import Output
+from trustfold.projections.emitter import Output, is_record_of_call
 from trustfold.projections.local_topology import LocalTopology
 from trustfold.rules.rules import Rules, TrustRules
 from trustfold.streams.embedded import engine as engine_module
@@ -35,13 +35,17 @@ def folded(lines: list[bytes]) -> list[Output]:
 
 def stored(engine: EmbeddedEngine) -> list[Output]:
     """Every output the store holds, in order."""
-    topics = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters", "events")
+    topics = ("escalations", "breakers", "nudges", "suggestions", "state", "dead-letters", "events", "outcomes")
     return [one.output for one in engine.views.decisions(topics, limit=10_000)]
 
 
 def kept(outputs: list[Output]) -> list[Output]:
     """Outputs as they belong in the store, which has one partition."""
-    return [output._replace(own_partition=False) for output in outputs if output.topic not in INTERNAL_TOPICS]
+    return [
+        output._replace(own_partition=False)
+        for output in outputs
+        if output.topic not in INTERNAL_TOPICS or is_record_of_call(output)
+    ]
 
 
 @settings(max_examples=40, deadline=None)

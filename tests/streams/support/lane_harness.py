@@ -19,6 +19,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaConnectionError
 from counting import STATE, TOPOLOGY, State
 from trustfold.streams.kafka.changelog import EpochFilter
 from trustfold.streams.kafka.settings import KafkaSettings
@@ -268,8 +269,9 @@ class LaneHarness:
 
         def done() -> bool:
             last.clear()
-            last.update(self.committed())
-            return all(offset == end or (offset < 0 and not end) for offset, end in last.values())
+            with contextlib.suppress(KafkaConnectionError):  # a broker that starts may refuse for a moment
+                last.update(self.committed())
+            return bool(last) and all(offset == end or (offset < 0 and not end) for offset, end in last.values())
 
         def behind() -> str:
             late = {place: spot for place, spot in last.items() if spot[0] != spot[1]}

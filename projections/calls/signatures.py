@@ -58,8 +58,13 @@ def signature(kind: str, code: str, message: str, status: str = "") -> str:
     `Timeout after 30s on /home/ann/x.py` and `Timeout after 45s on /srv/y.py` have one signature.
     """
     text = telling_line(message)
-    for pattern, mark in ((_URL, "<url>"), (_QUOTED, "<text>"), (_PATH, "<path>"), (_NUMBER, "<n>")):
-        text = pattern.sub(mark, text)
+    if "://" in text:
+        text = _URL.sub("<url>", text)
+    if '"' in text or "'" in text or "`" in text:
+        text = _QUOTED.sub("<text>", text)
+    if "/" in text:
+        text = _PATH.sub("<path>", text)
+    text = _NUMBER.sub("<n>", text)
     head = " ".join(word for word in (kind, code) if word) or ("" if text else status)
     return f"{head}: {text}".strip(": ")[:SIGNATURE_CHARS]
 
