@@ -41,9 +41,12 @@ def test_a_long_request_is_cut_between_words() -> None:
 
 
 @pytest.mark.parametrize("name", ["path", "query", "anything"])
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_no_summary_holds_a_secret(kind: str, name: str) -> None:
+def test_no_summary_holds_a_secret(name: str) -> None:
     """Whatever the argument is called, and wherever the text is cut."""
-    text, secret = KINDS[kind]
-    for before in ("", "see ", "x " * 95):
-        assert secret not in summary("lookup", {name: before + text})
+    shown = {
+        kind: found
+        for kind, (text, secret) in KINDS.items()
+        for before in ("", "see ", "x " * 95)
+        if secret in (found := summary("lookup", {name: before + text}))
+    }
+    assert shown == {}
