@@ -53,7 +53,7 @@ _READS = (
     "events decisions tool_calls loops false_alarms recorded_events recorded_commands recorded_settings recorded_rules "
     "recorded_outcomes recorded_standings recorded_from"
 )
-"""What folding and judging read of the catalogue."""
+"""Queries of the catalogue that folding and judging need."""
 
 
 class ReplayInputs(NamedTuple):

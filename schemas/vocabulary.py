@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class CallEnd(StrEnum):
-    """What became of a call, as its record says (docs/design/contracts.md#the-record-of-a-call)."""
+    """Outcome of a call, a field of its record (docs/design/contracts.md#the-record-of-a-call)."""
 
     SUCCEEDED = "succeeded"
     ANSWERED = "answered"

@@ -33,7 +33,7 @@ TOLD = frozenset({"tool_call.started", "tool_call.finished", "permission.request
 
 
 class Verdict(StrEnum):
-    """What became of a call, or what it waits for."""
+    """State of a call in the timeline: its outcome, or the reason why it waits."""
 
     SUCCEEDED = CallEnd.SUCCEEDED
     FAILED = CallEnd.FAILED

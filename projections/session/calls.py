@@ -251,7 +251,7 @@ def _describe_command(call: OpenCall, event: ToolCallStarted, line: CommandLine,
 
 
 def request_of(event: ToolCallStarted) -> CallRequest:
-    """What a call without secrets asks for, under the default rules: what tells its result from an echo."""
+    """Request of a call without secrets, under the default rules; its words in a result are an echo."""
     args = args_of(event)
     if keys.runs(event.tool_name, args, keys.NO_FAMILIES) == "shell":
         return CallRequest.of_command(keys.shell_command(args))

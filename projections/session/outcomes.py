@@ -104,7 +104,7 @@ _ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
 
 
 def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
-    """What became of a call that did not succeed."""
+    """Outcome of a call that did not succeed."""
     if verdict.failed:
         if verdict.rejected:
             return CallEnd.REJECTED
@@ -115,7 +115,7 @@ def _end_of(event: ToolCallFinished, verdict: Verdict) -> CallEnd:
 
 
 def _times(call: OpenCall, verdict: Verdict, ctx: Context) -> int:
-    """How often a call has given its result lately, since the agent's last progress; 0 if it is unknown."""
+    """Number of times a call has given its result since the agent's last progress; 0 if the result is unknown."""
     result = verdict.result
     if not result or verdict.neutral:
         return 0
@@ -205,7 +205,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
 
 
 _Judged = tuple[Any, float | None, dict[str, Any], tuple[str, str, Any]]
-"""What the records of all scopes of a call have: verdict, duration, rare fields, and its service, domain and kind."""
+"""Fields shared by the records of all scopes of a call: verdict, duration, rare fields, (service, domain, kind)."""
 
 
 def _emit_call(

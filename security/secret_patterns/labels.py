@@ -106,7 +106,7 @@ MULTI_WORD = re.compile(rb"[a-z]+(?:[ ,]+[a-z]+){2,23}")
 """Words behind a label of a phrase."""
 
 REST = re.compile(rb"[^\s\"'`,;&<>\\]*")
-"""What follows the judged part of a value without quotes."""
+"""Rest of a value without quotes, after the part that is judged."""
 
 _CALL = re.compile(rb"[A-Za-z_]\w*(?:\.\w+)*[(\[]")
 _ENDS_LINE = re.compile(rb"[ \t]{0,8}(?:[\n\"'\\`]|\Z)")

@@ -11,8 +11,8 @@ from .values import is_password, is_placeholder
 
 Span = tuple[int, int]
 
-_COLUMNS = "password|passwd|passwort|kennwort|pwd|secret|token|api_key|apikey|api key|access_key|secret_key|private_key|pin".split(
-    "|"
+_COLUMNS = (
+    "password|passwd|passwort|kennwort|pwd|secret|token|api_key|apikey|api key|access_key|secret_key|private_key|pin"
 )
 _LONGEST_HEADER = 1_000
 _LONGEST_NAME = 60
@@ -98,6 +98,6 @@ def _of_insert(match: re.Match[bytes], text: bytes) -> tuple[list[Span], int]:
 
 
 TABLES = (
-    shape("column", "^" + "|".join(_COLUMNS), "(?#folded)(" + "|".join(_COLUMNS) + rf")(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}?(\n|\\n)", None, "\n|\\n", places=_of_table),
+    shape("column", "^" + _COLUMNS, rf"(?#folded)({_COLUMNS})(?![a-z0-9_])[^\n]{{0,{_LONGEST_HEADER}}}?(\n|\\n)", None, "\n|\\n", places=_of_table),
     shape("insert", "^insert into ", r"(?#folded)insert into [^\s()]{1,80}\s{0,8}\(([^()]{1,1000})\)\s{0,8}values", places=_of_insert),
 )  # fmt: skip
