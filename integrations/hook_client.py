@@ -73,21 +73,21 @@ def shortened(body: bytearray) -> bytearray:
     """
     if len(body) > MAX_READ_BYTES:
         raise ValueError
-    import json  # takes as long as all the rest, and is needed here alone
-    from _blake2 import blake2b
+    import json  # noqa: PLC0415 - takes as long as all the rest, and is needed here alone
+    from _blake2 import blake2b  # noqa: PLC0415
 
-    def cut(value):  # type: ignore[no-untyped-def]
+    def cut(value: object, characters: int, elements: int) -> object:
         if isinstance(value, dict):
             if len(value) > MAX_BYTES // 8:  # of which none has fewer bytes
                 raise ValueError
-            return {name: cut(inner) for name, inner in value.items()}
+            return {name: cut(inner, characters, elements) for name, inner in value.items()}
         if not isinstance(value, (str, list)):
             return value
         most = characters if isinstance(value, str) else elements
         if len(value) > most:
             if value[0] == "{":
                 try:
-                    return json.dumps(cut(json.loads(value)))
+                    return json.dumps(cut(json.loads(value), characters, elements))
                 except ValueError:
                     pass
             whole = value if isinstance(value, str) else repr(value)
@@ -95,11 +95,11 @@ def shortened(body: bytearray) -> bytearray:
             mark = f" ... {len(value) - most} more, {digest} ... "
             start, end = value[: most - most // 4], value[-(most // 4) :]
             value = start + mark + end if isinstance(value, str) else [*start, mark, *end]
-        return [cut(inner) for inner in value] if isinstance(value, list) else value
+        return [cut(inner, characters, elements) for inner in value] if isinstance(value, list) else value
 
     payload = json.loads(body.decode(errors="replace"))
-    for characters, elements in KEPT:
-        payload = cut(payload)
+    for kept in KEPT:
+        payload = cut(payload, *kept)
         if len(small := bytearray(json.dumps(payload), "ascii")) <= MAX_BYTES:
             return small
     raise ValueError

@@ -189,7 +189,7 @@ def _literal_output(step: Step) -> str | None:
 
 
 def without_middle(line: str) -> str:
-    """Return a line, of a very long one its start and end: what lies between is a text, and its use stands at the end."""
+    """Return a line, of a very long one its start and end: between them is text, and its use stands at the end."""
     end = MAX_SCRIPT_CHARS // 4
     return line if len(line) <= MAX_SCRIPT_CHARS else line[: MAX_SCRIPT_CHARS - end] + line[-end:]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session_logs import LOGS, written
 from trustfold.errors import TrustfoldError
 from trustfold.ingest import Run, following
-from trustfold.ingest.growing_files import Following
+from trustfold.ingest.growing_files import HEAD_BYTES, Following
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
 
@@ -165,6 +165,82 @@ def test_another_log_takes_its_name(tmp_path: Path) -> None:
     follower.restart()
     assert follower.look() == []
     assert sorted(follower.ids()) == sorted(AT_ONCE["claude-code"] + AT_ONCE["codex"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("named", ["log.jsonl.1", "log-1.jsonl", "log.1.old"])
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_the_end_of_a_rotated_log_is_read(origin: str, named: str, restarts: bool, tmp_path: Path) -> None:
+    """Whatever name it gets, also while nobody looks; the new log at its place is read from its beginning."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    data, other = WHOLE[origin], WHOLE["codex" if origin != "codex" else "gemini"]
+    cut = len(data) // 2
+    log.write_bytes(data[:cut])
+    follower.look()
+    with log.open("ab") as file:
+        file.write(data[cut:])
+    log.rename(log.with_name(named))
+    log.write_bytes(other)
+    if restarts:
+        follower.restart()
+    for _ in range(2):
+        follower.look()
+    assert sorted(follower.ids()) == sorted(AT_ONCE[origin] + AT_ONCE["codex" if origin != "codex" else "gemini"])
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+@pytest.mark.parametrize("way", ["written anew", "replaced", "deleted and made again"])
+def test_a_log_that_is_rewritten_in_the_same_words(way: str, origin: str, tmp_path: Path) -> None:
+    """A shorter form of the same session that has grown past what was read: all is told, and once."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    begun = b" " * HEAD_BYTES + b"\n"  # what identifies the file stays
+    log.write_bytes(begun + b"".join(lines[:-2]) + lines[-2][:10])
+    follower.look()
+    compacted = begun + b"".join([*lines[:2], *lines[-3:], b" " * len(WHOLE[origin]) + b"\n"])
+    if way == "deleted and made again":
+        log.unlink()
+        assert follower.look() == []
+    place = log.with_suffix(".new") if way == "replaced" else log
+    place.write_bytes(compacted)
+    place.rename(log)
+    follower.look()
+    told = follower.ids()
+    assert set(told) >= set(AT_ONCE[origin])
+    assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_half_line_that_is_written_again(origin: str, tmp_path: Path) -> None:
+    """A client that died within a line: its successor cuts the line and writes others in its place."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:4]) + lines[4][: len(lines[4]) // 2] + b"broken")
+    follower.look()
+    log.write_bytes(WHOLE[origin])
+    follower.look()
+    assert follower.ids() == AT_ONCE[origin]
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_copied_log_counts_once(origin: str, tmp_path: Path) -> None:
+    """A log is copied and then cut, as `copytruncate` does; what stands in the copy was told before."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-2]))
+    follower.look()
+    (follower.folder / "copy.jsonl").write_bytes(log.read_bytes())
+    follower.look()
+    log.write_bytes(b"")
+    follower.look()
+    log.write_bytes(lines[-2] + lines[-1])
+    follower.look()
+    told = follower.ids()
+    assert len(set(told)) == len(told)
 
 
 def test_a_resumed_session_repeats_nothing(tmp_path: Path) -> None:

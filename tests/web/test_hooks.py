@@ -608,7 +608,10 @@ def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
         _, known = server.request("GET", "/v1/hooks", headers={"Authorization": f"Bearer {TOKEN}"})
         assert set(json.loads(known)["paused"]) == {"s", "s/inner"}
         large = '"x = 1\\n".repeat(2 ** 21)'
-        for args in (f'{{ note: {large}, command: "rm -rf /" }}', f'{{ command: `cat <<E\\n${{{large}}}E\\nrm -rf /` }}'):
+        for args in (
+            f"{{ note: {large}, command: 'rm -rf /' }}",
+            f"{{ command: `cat <<E\\n${{{large}}}E\\nrm -rf /` }}",
+        ):
             assert "would remove a root or home directory" in asked_by_plugin(tmp_path, 1, "", PATIENT_S, args)[0]
         tmp_path.chmod(0o755)
         assert asked_by_plugin(tmp_path, 1) == [{}]
