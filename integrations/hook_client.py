@@ -85,7 +85,7 @@ def shortened(body: bytearray) -> bytearray:
             return value
         most = characters if isinstance(value, str) else elements
         if len(value) > most:
-            if value[0] == "{":
+            if isinstance(value, str) and value[0] == "{":
                 try:
                     return json.dumps(cut(json.loads(value), characters, elements))
                 except ValueError:
@@ -93,8 +93,10 @@ def shortened(body: bytearray) -> bytearray:
             whole = value if isinstance(value, str) else repr(value)
             digest = blake2b(whole.encode(errors="replace"), digest_size=8).hexdigest()
             mark = f" ... {len(value) - most} more, {digest} ... "
-            start, end = value[: most - most // 4], value[-(most // 4) :]
-            value = start + mark + end if isinstance(value, str) else [*start, mark, *end]
+            middle = slice(most - most // 4, -(most // 4))
+            if isinstance(value, str):
+                return value[: middle.start] + mark + value[middle.stop :]
+            value[middle] = [mark]
         return [cut(inner, characters, elements) for inner in value] if isinstance(value, list) else value
 
     payload = json.loads(body.decode(errors="replace"))

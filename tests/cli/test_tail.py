@@ -53,16 +53,16 @@ class Follower:
         return [event["id"] for event in self.events]
 
 
-def at_once(origin: str) -> list[str]:
+def at_once(log: bytes) -> list[str]:
     """Ids of the events of a whole log."""
     with TemporaryDirectory() as folder:
         follower = Follower(Path(folder))
-        (follower.folder / "log.jsonl").write_bytes(WHOLE[origin])
+        (follower.folder / "log.jsonl").write_bytes(log)
         follower.look()
         return follower.ids()
 
 
-AT_ONCE = {origin: at_once(origin) for origin in LOGS}
+AT_ONCE = {origin: at_once(log) for origin, log in WHOLE.items()}
 
 
 @settings(max_examples=40, deadline=None)
@@ -196,20 +196,18 @@ def test_a_log_that_is_rewritten_in_the_same_words(way: str, origin: str, tmp_pa
     follower = Follower(tmp_path)
     log = follower.folder / "log.jsonl"
     lines = WHOLE[origin].splitlines(keepends=True)
-    begun = b" " * HEAD_BYTES + b"\n"  # what identifies the file stays
-    log.write_bytes(begun + b"".join(lines[:-2]) + lines[-2][:10])
+    head, blank = b" " * HEAD_BYTES + b"\n", b" " * len(WHOLE[origin]) + b"\n"
+    log.write_bytes(head + blank + b"".join(lines[:-2]) + lines[-2][:10])
     follower.look()
-    compacted = begun + b"".join([*lines[:2], *lines[-3:], b" " * len(WHOLE[origin]) + b"\n"])
     if way == "deleted and made again":
         log.unlink()
         assert follower.look() == []
     place = log.with_suffix(".new") if way == "replaced" else log
-    place.write_bytes(compacted)
+    rewritten = head + b"\n" + WHOLE[origin] + blank
+    place.write_bytes(rewritten)
     place.rename(log)
     follower.look()
-    told = follower.ids()
-    assert set(told) >= set(AT_ONCE[origin])
-    assert len(set(told)) == len(told)
+    assert follower.ids() == at_once(rewritten)
 
 
 @pytest.mark.parametrize("origin", sorted(LOGS))
