@@ -80,6 +80,7 @@ class Hooks:
         self._read = service.read
         self._user = user
         self._workspaces = Workspaces()
+        self._changes: Counter[str] = Counter()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
         self._publishers: dict[str, Publisher] = {}
@@ -206,7 +207,7 @@ class Hooks:
         """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         session = self._sessions.get(place)
         if session is None:
-            session = HookSession(dialect, hook, user=self._user)
+            session = HookSession(dialect, hook, user=self._user, changes=self._changes)
             self._sessions[place] = session
             self._by_id[session.session_id] = session
             self._publishers[session.session_id] = publisher
