@@ -473,9 +473,7 @@ class BatchConsumer(driver.Consumer):
         except (KafkaError, TimeoutError) as error:
             log.debug("the other workers' commits were not read: %r", error)
             return {}
-        return {
-            TP(place.topic, place.partition): str(commit.metadata or "") for place, commit in committed.items()
-        }
+        return {TP(place.topic, place.partition): str(commit.metadata or "") for place, commit in committed.items()}
 
     def place(self, tp: TP) -> tuple[int, int] | None:
         """Return fetch position and log end of a partition, as of the last fetch; None before the first."""

@@ -58,7 +58,7 @@ def commit_note(behind: int | None, worker: str) -> str:
 def read_note(note: str) -> Reached | None:
     """Return what a commit note says; None if it has no order time."""
     word, *rest = note.split(" ")
-    return Reached(int(rest[0]), rest[1]) if word == "behind" and len(rest) == 2 and rest[0].isdigit() else None  # noqa: PLR2004 - its parts
+    return Reached(int(rest[0]), rest[1]) if word == "behind" and len(rest) == 2 and rest[0].isdigit() else None
 
 
 EXCHANGES_AHEAD = 1
