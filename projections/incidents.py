@@ -29,9 +29,12 @@ from .session.state import SessionState
 NEEDED = ("waiting", "blocked", "escalated", "stuck", "open", "half-open", "degraded", "recovering")
 """States of incidents that need a person, or may need one soon. `waiting`: for a person."""
 
-STATES = (*NEEDED, "unknown", "abandoned", "ok", "handled")
+CALM = ("ok", "handled")
+"""States of what is no incident: nothing is wrong, or an operator has dealt with it."""
+
+STATES = (*NEEDED, "unknown", "abandoned", *CALM)
 """All states. `unknown`: calls were lost, and nobody knows how they ended. `abandoned`: a session fell silent while it
-was stuck. The last two are no incidents: nothing is wrong, or an operator has dealt with it."""
+was stuck."""
 
 SEVERITIES = tuple(PatternSeverity)
 """Severities, least first."""
@@ -56,8 +59,9 @@ class OpenPattern(NamedTuple):
         severity: 1 minor, 2 moderate, 3 severe.
         times: number of repetitions so far.
         fingerprint: with agent and pattern it identifies the streak.
-        what: its tools and its latest request, or the text for a person; may be empty.
+        what: its tools and its latest request; may be empty.
         id: id of the decision that reported it; empty if unknown.
+        message: text for a person; empty without one.
     """
 
     agent: str
@@ -68,6 +72,7 @@ class OpenPattern(NamedTuple):
     what: str
     since_ms: int
     id: str = ""
+    message: str = ""
 
 
 class OpenAsk(NamedTuple):
@@ -299,7 +304,7 @@ def _outage(parts: Sequence[_Part], subject: str, now_ms: int) -> Incident:
     where = f"user:{first.user_id}" if first.scope == "user" else first.workspace_id or ""
     news = max(_ms(max(filter(None, _times(one)))) for one in states)
     since = min(_ms(getattr(one, "since", None) or one.time) for one in states)
-    key = f"{first.kind}:{where}{US}{subject}" if word in {"ok", "handled"} else f"{where}{US}{subject}"
+    key = f"{first.kind}:{where}{US}{subject}" if word in CALM else f"{where}{US}{subject}"
     severity = _SEVERITY.get(word, 1)
     order, until = _order(word, severity, (since, news, min(one[3] for one in parts)), now_ms)
     return Incident(order, key, word, severity, subject, where, since, news, until, states)
@@ -347,7 +352,7 @@ def ranked(states: Iterable[PublicState], sessions: Iterable[SessionNews], now_m
         families.setdefault(family_of(state), []).append(state)
     found = [one for family in families.values() for one in of_family(family, now_ms)]
     found += filter(None, (of_session(news, now_ms) for news in sessions))
-    return sorted(one for one in found if one.state not in {"ok", "handled"})
+    return sorted(one for one in found if one.state not in CALM)
 
 
 def counts_in_words(incidents: Iterable[Incident]) -> str:
@@ -414,7 +419,7 @@ def _session_reason(news: SessionNews, state: str) -> str:
     worst = max(news.patterns, key=lambda one: (one.severity, one.times))
     more = f", and {counted(len(news.patterns) - 1, 'other pattern')}" if len(news.patterns) > 1 else ""
     what = f": {worst.what}" if worst.what else ""
-    return f"{plain(worst.pattern)}{what} {times(worst.times)}{more}"
+    return (worst.message.rstrip(".") or f"{plain(worst.pattern)}{what} {times(worst.times)}") + more
 
 
 def _approval(state: TrustUpdated) -> str:
@@ -424,11 +429,11 @@ def _approval(state: TrustUpdated) -> str:
 
 def pattern_of(found: PatternDetected) -> OpenPattern:
     """Open pattern of a decision that reports one."""
-    what = (found.message or "").rstrip(".") if found.notify_user else ""
     severity = SEVERITIES.index(found.severity) + 1
     since = _ms(found.time) - (found.duration_ms or 0)
     ident = found.agent_id or "", found.pattern, found.fingerprint or ""
-    return OpenPattern(*ident, severity, found.repetitions, what or repeated_calls(found), since, found.id)
+    message = (found.message or "") if found.notify_user else ""
+    return OpenPattern(*ident, severity, found.repetitions, repeated_calls(found), since, found.id, message)
 
 
 def news_of(session_id: str, state: SessionState) -> SessionNews:

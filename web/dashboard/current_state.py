@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import EventRejected
-from ...projections.incidents import OpenAsk, SessionNews, news_of, pattern_of
+from ...projections.incidents import CALM, Incident, OpenAsk, SessionNews, news_of, pattern_of
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.codec import decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
@@ -198,6 +198,10 @@ class Board:
         self._take()
         self._ranking.ranked(now_ms)
         return self._ranking
+
+    def incidents(self, now_ms: int) -> list[Incident]:
+        """All incidents, most urgent first, without what is well or handled."""
+        return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
 
     @property
     def sessions(self) -> Mapping[str, SessionNews]:

@@ -157,7 +157,7 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
     reasons = {row.title: row.reason for row in now_page(board, Asked(), NOW).rows}
     assert reasons == {
         "s1": "Error retry loop: bash `make all` 7 times.",
-        "s2": "Error retry loop: The agent cannot find make 7 times.",
+        "s2": "The agent cannot find make.",
         "s3": "Error retry loop: bash `make all` 7 times.",
     }
 
