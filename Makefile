@@ -107,7 +107,7 @@ format: $(VENV)/dev ## Format the code and apply safe fixes
 .PHONY: typecheck
 typecheck: $(VENV)/dev ## Types: mypy --strict on the package, the scripts and the examples of the docs
 	@$(BIN)/mypy
-	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py docs/write_examples.py
+	@$(BIN)/mypy ops/kafka ops/build_dist.py docs/state_diagrams.py docs/programs_page.py docs/patterns_page.py docs/write_examples.py tests/guard/typed_program.py
 	@$(BIN)/python docs/write_examples.py build/examples
 	@$(BIN)/mypy build/examples
 

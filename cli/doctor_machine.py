@@ -18,7 +18,7 @@ from .. import __version__
 from ..config import ENVIRONMENT, RuleFiles, Settings
 from ..errors import ConfigError, TrustfoldError
 from ..guard.settings import ENVIRONMENT as GUARD
-from ..integrations.hook_client import ANSWER_S, PAUSE_S
+from ..integrations.hook_client import ANSWER_S, MAX_READ_BYTES, PAUSE_S
 from ..schemas.decision_text import counted
 from ..security.private_files import existing, is_read_only
 from ..streams.embedded.store_views import Views
@@ -206,11 +206,13 @@ def _hooks() -> Iterator[Finding]:
         return
     found = service.running()
     reporting: dict[str, dict[str, object]] = {}
+    faults: dict[str, int] = {}
     if found is None:
         yield Finding("agent hooks", Status.FIX, "the server they call does not answer", "trustfold up --detach")
     else:
         try:
-            reporting = HttpTarget(found[1], Rights(service.token)).hooks().agents
+            report = HttpTarget(found[1], Rights(service.token)).hooks()
+            reporting, faults = report.agents, report.faults
         except TrustfoldError as error:
             yield Finding("agent hooks", Status.FIX, str(error), "trustfold up --stop; trustfold up --detach")
         if not service.socket.is_socket():
@@ -222,6 +224,12 @@ def _hooks() -> Iterator[Finding]:
         yield Finding(
             "agent hooks", Status.NOTE, f"at {late} one had no answer within {ANSWER_S:g} s: agents went on without "
             f"trustfold, and their hooks did not ask it for {PAUSE_S:.0f} s",
+        )  # fmt: skip
+    if faults:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in sorted(faults.items()))
+        yield Finding(
+            "agent hooks", Status.NOTE, f"not evaluated, and so let pass, since the server started: {reasons} "
+            f"(too_large: more than {MAX_READ_BYTES >> 20} MiB, or too many names)",
         )  # fmt: skip
     for agent, file, fault in connections:
         count = reporting.get(agent, {}).get("hooks", 0)

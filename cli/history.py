@@ -153,12 +153,13 @@ def history(*, question: str, chosen: Chosen, span: str | None, limit: int, as_j
         rows = objects(answer.columns, answer.rows)
         write_json({"question": answer.question.title, "rows": rows, "left_out": answer.left_out})
         return
-    show(answer)
-    if not answer.rows:
+    if answer.rows:
+        show(answer)
+        if answer.question.reads:
+            note(answer.question.reads)
+    else:
         meaning = answer.question.empty or "No recorded data for this question."
         note(meaning + (f" Filters: {filters.description()}." if filters.description() else ""))
-    elif answer.question.reads:
-        note(answer.question.reads)
 
 
 def show(answer: Answer) -> None:

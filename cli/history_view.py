@@ -15,7 +15,10 @@ from ..history.queries import plain
 from .render import console
 
 UNBROKEN_WIDTH = 24
-"""Words up to this many characters are kept on one line; only longer ones, such as ids, may be broken."""
+"""Words up to this many characters are kept on one line; only longer ones, such as paths, may be broken."""
+
+_IDS = frozenset({"session", "session id"})
+"""Columns whose words people copy: they are kept on one line up to half the width."""
 
 
 def table_of(
@@ -80,7 +83,8 @@ def _fitting(
         for number, (name, *values) in enumerate(texts):
             parts = values if whole[number] and roomy else " ".join(values).split()
             longest = max(map(len, (*name.split(), *parts)), default=1)
-            least.append(max(1, longest if whole[number] else min(UNBROKEN_WIDTH, longest)))
+            most = longest if whole[number] else room // 2 if name in _IDS else UNBROKEN_WIDTH
+            least.append(max(1, min(most, longest)))
         if sum(least) <= left:
             return padding, _shared(least, natural, left)
     return None

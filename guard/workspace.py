@@ -15,7 +15,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -211,26 +211,32 @@ class Workspaces:
 class Evidence:
     """Digests of one session that are proof of change or of none.
 
-    A digest shows the project's files alone. An equal one is no proof if a call has succeeded since that may have
-    changed something else: a database, a service, an installed package, an ignored file.
+    A digest shows the project's files alone. An equal one is no proof if a call of the session has succeeded since that
+    may have changed something else: a database, a service, an ignored file. Such calls of other sessions, which the
+    events of this one do not show, are part of its digests.
     """
 
-    def __init__(self) -> None:
-        """Start without a digest."""
-        self._latest = ""
-        self._elsewhere = False
+    def __init__(self, changes: Counter[str] | None = None) -> None:
+        """Start without a digest; `changes`: number of such calls by workspace, shared by the sessions of a server."""
+        self._changes = Counter() if changes is None else changes
+        self._own = 0
+        self._latest = ("", 0)
 
-    def succeeded(self, tool_name: str, args: Mapping[str, Any]) -> None:
+    def succeeded(self, tool_name: str, args: Mapping[str, Any], workspace: str = "") -> None:
         """Take note of a successful call."""
-        self._elsewhere = self._elsewhere or may_change(tool_name, args)
+        if may_change(tool_name, args):
+            self._changes[workspace] += 1
+            self._own += 1
 
-    def state(self, digest: str | None) -> str | None:
+    def state(self, digest: str | None, workspace: str = "") -> str | None:
         """Digest to state in an event; None if it would prove what is not known."""
         if digest is None:
             return None
-        proves = digest != self._latest or not self._elsewhere
-        self._latest, self._elsewhere = digest, False
-        return digest if proves else None
+        if others := self._changes[workspace] - self._own:
+            digest = blake2b(f"{digest} {others}".encode(), digest_size=16).hexdigest()
+        known, made = self._latest
+        self._latest = digest, self._own
+        return digest if digest != known or made == self._own else None
 
 
 def may_change(tool_name: str, args: Mapping[str, Any]) -> bool:

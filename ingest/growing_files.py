@@ -1,20 +1,23 @@
 """Tracking of growing files and their read positions across restarts, rotation and truncation.
 
-Theory of operation. The position of each file is saved: how many bytes of whole lines have been published, and a digest
-of its first bytes, which identifies the file if it is renamed or replaced. After a restart a growing file is read from
+Theory of operation. The position of each file is saved: how many bytes of whole lines have been published, a digest
+of its first bytes, which identifies the file if it is renamed or replaced, and one of the bytes before the position,
+which tell whether it was rewritten. What a file that is rotated away says last is read under any name that begins as
+its own. After a restart a growing file is read from
 its beginning, to know its sessions, but records before its position are not published again. A position is saved once
 its events are acknowledged; events published twice because of a crash in between have the same ids and change nothing.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -36,6 +39,10 @@ RECENT_S = 2 * 86_400
 """Sessions idle for less than this may continue in another file, which repeats their lines."""
 
 
+Stamp = tuple[int, int, int]
+"""Inode, time of change and size of a file."""
+
+
 class Place(NamedTuple):
     """Published position of a file.
 
@@ -43,11 +50,13 @@ class Place(NamedTuple):
         offset: bytes of whole lines.
         head: digest of the first `size` bytes.
         size: number of bytes in the digest, at most `HEAD_BYTES`.
+        last: digest of as many bytes before the position; empty if an earlier version saved it.
     """
 
     offset: int
     head: str
     size: int
+    last: str = ""
 
 
 @dataclass
@@ -56,7 +65,13 @@ class _File:
     log: Growing
     marks: Marks
     read: int = 0
-    said: set[bytes] = field(default_factory=set)
+    last: bytes = b""
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Take the next bytes; returns their events."""
+        self.read += len(data)
+        self.last = (self.last + data)[-HEAD_BYTES:]
+        return self.log.take(data)
 
 
 class Following:
@@ -75,8 +90,9 @@ class Following:
         self._file = places
         self._workspace = workspace
         self._marks: set[str] = set()
+        self._said: set[bytes] = set()
         self._files: dict[Path, _File] = {}
-        self._stamps: dict[Path, tuple[int, int, int]] = {}
+        self._stamps: dict[Path, Stamp] = {}
         known = _read_places(places)
         self._places = known or {}
         found = list(self.found())
@@ -84,30 +100,28 @@ class Following:
             ends = {} if from_start else {str(path): place_at_the_end(path) for path in found}
             self._places = {path: place for path, place in ends.items() if place is not None}
             self._keep()  # events from now on are new for a first run, too
-        self._look_for_renamed(found)
-        for path in found:
+        self._look_for_renamed(found, map(Path, list(self._places)))
+        for path in self.found():
             if str(path) in self._places and _age_of(path) < RECENT_S:
                 self._take_up(path)
 
     def found(self) -> Iterator[Path]:
-        """All current logs, sorted by name."""
-        for path in self._paths:
-            if path.is_dir():
-                yield from sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
-            elif path.is_file():
-                yield path
+        """All current logs, sorted by name, after those that were rotated away."""
+        named = [path for path in self._paths if path.is_file()]
+        below = [sorted(path.rglob(f"*{SUFFIX}")) for path in self._paths if path.is_dir()]
+        logs = dict.fromkeys([*named, *(file for files in below for file in files if file.is_file())])
+        yield from (path for name in list(self._places) if (path := Path(name)) not in logs and path.is_file())
+        yield from logs
 
     def news(self) -> Iterator[tuple[Path, list[bytes]]]:
         """Yield new events, file by file; call `published` before taking the next batch."""
-        found = list(self.found())
-        self._look_for_renamed(found)
-        for path in found:
-            try:
-                about = path.stat()
-            except OSError:  # it was deleted since
-                continue
-            stamp = (about.st_ino, about.st_mtime_ns, about.st_size)
-            if self._stamps.get(path) == stamp:
+        stamps = {path: stamp for path in self.found() if (stamp := _stamp_of(path)) is not None}
+        self._look_for_renamed(
+            stamps, [path for path, known in self._stamps.items() if _is_cut(stamps.get(path), known)]
+        )
+        for path in self.found():
+            stamp = _stamp_of(path)
+            if stamp is None or self._stamps.get(path) == stamp:
                 continue
             while True:
                 try:
@@ -128,8 +142,7 @@ class Following:
             TrustfoldError: the position cannot be saved.
         """
         file = self._files[path]
-        head = _first(path, min(HEAD_BYTES, file.log.taken))
-        place = Place(file.log.taken, _digest(head), len(head))
+        place = _place_at(path, file.log.taken)
         if self._places.get(str(path)) != place:
             self._places[str(path)] = place
             self._keep()
@@ -146,22 +159,23 @@ class Following:
 
     def _more_of(self, path: Path) -> tuple[list[bytes], bool]:
         """Events of the next chunk of a file, and whether there may be more."""
-        file = self._files.get(path)
-        size = path.stat().st_size
-        place = self._places.get(str(path))
-        if file is None:
-            if place is not None and size == place.offset and _is_same(path, place):
-                return [], False
-            file = self._take_up(path)
-        elif size < file.read or (place is not None and not _is_same(path, place)):
-            file = self._again(file)
-        if size <= file.read:
-            return [], False
-        data = _piece(path, file.read)
-        file.read += len(data)
-        events = file.log.take(data)
-        new = [event for event in events if _id_of(event) not in file.said]
-        file.said.update(map(_id_of, new))
+        with path.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            file = self._files.get(path)
+            place = self._places.get(str(path))
+            if file is None:
+                if place is not None and size == place.offset and _is_same(path, place):
+                    return [], False
+                file = self._take_up(path)
+            elif (
+                size < file.read
+                or _piece(opened, file.read - len(file.last), len(file.last)) != file.last
+                or (place is not None and not _is_same(path, place))
+            ):
+                file = self._again(file)
+            data = _piece(opened, file.read)
+        new = [event for event in file.take(data) if _id_of(event) not in self._said]
+        self._said.update(map(_id_of, new))
         if not new and data:
             self.published(path)
         return new, file.read < size
@@ -173,36 +187,36 @@ class Following:
         if place is None or not _is_same(path, place):
             self._places.pop(str(path), None)
             return file
-        while file.read < place.offset:
-            data = _piece(path, file.read, place.offset - file.read)
-            if not data:
-                break
-            file.read += len(data)
-            file.said.update(map(_id_of, file.log.take(data)))
+        with path.open("rb") as opened:
+            while file.read < place.offset and (data := _piece(opened, file.read, place.offset - file.read)):
+                self._said.update(map(_id_of, file.take(data)))
         return file
 
-    def _look_for_renamed(self, found: Sequence[Path]) -> None:
-        """Move the state of renamed files to their new names."""
-        for path in found:
-            if path in self._files or str(path) in self._places:
+    def _look_for_renamed(self, found: Iterable[Path], gone: Iterable[Path]) -> None:
+        """Move the state of files that are gone to their new names: of a log, or of any file beside it named alike."""
+        new = [path for path in found if path not in self._files and str(path) not in self._places]
+        moves: dict[Path, Path] = {}
+        for old in gone:
+            self._stamps.pop(old, None)
+            place = self._places.get(str(old))
+            if place is None or not place.size or _is_same(old, place):
                 continue
-            head = _first(path, HEAD_BYTES)
-            for name, place in self._places.items():
-                old = Path(name)
-                if place.size and _digest(head[: place.size]) == place.head and not _is_same(old, place):
-                    self._places[str(path)] = self._places.pop(name)
-                    if (file := self._files.pop(old, None)) is not None:
-                        file.path = path
-                        self._files[path] = file
-                    break
+            beside = sorted(old.parent.glob(f"{glob.escape(old.stem)}*"))
+            moved = (path for path in (*new, *beside) if path not in moves.values() and _is_same(path, place))
+            if (path := next(moved, None)) is not None:
+                moves[old] = path
+        places = {path: self._places.pop(str(old)) for old, path in moves.items()}
+        files = {path: self._files.pop(old) for old, path in moves.items() if old in self._files}
+        self._places |= {str(path): place for path, place in places.items()}
+        for path, file in files.items():
+            file.path = path
+        self._files |= files
 
     def _again(self, old: _File) -> _File:
         """Read a truncated or replaced file from its beginning; repeated events are recognised by their ids."""
         old.marks.forget()
         self._places.pop(str(old.path), None)
-        file = self._open(old.path)
-        file.said = old.said
-        return file
+        return self._open(old.path)
 
     def _open(self, path: Path) -> _File:
         about = Defaults("", self._workspace, path.stem, str(path), self.run)
@@ -215,12 +229,10 @@ def place_at_the_end(path: Path) -> Place | None:
     """Position after the last whole line of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
             end = at = file.seek(0, os.SEEK_END)
             while at > 0:
                 begin = max(0, at - CHUNK_BYTES)
-                file.seek(begin)
-                if (found := file.read(at - begin).rfind(b"\n")) >= 0:
+                if (found := _piece(file, begin, at - begin).rfind(b"\n")) >= 0:
                     end = begin + found + 1
                     break
                 at = begin
@@ -228,35 +240,49 @@ def place_at_the_end(path: Path) -> Place | None:
                 end = 0
     except OSError:
         return None
-    head = head[:end]
-    return Place(end, _digest(head), len(head))
+    return _place_at(path, end)
 
 
-def _piece(path: Path, offset: int, most: int = CHUNK_BYTES) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(min(most, CHUNK_BYTES))
+def _place_at(path: Path, offset: int) -> Place:
+    """Position in a file, with the digests of what stands there."""
+    size = min(HEAD_BYTES, offset)
+    return Place(offset, _digest_of(path, 0, size), size, _digest_of(path, offset - size, size))
+
+
+def _piece(file: BinaryIO, offset: int, most: int = CHUNK_BYTES) -> bytes:
+    file.seek(offset)
+    return file.read(min(most, CHUNK_BYTES))
 
 
 def _is_same(path: Path, place: Place) -> bool:
     """True if a position belongs to the file."""
-    try:
-        return path.stat().st_size >= place.offset and _digest(_first(path, place.size)) == place.head
-    except OSError:
+    if _digest_of(path, 0, place.size) != place.head:
         return False
+    return not place.last or _digest_of(path, place.offset - place.size, place.size) == place.last
 
 
-def _first(path: Path, size: int) -> bytes:
-    """First bytes of a file; empty if it cannot be read."""
+def _is_cut(stamp: Stamp | None, known: Stamp) -> bool:
+    """True if there is another file than before, a shorter one or none."""
+    return stamp is None or stamp[0] != known[0] or stamp[2] < known[2]
+
+
+def _stamp_of(path: Path) -> Stamp | None:
+    """What changes whenever a file does; None without a file."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns, about.st_size
+
+
+def _digest_of(path: Path, offset: int, size: int) -> str:
+    """Digest of some bytes of a file; empty if it cannot be read, or ends before."""
     try:
         with path.open("rb") as file:
-            return file.read(size)
+            data = _piece(file, offset, size)
     except OSError:
-        return b""
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
+        return ""
+    return blake2b(data, digest_size=16).hexdigest() if len(data) == size else ""
 
 
 def _id_of(event: bytes) -> bytes:
@@ -275,6 +301,9 @@ def _read_places(file: Path) -> dict[str, Place] | None:
     """Saved positions; None if there are none or they cannot be read."""
     try:
         kept = orjson.loads(file.read_bytes())["files"]
-        return {str(path): Place(int(one["offset"]), str(one["head"]), int(one["size"])) for path, one in kept.items()}
+        return {
+            str(path): Place(int(one["offset"]), str(one["head"]), int(one["size"]), str(one.get("last", "")))
+            for path, one in kept.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -16,8 +16,14 @@ SOCKET = "trustfold.sqlite.sock"
 LATE = "hooks.late"
 """File whose time is that of the latest answer that did not come."""
 
-MAX_BYTES = 8 * 1024 * 1024
-"""Largest payload and answer in bytes; larger ones are skipped."""
+MAX_BYTES = 1024 * 1024
+"""Largest answer, and largest payload that is sent as it is, in bytes."""
+
+MAX_READ_BYTES = 64 * 1024 * 1024
+"""Largest payload that is judged; of a larger one, and one that cannot be cut, only that there was one is reported."""
+
+KEPT = ((262_144, 4_096), (65_536, 1_024), (16_384, 256), (4_096, 64))
+"""Characters of a text and elements of a list that are kept of a larger payload, tried in turn until it fits."""
 
 ANSWER_S = 0.5
 """Timeout in seconds of connection and answer together."""
@@ -57,6 +63,50 @@ def ask(path: str, body: bytes) -> bytes:
     return answer if answer[:1] == b"{" and answer != b"{}" else b""
 
 
+def shortened(body: bytearray) -> bytearray:
+    """Return a large payload without the middle of its long texts and lists, in place of which their digest stands.
+
+    Names, ids, paths and commands are shorter than that, so a call is judged as it would be in full.
+
+    Raises:
+        ValueError: even that is too large, or it is not JSON.
+    """
+    if len(body) > MAX_READ_BYTES:
+        raise ValueError
+    import json  # noqa: PLC0415 - takes as long as all the rest, and is needed here alone
+    from _blake2 import blake2b  # noqa: PLC0415
+
+    def cut(value: object, characters: int, elements: int) -> object:
+        if isinstance(value, dict):
+            if len(value) > MAX_BYTES // 8:  # of which none has fewer bytes
+                raise ValueError
+            return {name: cut(inner, characters, elements) for name, inner in value.items()}
+        if not isinstance(value, (str, list)):
+            return value
+        most = characters if isinstance(value, str) else elements
+        if len(value) > most:
+            if isinstance(value, str) and value[0] == "{":
+                try:
+                    return json.dumps(cut(json.loads(value), characters, elements))
+                except ValueError:
+                    pass
+            whole = value if isinstance(value, str) else repr(value)
+            digest = blake2b(whole.encode(errors="replace"), digest_size=8).hexdigest()
+            mark = f" ... {len(value) - most} more, {digest} ... "
+            middle = slice(most - most // 4, -(most // 4))
+            if isinstance(value, str):
+                return value[: middle.start] + mark + value[middle.stop :]
+            value[middle] = [mark]
+        return [cut(inner, characters, elements) for inner in value] if isinstance(value, list) else value
+
+    payload = json.loads(body.decode(errors="replace"))
+    for kept in KEPT:
+        payload = cut(payload, *kept)
+        if len(small := bytearray(json.dumps(payload), "ascii")) <= MAX_BYTES:
+            return small
+    raise ValueError
+
+
 def is_private() -> bool:
     """Whether the current folder is this user's alone."""
     found = posix.stat(".")
@@ -89,11 +139,16 @@ def main() -> None:
     asked += ["unattended=1"] if is_headless else []
     body = bytearray()
     while part := posix.read(0, 1 << 20):
-        if len(body) <= MAX_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
+        if len(body) <= MAX_READ_BYTES:  # the rest must be read, too, or the agent would see a broken pipe
             body += part
     posix.chdir(sys.argv[0].rpartition("/")[0] or ".")  # a socket's path has a hundred characters at most
-    if not words or not words[0].isalnum() or len(body) > MAX_BYTES or not is_private() or is_pausing():
+    if not words or not words[0].isalnum() or not is_private() or is_pausing():
         return
+    try:
+        body = body if len(body) <= MAX_BYTES else shortened(body)
+    except (ValueError, RecursionError):
+        body = bytearray()
+        asked.append("too_large=1")
     try:
         answer = ask(f"/hooks/{words[0]}?{'&'.join(asked)}", bytes(body))
     except (TimeoutError, BlockingIOError):

@@ -7,7 +7,7 @@ how they ended, perhaps a person denied them.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -103,8 +103,16 @@ class HookSession:
         inbox: inbox of its nudges.
     """
 
-    def __init__(self, dialect: Dialect, hook: Hook, *, workspace: str = "", user: str = "") -> None:
-        """Begin with the first hook of the conversation."""
+    def __init__(
+        self,
+        dialect: Dialect,
+        hook: Hook,
+        *,
+        workspace: str = "",
+        user: str = "",
+        changes: Counter[str] | None = None,
+    ) -> None:
+        """Begin with the first hook of the conversation; `changes`: as of `Evidence`."""
         self.session_id = session_id_of(hook)
         self._carried: list[str] = []
         self.inbox = NudgeInbox(carried=self._carried.append)
@@ -125,7 +133,7 @@ class HookSession:
         self._ignored: OrderedDict[str, None] = OrderedDict()
         self._pieces: OrderedDict[str, str] = OrderedDict()
         self._last_words = ""
-        self._evidence = Evidence()
+        self._evidence = Evidence(changes)
         self._events: list[bytes] = []
 
     def handle(self, hook: Hook, now_ms: int) -> list[bytes]:
@@ -333,7 +341,7 @@ class HookSession:
         if duration is None and ended.timed and open_call.published and not open_call.asked:
             duration = self._at - open_call.began_ms
         if ended.ending.status == "success":
-            self._evidence.succeeded(call.tool, call.args)
+            self._evidence.succeeded(call.tool, call.args, self.workspace)
         if not open_call.published:
             began = open_call.began_ms
             if ended.duration_ms is not None:  # without the time of the approval
@@ -346,7 +354,7 @@ class HookSession:
             error=ended.ending.error,
             result=bounded(ended.result),
             duration_ms=duration,
-            workspace_digest=self._evidence.state(ended.workspace),
+            workspace_digest=self._evidence.state(ended.workspace, self.workspace),
         )
 
     def _cancel(self, open_call: _Open | None) -> None:

@@ -1,5 +1,6 @@
 // trustfold: passes what happens in OpenCode on to `trustfold up` on this machine, and acts on its answers.
 // Written by `trustfold connect opencode`; `trustfold connect opencode --remove` takes it away.
+import { createHash } from "node:crypto";
 import { readFileSync, statSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
@@ -10,6 +11,26 @@ const QUERY = "@QUERY@";
 const EVENTS = new Set(["session.idle", "session.compacted", "session.deleted"]);
 const ANSWER_MS = 500;
 const PAUSE_MS = 30_000;
+const MAX_CHARS = 1 << 20;
+const KEPT = [[262_144, 4_096], [65_536, 1_024], [16_384, 256], [4_096, 64]]; // characters, elements: see hook_client.py
+
+// What happened as JSON; if it is large, without the middle of long texts and lists, in place of which a digest stands.
+const written = (told) => {
+  let text = JSON.stringify(told);
+  for (const [characters, elements] of KEPT) {
+    if (text.length <= MAX_CHARS) break;
+    text = JSON.stringify(told, (_, value) => {
+      const isText = typeof value === "string";
+      const most = isText ? characters : elements;
+      if (!(isText || Array.isArray(value)) || value.length <= most) return value;
+      const digest = createHash("sha256").update(isText ? value : JSON.stringify(value)).digest("hex").slice(0, 16);
+      const [start, end] = [value.slice(0, most - most / 4), value.slice(-most / 4)];
+      const mark = ` ... ${value.length - most} more, ${digest} ... `;
+      return isText ? start + mark + end : [...start, mark, ...end];
+    });
+  }
+  return text;
+};
 
 const isPausing = () => {
   const age = Date.now() - (statSync(LATE, { throwIfNoEntry: false })?.mtimeMs ?? 0);
@@ -61,7 +82,7 @@ export const Trustfold = async ({ client, directory }) => {
     const parent = parents.get(input?.sessionID);
     try {
       if (!isPrivate() || isPausing()) return {};
-      const said = JSON.parse(await post(JSON.stringify({ hook_event_name, input, output, directory, parent })));
+      const said = JSON.parse(await post(written({ hook_event_name, input, output, directory, parent })));
       if (said.notice) client.tui.showToast({ body: { message: said.notice, variant: "warning" } }).catch(() => {});
       return said;
     } catch {

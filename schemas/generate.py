@@ -46,6 +46,8 @@ def components(structs: Iterable[type[msgspec.Struct]], ref_template: str) -> di
     for name, schema in made.items():
         kind = by_name.get(name)
         if kind is None:
+            if "description" in schema:
+                schema["description"] = cleandoc(schema["description"])  # as Python itself does from 3.13 on
             continue
         paragraphs = _parts(kind)[0].split("\n\n")
         schema["description"] = "\n".join(_SPACE.sub(" ", one) for one in paragraphs)

@@ -1,7 +1,7 @@
 """HTTP endpoint for coding agents' hooks: takes events and returns the answer for the agent.
 
     POST /hooks/AGENT     ?event=NAME where the payload does not name it; ?shadow=1: fold, and answer nothing;
-                          ?unattended=1: no person sees how the run ends
+                          ?unattended=1: no person sees how the run ends; ?too_large=1: the client could not send it
     GET  /v1/hooks        which agents have been heard, and what was said to them, or would have been
 
 A hook always gets 200, at worst with `{}`: an error here must never stop an agent. Of a session that the private socket
@@ -48,7 +48,7 @@ from ..streams.embedded.server import QUICK_BYTES, Service
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""Maximum size of a payload in bytes; a larger one is answered but ignored."""
+"""Maximum size of a payload in bytes; a larger one is counted and not judged. Clients send less (`hook_client`)."""
 
 MAX_SESSIONS = 1_000
 """Maximum sessions kept; the least recently used are evicted, and start again with their next hook."""
@@ -80,6 +80,7 @@ class Hooks:
         self._read = service.read
         self._user = user
         self._workspaces = Workspaces()
+        self._changes: Counter[str] = Counter()
         self._sessions: OrderedDict[tuple[str, str, str], HookSession] = OrderedDict()
         self._by_id: dict[str, HookSession] = {}
         self._publishers: dict[str, Publisher] = {}
@@ -101,9 +102,11 @@ class Hooks:
         agent = str(request.path_params["agent"])[:40]
         try:
             dialect = DIALECTS.get(agent)
-            payload = await _payload(request)
-            if dialect is not None and payload is not None:
-                asked = request.query_params
+            asked = request.query_params
+            received = await _body(request)
+            if len(received) > MAX_BODY_BYTES or asked.get("too_large") == "1":
+                self._faults[RejectReason.TOO_LARGE.value] += 1
+            elif dialect is not None and isinstance(payload := parse(received), dict):
                 hook = dialect.read(payload, asked.get("event", "")[:MAX_NAME], read_tail)
                 if hook is not None:
                     hook = hook._replace(attended=asked.get("unattended") != "1")
@@ -143,7 +146,7 @@ class Hooks:
         known = self._by_id.get(session_id_of(hook))
         if known is not None and self._publishers[known.session_id] != publisher:
             if publisher != HOOKS:
-                self._faults[RejectReason.NOT_YOURS] += 1
+                self._faults[RejectReason.NOT_YOURS.value] += 1
                 return {}
             self._sessions.pop(place, None)  # begun by somebody who is no agent's hook
         self._heard[dialect.agent] += 1
@@ -204,7 +207,7 @@ class Hooks:
         """The session of a hook; it stays in the workspace in which it was heard first, wherever its shell goes."""
         session = self._sessions.get(place)
         if session is None:
-            session = HookSession(dialect, hook, user=self._user)
+            session = HookSession(dialect, hook, user=self._user, changes=self._changes)
             self._sessions[place] = session
             self._by_id[session.session_id] = session
             self._publishers[session.session_id] = publisher
@@ -282,16 +285,13 @@ def _size_of(request: HttpRequest) -> int:
     return int(stated) if stated.isdecimal() else MAX_BODY_BYTES
 
 
-async def _payload(request: HttpRequest) -> dict[str, Any] | None:
-    """The body, if it is an object of bearable size. Half a character in a command lets no call pass unread."""
+async def _body(request: HttpRequest) -> bytes:
+    """Return the body; of one that is too large its start, with more than `MAX_BODY_BYTES`."""
     body = bytearray()
     async for chunk in request.stream():
         if len(body) <= MAX_BODY_BYTES:
             body += chunk
-    if len(body) > MAX_BODY_BYTES:
-        return None
-    parsed = parse(bytes(body))
-    return parsed if isinstance(parsed, dict) else None
+    return bytes(body)
 
 
 def read_tail(path: str) -> bytes:

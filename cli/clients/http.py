@@ -105,12 +105,14 @@ class HookReport(msgspec.Struct):
         sessions: ids of their sessions.
         said: latest answers.
         paused: reason of the pause by session; empty for one that works on.
+        faults: number of hooks that were not judged, by reason.
     """
 
     agents: dict[str, Record]
     sessions: list[str]
     said: list[Record]
     paused: dict[str, str] = {}
+    faults: dict[str, int] = {}
 
 
 class HttpTarget:

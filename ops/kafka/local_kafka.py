@@ -1,6 +1,6 @@
 """A real Apache Kafka on this machine, without containers: Java 17 and Maven are enough.
 
-    local_kafka.py prepare                          fetch the jars once
+    local_kafka.py prepare                          fetch the jars, once, and what makes starts quick
     local_kafka.py run [--port 9092] [--data DIR]   a broker in the foreground, until Ctrl-C
 
 Exit codes: 0 stopped as asked, 1 the broker ended by itself, 2 something on this machine is missing (the
@@ -11,11 +11,12 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from local_kafka_jars import KafkaUnavailable, prepare
-from local_kafka_node import LocalKafka
+from local_kafka_node import LocalKafka, keep_start
 
 __all__ = ["KafkaUnavailable", "LocalKafka", "main", "prepare"]
 
@@ -37,6 +38,8 @@ def _say(line: str) -> None:
 
 def _prepare() -> int:
     ready = prepare(_say)
+    with suppress(OSError):  # of a folder that is not ours to write
+        keep_start(ready)
     print(f"Apache Kafka {ready.version} is ready in {ready.libs.parent}")
     return 0
 
@@ -67,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; gives the exit code."""
     parser = argparse.ArgumentParser(prog="local_kafka.py", description="A real Apache Kafka without containers.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("prepare", help="fetch Kafka's jars, once")
+    commands.add_parser("prepare", help="fetch Kafka's jars and what makes starts quick, once")
     run = commands.add_parser("run", help="run a broker in the foreground until Ctrl-C")
     run.add_argument("--port", type=int, default=PORT, help=f"port on 127.0.0.1 (default {PORT})")
     run.add_argument("--data", type=Path, default=DATA, help=f"folder that keeps its data (default {DATA})")

@@ -10,7 +10,7 @@ from .danger import Danger, danger_of, is_suspect
 from .programs import NOTHING_ASKED, Asked, asked_by
 from .shell import SimpleCommand, simple_commands
 from .tool_class import class_of_commands, edits_first, waiting
-from .unfold import MAX_SCRIPT_CHARS
+from .unfold import without_middle
 
 MAX_PROGRAMS = 8
 """Largest number of different programs of a line that are kept."""
@@ -51,13 +51,13 @@ class CommandLine(NamedTuple):
 
 
 def read(line: str, *, windows: bool = False) -> CommandLine:
-    """Read a command line; only its first `MAX_COMMAND_CHARS` count, for danger its first `MAX_SCRIPT_CHARS`.
+    """Read a command line; only its first `MAX_COMMAND_CHARS` count, for danger all but the middle of a very long one.
 
     Args:
         line: the line.
         windows: it is for PowerShell or cmd, where a backslash escapes nothing.
     """
-    line = line.lstrip().replace("\0", "")[:MAX_SCRIPT_CHARS]
+    line = without_middle(line.lstrip().replace("\0", ""))
     line = line.replace("\\", "/") if windows else line
     commands = simple_commands(line)
     danger = danger_of(line, commands)

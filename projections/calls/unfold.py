@@ -20,7 +20,7 @@ from .launchers import launched, lines_in, trees_in
 from .shell import LOOP_HEADS, SHELLS, balanced, without_wrappers
 
 MAX_SCRIPT_CHARS = 65_536
-"""Number of characters of a line that are read for danger."""
+"""Number of characters of a line that are read for danger, a quarter of them at its end."""
 
 MAX_VALUE_CHARS = 4_096
 """Only this much of a variable's value is filled in: values that are made of one another grow without end."""
@@ -117,14 +117,14 @@ class Step:
 def steps_of(script: str) -> list[Step]:
     """Return all commands that a script runs, in order."""
     reader = _Reader({})
-    reader.read(script[:MAX_SCRIPT_CHARS], 0)
+    reader.read(without_middle(script), 0)
     return reader.steps
 
 
 def steps_of_program(program: str) -> list[Step]:
     """Return all commands that a program in another language runs, in order."""
     reader = _Reader({})
-    reader.run_program(program[:MAX_SCRIPT_CHARS])
+    reader.run_program(without_middle(program))
     return reader.steps
 
 
@@ -186,6 +186,12 @@ def _literal_output(step: Step) -> str | None:
         except (binascii.Error, ValueError):
             return None
     return None
+
+
+def without_middle(line: str) -> str:
+    """Return a line, of a very long one its start and end: between them is text, and its use stands at the end."""
+    end = MAX_SCRIPT_CHARS // 4
+    return line if len(line) <= MAX_SCRIPT_CHARS else line[: MAX_SCRIPT_CHARS - end] + line[-end:]
 
 
 def input_of(step: Step) -> str | None:

@@ -144,13 +144,17 @@ def test_killing_the_parent_ends_the_program(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_run_in_the_foreground(kafka_jars: jars.Installation, tmp_path: Path, number: signal.Signals) -> None:
-    """`make kafka` prints the address, keeps its data where told, and ends on Ctrl-C with exit code 0."""
+    """`make kafka` prints the address, keeps its data where told, and ends on Ctrl-C with exit code 0.
+
+    Java refuses to start where it cannot use the classes that are kept beside the jars.
+    """
     port = free_port()
     run = subprocess.Popen(
         [sys.executable, SCRIPTS / "local_kafka.py", "run", f"--port={port}", f"--data={tmp_path / 'data'}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"JAVA_TOOL_OPTIONS": "-Xshare:on"},
     )
     try:
         assert run.stdout.readline() == f"127.0.0.1:{port}\n"

@@ -25,7 +25,7 @@ from trustfold.cli.doctor_machine import _hooks
 from trustfold.cli.service import UserService, unit_text
 from trustfold.errors import ConfigError
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, connected, disconnected, place_of, switched_off
-from trustfold.integrations.hook_client import LATE
+from trustfold.integrations.hook_client import LATE, MAX_BYTES
 from trustfold.integrations.json_text import parse
 from trustfold.rules.rules import BehaviourRules
 
@@ -203,6 +203,12 @@ def test_from_connect_to_remove(home: dict[str, str], tmp_path: Path) -> None:
     lines = trustfold("doctor", cwd=place, env=home).stdout.decode()
     assert "agent hooks: claude" in lines
     assert "count twice" in lines
+    assert "not evaluated" not in lines
+    client = [sys.executable, "-I", "-S", str(tmp_path / "data" / "trustfold" / CLIENT), "claude"]
+    done = subprocess.run(client, input=b"[" * MAX_BYTES + b"[", capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"")
+    lines = " ".join(trustfold("doctor", cwd=place, env=home).stdout.decode().split())
+    assert "since the server started: too_large 1 " in lines
     (tmp_path / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
     assert "trustfold's entries are gone" in trustfold("doctor", cwd=place, env=home).stdout.decode()
     (tmp_path / ".claude" / "settings.json").unlink()

@@ -41,6 +41,15 @@ def test_no_word_of_what_needs_somebody_is_broken(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("session", ["0197f3a2-5b1c-7d3e-9a44-0c1f2e3d4b5a", "ses_6f3b1c9d8ffeQkT2vGmX4PzR1a"])
+def test_the_id_of_a_session_stands_on_one_line(session: str, width: int) -> None:
+    """People copy it; columns of less importance give way."""
+    columns = ["session", "workspace", "reason", "calls", "model"]
+    row: list[object] = [session, "/home/ada/projects/shop", "no such file or directory", 12, "claude-opus-4.5"]
+    assert session in drawn(columns, [row], width).split()
+
+
 def test_the_columns_of_what_needs_somebody_stand_by_importance() -> None:
     """The last ones are those that a narrow terminal does without."""
     assert f"SELECT {', '.join(NEEDING)} FROM" in BY_NAME["now"].sql

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from session_logs import LOGS, written
 from trustfold.errors import TrustfoldError
 from trustfold.ingest import Run, following
-from trustfold.ingest.growing_files import Following
+from trustfold.ingest.growing_files import HEAD_BYTES, Following
 
 WHOLE = {origin: written(records) for origin, records in LOGS.items()}
 
@@ -53,16 +53,16 @@ class Follower:
         return [event["id"] for event in self.events]
 
 
-def at_once(origin: str) -> list[str]:
+def at_once(log: bytes) -> list[str]:
     """Ids of the events of a whole log."""
     with TemporaryDirectory() as folder:
         follower = Follower(Path(folder))
-        (follower.folder / "log.jsonl").write_bytes(WHOLE[origin])
+        (follower.folder / "log.jsonl").write_bytes(log)
         follower.look()
         return follower.ids()
 
 
-AT_ONCE = {origin: at_once(origin) for origin in LOGS}
+AT_ONCE = {origin: at_once(log) for origin, log in WHOLE.items()}
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,6 +165,80 @@ def test_another_log_takes_its_name(tmp_path: Path) -> None:
     follower.restart()
     assert follower.look() == []
     assert sorted(follower.ids()) == sorted(AT_ONCE["claude-code"] + AT_ONCE["codex"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("named", ["log.jsonl.1", "log-1.jsonl", "log.1.old"])
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_the_end_of_a_rotated_log_is_read(origin: str, named: str, restarts: bool, tmp_path: Path) -> None:
+    """Whatever name it gets, also while nobody looks; the new log at its place is read from its beginning."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    data, other = WHOLE[origin], WHOLE["codex" if origin != "codex" else "gemini"]
+    cut = len(data) // 2
+    log.write_bytes(data[:cut])
+    follower.look()
+    with log.open("ab") as file:
+        file.write(data[cut:])
+    log.rename(log.with_name(named))
+    log.write_bytes(other)
+    if restarts:
+        follower.restart()
+    for _ in range(2):
+        follower.look()
+    assert sorted(follower.ids()) == sorted(AT_ONCE[origin] + AT_ONCE["codex" if origin != "codex" else "gemini"])
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+@pytest.mark.parametrize("way", ["written anew", "replaced", "deleted and made again"])
+def test_a_log_that_is_rewritten_in_the_same_words(way: str, origin: str, tmp_path: Path) -> None:
+    """A shorter form of the same session that has grown past what was read: all is told, and once."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    head, blank = b" " * HEAD_BYTES + b"\n", b" " * len(WHOLE[origin]) + b"\n"
+    log.write_bytes(head + blank + b"".join(lines[:-2]) + lines[-2][:10])
+    follower.look()
+    if way == "deleted and made again":
+        log.unlink()
+        assert follower.look() == []
+    place = log.with_suffix(".new") if way == "replaced" else log
+    rewritten = head + b"\n" + WHOLE[origin] + blank
+    place.write_bytes(rewritten)
+    place.rename(log)
+    follower.look()
+    assert follower.ids() == at_once(rewritten)
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_half_line_that_is_written_again(origin: str, tmp_path: Path) -> None:
+    """A client that died within a line: its successor cuts the line and writes others in its place."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:4]) + lines[4][: len(lines[4]) // 2] + b"broken")
+    follower.look()
+    log.write_bytes(WHOLE[origin])
+    follower.look()
+    assert follower.ids() == AT_ONCE[origin]
+
+
+@pytest.mark.parametrize("origin", sorted(LOGS))
+def test_a_copied_log_counts_once(origin: str, tmp_path: Path) -> None:
+    """A log is copied and then cut, as `copytruncate` does; what stands in the copy was told before."""
+    follower = Follower(tmp_path)
+    log = follower.folder / "log.jsonl"
+    lines = WHOLE[origin].splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-2]))
+    follower.look()
+    (follower.folder / "copy.jsonl").write_bytes(log.read_bytes())
+    follower.look()
+    log.write_bytes(b"")
+    follower.look()
+    log.write_bytes(lines[-2] + lines[-1])
+    follower.look()
+    told = follower.ids()
+    assert len(set(told)) == len(told)
 
 
 def test_a_resumed_session_repeats_nothing(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def same_value(one: Any, other: Any, value: Any) -> bool:
     )
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TOOLS, st.sampled_from([{}, {"idempotency_key": "k"}, {"timeout_ms": 60_000}]), st.booleans())
 def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str, Any], send: bool) -> None:
     """Drawn tools of every kind: the same items, the very result, the very exception, one run; valid events."""
@@ -288,7 +288,7 @@ def test_a_guarded_call_and_a_bare_call_end_alike(tool: Drawn, options: dict[str
     asyncio.run(both())
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TOOLS.filter(lambda tool: tool.kind in {"plain", "generator"}), st.sampled_from([{}, {"timeout_ms": 60_000}]))
 def test_a_guard_without_a_loop_ends_alike(tool: Drawn, options: dict[str, Any]) -> None:
     """The same in a program that waits, in the caller's thread and with a time limit in another."""

@@ -8,14 +8,10 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mypy import api
 from trustfold.guard import SyncToolGuard, ToolGuard, nesting
-
-HERE = Path(__file__).parent
 
 REPORTS = [
     {"exit_code": 1}, {"returncode": 2}, {"error": "none found"}, {"http_status": 404}, {"isError": True},
@@ -40,16 +36,6 @@ async def test_a_failure_that_was_returned_is_given_back(guard: ToolGuard, repor
             break
         assert await guarded() == report
     assert await asyncio.to_thread(blocking) == report
-
-
-@pytest.mark.slow
-def test_types_are_kept() -> None:
-    """What mypy finds in the program is what the program says is wrong."""
-    program = HERE / "typed_program.py"
-    wrong = [n for n, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# wrong")]
-    said, errors, _ = api.run(["--strict", "--no-error-summary", "--cache-dir", "build/mypy", str(program)])
-    found = {int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}
-    assert sorted(found) == wrong, said + errors
 
 
 DEPTH = 200

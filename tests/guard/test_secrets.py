@@ -131,8 +131,8 @@ def planted(value: str) -> dict[str, Any]:
 TOOLS = ("http_request", "bash", "read_file", "mcp__server__tool", "lookup")
 
 
-async def leave_traces(guard: ToolGuard, text: str) -> None:
-    """Everything a platform may do with a guard, with a secret in it."""
+async def leave_traces(guard: ToolGuard, text: str, name: str) -> None:
+    """Everything a platform may do with a guard and a tool, with a secret in it."""
     args = planted(text)
 
     async def works(**_: Any) -> dict[str, Any]:
@@ -148,11 +148,10 @@ async def leave_traces(guard: ToolGuard, text: str) -> None:
         session.user_message(text)
         with session.turn():
             session.model_text(f"I will use lookup with {text}")
-        for name in TOOLS:
-            for function in (works, fails, answers_with_error):
-                await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
-                await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
-                await session.call(name, function, args, scenario=f"do it with {text}")
+        for function in (works, fails, answers_with_error):
+            await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
+            await session.call(name, function, args, idempotency_key=f"k-{function.__name__}")
+            await session.call(name, function, args, scenario=f"do it with {text}")
         session.report_failure("lookup", f"broke on {text}", context={"what": text, "password": text})
         session.report_failure("lookup", {"error": text, "error_type": text})
         session.report_failure("lookup", ValueError(text))
@@ -175,15 +174,15 @@ async def test_nothing_secret_leaves_the_process(
     left: list[bytes] = []
     keep = guard.memory.publish
     guard.memory.publish = lambda record: (keep(record), left.append(guard.memory.published[-1]))  # type: ignore[method-assign,assignment,func-returns-value]
-    for text, _ in FEW.values():
-        await leave_traces(guard, text)
+    for number, (text, _) in enumerate(FEW.values()):
+        await leave_traces(guard, text, TOOLS[number % len(TOOLS)])
         left += [part for output in guard.memory.outputs for part in (output.key.encode(), output.value or b"")]
         guard.memory.outputs.clear()  # it keeps but the newest; here each is searched, and once
     names = [key async for key in store._client.scan_iter(f"{prefix}*")]
     left += [repr((key, await store._client.hgetall(key))).encode() for key in names]
     left += [caplog.text.encode(), guard.metrics.text().encode()]
     await guard.close()
-    assert len(left) > 50 * len(FEW)
+    assert len(left) > 20 * len(FEW)
     assert guard.publisher.lost == 0
     everything = b"\n".join(left).decode(errors="replace")
     everything += "\n" + everything.replace("\\n", "\n").replace("\\\\", "\\")

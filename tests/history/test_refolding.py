@@ -68,7 +68,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(CALLS)
 def test_any_result_folds_the_same(calls: list[tuple[str, str, Any, bool]]) -> None:
     """Results of every kind, good, bad and in between, with an error beside them or not."""

@@ -67,8 +67,8 @@ def test_pytest_imports_tests_by_path() -> None:
 def nodes_of_the_package() -> Iterator[tuple[str, ast.AST]]:
     """Every node of every module, and the module's path."""
     for path in [*ROOT.glob("*.py"), *(path for top in CODE_FOLDERS for path in (ROOT / top).rglob("*.py"))]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            yield str(path.relative_to(ROOT)), node
+        name = str(path.relative_to(ROOT))
+        yield from ((name, node) for node in ast.walk(ast.parse(path.read_text())))
 
 
 def test_imports_are_relative_and_agents_never_discovered() -> None:

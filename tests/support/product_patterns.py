@@ -48,12 +48,12 @@ def held_patterns() -> tuple[Found, ...]:
     foreign = {id(vars(module)) for name, module in list(sys.modules.items()) if name not in ours}
     found: dict[int, Found] = {}
     for module_name, module in sorted(ours.items()):
-        source = _Source(module)
         for name, value in sorted(vars(module).items()):
             if name.startswith("__"):
                 continue
             for pattern in _patterns_below(value, module_name, foreign):
-                methods = source.methods(name) if isinstance(value, re.Pattern | BuiltinFunctionType) else {""}
+                direct = isinstance(value, re.Pattern | BuiltinFunctionType)
+                methods = _methods_of(module).get(name, set()) - {"pattern", "flags"} if direct else {""}
                 old = found.get(id(pattern), Found(module_name, name, pattern, searched=False, whole=False))
                 found[id(pattern)] = old._replace(
                     searched=old.searched or not methods <= {"match", "fullmatch"},
@@ -83,20 +83,16 @@ def _patterns_below(value: Any, module: str, foreign: set[int]) -> list[re.Patte
     return found
 
 
-class _Source:
-    """How the source of a module uses its names."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.uses: dict[str, set[str]] = {}
-        tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
-        attributes = {id(node.value): node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self.uses.setdefault(node.id, set()).add(attributes.get(id(node), ""))
-
-    def methods(self, name: str) -> set[str]:
-        """The methods of an expression that are called here; an empty name stands for any."""
-        return self.uses.get(name, set()) - {"pattern", "flags"}
+@cache
+def _methods_of(module: ModuleType) -> dict[str, set[str]]:
+    """Names that a module uses, with the attributes read of each; an empty one stands for any."""
+    uses: dict[str, set[str]] = {}
+    nodes = [*ast.walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")))]
+    attributes = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            uses.setdefault(node.id, set()).add(attributes.get(id(node), ""))
+    return uses
 
 
 def modules_without_import() -> list[Path]:
@@ -127,5 +123,7 @@ def compiled_in_functions() -> dict[tuple[str, str], list[str | None]]:
             walk(child, module, inside)
 
     for name, module in sorted(modules().items()):
-        walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")), name, "")
+        source = Path(module.__file__ or "").read_text(encoding="utf-8")
+        if "re." in source:
+            walk(ast.parse(source), name, "")
     return found

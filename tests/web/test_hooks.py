@@ -30,13 +30,13 @@ from starlette.testclient import TestClient
 from trustfold.guard import workspace
 from trustfold.ingest.hooks import DIALECTS
 from trustfold.integrations.agent_config import AGENTS, CLIENT, Link, client_source, connected
-from trustfold.integrations.hook_client import ANSWER_S, PAUSE_S
+from trustfold.integrations.hook_client import ANSWER_S, MAX_BYTES, MAX_READ_BYTES, PAUSE_S, shortened
 from trustfold.integrations.policy import Policy
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.publishers import HOOKS
 from trustfold.streams.embedded.server import make_app
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, Hooks, read_tail
+from trustfold.web.hooks import BUSY_FOLD_S, FOLD_S, MAX_BODY_BYTES, Hooks, read_tail
 from trustfold.web.routes import more_routes
 
 TOKEN = "secret"
@@ -399,6 +399,48 @@ def test_the_client_brings_the_answer_back(deep: Path) -> None:
         assert silent(Client(deep).run(orjson.dumps(last), "codex")), "anybody could have made that socket"
 
 
+LARGE = "x = 'line'\n" * (6 << 17)
+"""Text of 9 MB as JSON, more than the server reads."""
+
+LARGE_CALLS = {
+    "claude": ("PreToolUse", {"tool_name": "Bash", "tool_input": {"note": LARGE, "command": "rm -rf /"}}),
+    "codex": ("PreToolUse", {"tool_name": "Bash", "tool_input": {"command": f"cat <<'E'\n{LARGE}E\nrm -rf /"}}),
+    "gemini": ("BeforeTool", {"tool_name": "run_shell_command", "tool_input": {"command": f"rm -rf / # {LARGE}"}}),
+    "copilot": ("preToolUse", {"toolName": "bash", "toolArgs": json.dumps({"a": LARGE, "command": "rm -rf /"})}),
+    "qwen": ("PreToolUse", {"tool_name": "run_shell_command", "tool_input": {"a": [LARGE] * 3, "command": "rm -rf /"}}),
+    "cursor": ("preToolUse", {"tool_name": "Shell", "tool_input": {"a": [LARGE[:9]] * 900_000, "command": "rm -rf /"}}),
+}
+"""A dangerous call of each agent, as large as its arguments may make it."""
+
+
+@pytest.mark.usefixtures("fixed_rules_file")
+def test_no_dangerous_call_passes_because_it_is_large(deep: Path) -> None:
+    """The client cuts long texts and lists, wherever they are; what cannot be cut is counted, and `doctor` says so."""
+    with up(*STORE, cwd=deep, env={"TRUSTFOLD_TOKEN": TOKEN}) as server:
+        client = Client(deep, answer_s=PATIENT_S)
+        for agent, (event, call) in LARGE_CALLS.items():
+            payload = {"hook_event_name": event, "session_id": agent, "sessionId": agent, "cwd": str(deep)} | call
+            answer = client.run(orjson.dumps(payload), agent, event).stdout.decode()
+            assert "would remove a root or home directory" in answer, agent
+        names = orjson.dumps({"session_id": "s", "tool_input": dict.fromkeys(map(str, range(1_000_000)), 0)})
+        assert len(names) > MAX_BODY_BYTES
+        too_long = b'{"session_id": "s", "prompt": "' + b" " * MAX_READ_BYTES + b'"}'
+        for number, body in enumerate((names, too_long), 1):
+            assert silent(client.run(body, "claude"))
+            _, known = server.request("GET", "/v1/hooks", headers={"Authorization": f"Bearer {TOKEN}"})
+            assert json.loads(known)["faults"] == {"too_large": number}
+        assert not client.late.exists()
+
+
+def test_what_the_client_cuts_stays_distinct() -> None:
+    """Payloads that differ only in what is cut out differ afterwards, and those that do not are equal."""
+    cut = [shortened(bytearray(orjson.dumps({"result": LARGE + end + LARGE}))) for end in ("a", "b", "a")]
+    assert cut[0] == cut[2] != cut[1]
+    assert len(cut[0]) < MAX_BYTES
+    assert json.loads(cut[0])["result"].startswith(LARGE[:1000])
+    assert json.loads(cut[0])["result"].endswith(LARGE[-1000:])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("fixed_rules_file")
 def test_a_server_that_hangs_costs_half_a_second_once(deep: Path) -> None:
@@ -521,7 +563,9 @@ def test_the_plugin_leaves_a_silent_server_where_requests_end_without_an_error(t
     assert client.late.exists()
 
 
-def asked_by_plugin(home: Path, times: int, before: str = "", answer_s: float = ANSWER_S) -> list[Any]:
+def asked_by_plugin(
+    home: Path, times: int, before: str = "", answer_s: float = ANSWER_S, args: str = "{ command: `./release ${n}` }"
+) -> list[Any]:
     """Let OpenCode's plugin report calls, after other code; returns what each threw, as text, or an empty object."""
     node = shutil.which("node")
     if node is None:
@@ -541,7 +585,7 @@ def asked_by_plugin(home: Path, times: int, before: str = "", answer_s: float = 
         f"for (let n = 0; n < {times}; n++) {{\n"
         '  const call = { tool: "bash", sessionID: "s", callID: `c${n}` };\n'
         '  const ended = { output: "", metadata: { exit: 1 } };\n'
-        '  const before = plugin["tool.execute.before"](call, { args: { command: `./release ${n}` } });\n'
+        f'  const before = plugin["tool.execute.before"](call, {{ args: {args} }});\n'
         "  found.push(await before.then(() => ({}), (error) => error.message));\n"
         '  ended.output = "release: Permission denied";\n'
         '  await plugin["tool.execute.after"](call, ended);\n'
@@ -563,6 +607,12 @@ def test_the_plugin_brings_the_answer_back(tmp_path: Path) -> None:
         assert "trustfold reset" in refused
         _, known = server.request("GET", "/v1/hooks", headers={"Authorization": f"Bearer {TOKEN}"})
         assert set(json.loads(known)["paused"]) == {"s", "s/inner"}
+        large = '"x = 1\\n".repeat(2 ** 21)'
+        for args in (
+            f"{{ note: {large}, command: 'rm -rf /' }}",
+            f"{{ command: `cat <<E\\n${{{large}}}E\\nrm -rf /` }}",
+        ):
+            assert "would remove a root or home directory" in asked_by_plugin(tmp_path, 1, "", PATIENT_S, args)[0]
         tmp_path.chmod(0o755)
         assert asked_by_plugin(tmp_path, 1) == [{}]
 

@@ -32,6 +32,16 @@ def test_what_a_call_would_do_is_told_from_its_arguments() -> None:
         assert (danger_in(row.get("tool", "Bash"), args).kind or "") == row["kind"], row
 
 
+@pytest.mark.parametrize("text", ["cat > notes <<'EOF'\n{}EOF\n", "python3 - '{}' && ", "echo '{}'; "])
+@pytest.mark.parametrize("size", [100, 70_000, 200_000])
+def test_a_long_text_hides_nothing_behind_it(text: str, size: int) -> None:
+    """A file written by the line itself is data, however long; what follows runs, and counts for its own key."""
+    line = text.format("a b\n" * (size // 4))
+    assert danger_in("Bash", {"command": f"{line}rm -rf /"}).kind is DangerKind.ROOT
+    assert danger_in("Bash", {"command": f"{line}ls /"}).kind is None
+    assert "Bash|command=launch" in keys.command_keys("Bash", {"command": f"{line}launch prod"})
+
+
 def test_the_table_is_large_and_has_every_kind_that_is_asked_about() -> None:
     """A rule that nothing in the table needs is not tested by it."""
     bad = [row["kind"] for row in ATTEMPTS if row["kind"]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from broker_kit import Broker
 from click.testing import CliRunner
 from confluent_kafka.admin import (
     AclBinding,
@@ -40,7 +41,7 @@ def own_kafka(kafka_jars: Installation) -> Iterator[LocalKafka]:
         yield kafka
 
 
-def ask(kafka: LocalKafka, question: Callable[[Any], Awaitable[Any]]) -> Any:
+def ask(kafka: LocalKafka | Broker, question: Callable[[Any], Awaitable[Any]]) -> Any:
     """Ask with an admin client."""
 
     async def work() -> Any:
@@ -97,8 +98,8 @@ def test_what_is_not_allowed_is_told_with_the_remedy(own_kafka: LocalKafka) -> N
     }
 
 
-def test_the_brokers_clock_is_ours(own_kafka: LocalKafka) -> None:
+def test_the_brokers_clock_is_ours(broker: Broker) -> None:
     """On the same machine both clocks are the same, within what the question took."""
-    clock = ask(own_kafka, clock_of)
+    clock = ask(broker, clock_of)
     assert abs(clock.ahead_s) <= clock.uncertain_s + 0.5
     assert clock.uncertain_s < 5
