@@ -36,7 +36,7 @@ def rank(connection: duckdb.DuckDBPyConnection) -> None:
         incidents = ranked(states, news, epoch_ms(until.replace(tzinfo=UTC)))
         records = [one.record() | {"needed": one.state in NEEDED} for one in incidents]
     ((comment,),) = connection.execute(
-        "SELECT coalesce(comment, '') FROM duckdb_views() WHERE view_name = 'incidents'"
+        "SELECT coalesce(comment, '') FROM duckdb_views() WHERE view_name = 'incidents' LIMIT 1"
     ).fetchall()
     connection.execute(
         "CREATE OR REPLACE VIEW incidents AS "
