@@ -5,9 +5,11 @@ import inspect
 import os
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 from warm_process import end_started, started
 
@@ -41,6 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Say that slow tests are left out."""
     return "slow tests: left out; --slow runs them as well" if _quick(config) else None
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Compile a share of the tests: the processes of a parallel run would each compile all of them at the same time."""
+    number, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if number is not None:
+        for file in sorted(Path(__file__).parent.rglob("test_*.py"))[int(number[2:]) :: count]:
+            made = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+            if not made.exists():
+                made.parent.mkdir(parents=True, exist_ok=True)
+                source, code = rewrite._rewrite_test(file, session.config)
+                rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, source, made)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -160,12 +160,15 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     if not writable and not path.is_file():
         raise StoreError(f"{path}: no such store; `trustfold up --store {path}` makes one")
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
+    connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
         found = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
         raise store_error(path, error) from error
     if empty and writable:
         return connection

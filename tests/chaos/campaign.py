@@ -29,7 +29,7 @@ from chaos_report import Report
 from lane_harness import LaneHarness, events
 from local_kafka_cluster import LocalCluster
 from local_kafka_jars import KafkaUnavailable
-from local_kafka_node import LocalKafka
+from local_kafka_node import SHORT_LIVED, LocalKafka
 from outage_kit import administer, last_line
 from trustfold.history.files import data_files
 from trustfold.history.parquet import RECORDED_TOPICS
@@ -99,7 +99,8 @@ class Campaign:
 
     def __enter__(self) -> Self:
         """Start brokers, topics, workers, the recorder and the load."""
-        cluster = LocalCluster(settings=SETTINGS) if self.options.brokers > 1 else LocalKafka(settings=SETTINGS)
+        single = LocalKafka(settings=SETTINGS, java_options=SHORT_LIVED)  # each start after a kill is a new one
+        cluster = LocalCluster(settings=SETTINGS) if self.options.brokers > 1 else single
         self._open.enter_context(cluster)
         self._nodes: list[LocalKafka] = cluster.nodes if isinstance(cluster, LocalCluster) else [cluster]
         self._harness = self._open.enter_context(

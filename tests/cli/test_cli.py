@@ -244,9 +244,12 @@ LONG = "a" * 300
 def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
     """As a folder of somebody else, where even asking whether a file exists is refused."""
     done = trustfold(*words, cwd=tmp_path)
-    assert done.returncode == ExitCode.FAILED
     (line,) = done.stderr.decode().splitlines()
-    assert re.fullmatch(r"trustfold: \S*a{300}: File name too long; check the path and its rights, .*", line)
+    if sys.version_info < (3, 14):  # since then such a path counts as one that does not exist
+        assert done.returncode == ExitCode.FAILED
+        assert re.fullmatch(r"trustfold: \S*a{300}: File name too long; check the path and its rights, .*", line)
+    assert done.returncode in {ExitCode.FAILED, ExitCode.USAGE}
+    assert re.match(r"trustfold: .*a{300}", line)
 
 
 def test_an_interrupt_of_a_query_is_exit_code_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

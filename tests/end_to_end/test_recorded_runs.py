@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,46 +11,32 @@ from tempfile import TemporaryDirectory
 
 import orjson
 import pytest
+from recorded import TRACE_NAMES, lines_of
 from trustfold.schemas.codec import decode_decision
 
-TRACES = Path(os.environ.get("TRUSTFOLD_TRACES", Path(__file__).parents[2] / ".." / "shared" / "traces"))
-NAMES = (
-    "agentv_copilot",
-    "cipherbox_claude_code",
-    "entire_claude_code",
-    "intercode",
-    "openhands_maverick",
-    "pi_sessions",
-    "tau_airline_gpt4o",
-)
+MOST = {"intercode": 8_000}
+"""Events of a run that are replayed, where the rest is much the same; all of others."""
 
 
-def replay(trace: Path, letters: Path) -> bytes:
-    """Decisions of a trace, as `trustfold replay --json` writes them."""
+def replay(name: str, folder: Path) -> bytes:
+    """Decisions of a trace, as `trustfold replay --json` writes them; no line of it is a dead letter."""
+    trace, letters = folder / "run.ndjson", folder / "letters.ndjson"
+    trace.write_bytes(b"\n".join(lines_of(name)[: MOST.get(name)]))
     command = [sys.executable, "-m", "trustfold", "replay", str(trace), "--json", "--dead-letters", str(letters)]
-    return subprocess.run(command, check=True, capture_output=True).stdout
-
-
-def here(name: str) -> Path:
-    """A trace; skips the test where there is none."""
-    trace = TRACES / f"{name}.ndjson.gz"
-    if not trace.exists():
-        pytest.skip(f"{trace} is not here; set TRUSTFOLD_TRACES to the folder of recorded runs")
-    return trace
+    decided = subprocess.run(command, check=True, capture_output=True).stdout
+    assert letters.read_bytes() == b""
+    return decided
 
 
 @cache
 def decisions_of(name: str) -> bytes:
-    """Decisions of a trace, replayed once; no line of it is a dead letter."""
+    """Decisions of a trace, replayed once."""
     with TemporaryDirectory() as folder:
-        letters = Path(folder) / "letters.ndjson"
-        decided = replay(here(name), letters)
-        assert letters.read_bytes() == b""
-    return decided
+        return replay(name, Path(folder))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRACE_NAMES)
 def test_every_line_of_a_recorded_run_is_an_event(name: str) -> None:
     """And every line written about it is a decision of the contract."""
     for line in decisions_of(name).splitlines():
@@ -62,7 +47,7 @@ def test_every_line_of_a_recorded_run_is_an_event(name: str) -> None:
 @pytest.mark.parametrize("name", ["agentv_copilot", "pi_sessions"])
 def test_a_recorded_run_replays_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     """Two processes, whose hashes differ, agree."""
-    assert replay(here(name), tmp_path / "letters.ndjson") == decisions_of(name)
+    assert replay(name, tmp_path) == decisions_of(name)
 
 
 @pytest.mark.slow

@@ -279,7 +279,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("origin", sorted(IMPORTERS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(JSON.map(lambda value: orjson.dumps(value, default=str)) | st.binary(max_size=30), max_size=6))
 def test_no_log_crashes_an_import(origin: str, log: list[bytes]) -> None:
     """Whatever stands in it: valid events, or a clear error."""
