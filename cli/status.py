@@ -1,4 +1,4 @@
-"""`trustfold status`: keys that are not trusted, circuits that are not closed, and how they recover."""
+"""`trustfold status`: incidents, keys that are not trusted, circuits that are not closed, and how they recover."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ConfigError
+from ..projections.incidents import NEEDED
 from ..schemas.decision_text import (
     circuit_next,
     circuit_word,
@@ -30,7 +31,7 @@ from ..schemas.decision_text import (
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
 from ..schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .behavior import is_profile
-from .clients.base import DecisionRecord, Server, Target
+from .clients.base import DecisionRecord, Record, Server, Target
 from .clients.selection import keys_for_completion
 from .connect import Connections
 from .options import json_option, with_target
@@ -44,6 +45,9 @@ HISTORY = 20
 
 MOST_DECISIONS = 1_000
 """Largest number of decisions shown."""
+
+MAX_INCIDENTS = 10
+"""Maximum number of incidents shown."""
 
 MAX_WITHHELD = 10
 """Maximum number of shown answers that were withheld in shadow mode."""
@@ -65,7 +69,7 @@ def status(
     session: str | None,
     as_json: bool,
 ) -> None:
-    """Show keys that are not trusted, and open circuits; with KEY, all details of that key.
+    """Show incidents, keys that are not trusted, and open circuits; with KEY, all details of that key.
 
     With --session, for CI: the reason for which an agent's session was paused, and exit code 1; else 0. `last` is the
     session that was heard last.
@@ -77,6 +81,7 @@ def status(
         _show_session(target.server(), session, as_json=as_json)
         return
     records, mode, fault, unfolded = target.overview()
+    incidents = target.incidents() if key is None else []
     near = get_close_matches(key or "", {str(one.record.get("key")) for one in records}, n=1)
     records = [one for one in records if key is None or _belongs(str(one.record.get("key")), key)]
     history: list[DecisionRecord] | None = None
@@ -92,6 +97,7 @@ def status(
             "time": now.isoformat(timespec="milliseconds"),
             "server": server and {"url": server.url, "answers": server.about is not None, **_about(server)},
             "agents": [one._asdict() | {"last_time": one.last_time or None} for one in heard] if server else None,
+            "incidents": incidents if key is None else None,
             "states": [one.record for one in records],
             "recovery_mode": mode,
             "rules_fault": fault,
@@ -104,6 +110,8 @@ def status(
     known = [one.state for one in records if one.state is not None]
     states = [state for state in known if not is_profile(state)]
     out = console(wide_in_pipes=True)
+    if incidents:
+        out.print(incidents_table(incidents, now))
     if key is None:
         complete = len(records) == len(known) and not unfolded
         out.print(overview_table(states, mode, now, everything=everything, complete=complete))
@@ -232,6 +240,28 @@ _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN
 _KINDS = ("trust", "breaker", "quality", "model")
 _BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only observed"))
 _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
+
+
+def incidents_table(incidents: Sequence[Record], now: datetime) -> RenderableType:
+    """Incidents that need a person, most urgent first, and the number of the others."""
+    shown = [one for one in incidents if one["state"] in NEEDED][:MAX_INCIDENTS]
+    table = lined_table("State", "Since")
+    table.add_column("What", overflow="fold", min_width=16)
+    table.add_column("Cause, and what resolves it", overflow="fold", ratio=1)
+    for one in shown:
+        cause = Text(str(one.get("cause", "")))
+        hit = one.get("sessions_hit", 0)
+        if one["kind"] != "session" and hit:
+            cause.append(f" ({counted(hit, 'session')})", QUIET)
+        for line in (*one.get("waiting", ()), *one.get("orders", ())):
+            cause.append(f"\n{line}", QUIET)
+        style = BAD if one["severity"] == "severe" else WARN
+        table.add_row(Text(one["state"].upper(), style), _ago(one["since"], now), KeyText(one["subject"]), cause)
+    rest = Counter(one["state"] for one in incidents if one not in shown)
+    parts: list[RenderableType] = [Text("Incidents", "bold"), table] if shown else []
+    if rest:
+        parts.append(Text("And " + ", ".join(f"{number} {state}" for state, number in rest.items()), QUIET))
+    return Group(*parts)
 
 
 def overview_table(

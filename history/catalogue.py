@@ -24,6 +24,7 @@ from .errors import HistoryError, unreadable
 from .event_rows import WHOLE
 from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
+from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
 from .older_calls import older_calls
 from .parquet import COLUMNS, READ_COLUMNS, no_rows
@@ -203,6 +204,7 @@ def save(roots: Path | Sequence[Path], target: Path, *, filters: Filters = EVERY
             if relative:
                 connection.execute(f"SET file_search_path = '{quoted(str(target.absolute().parent))}'")
             install(connection, roots, filters=filters, beside=target.absolute().parent if relative else None)
+            rank(connection)
             for statement in comments(connection):
                 connection.execute(statement)
         made.rename(target)

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 _NOTES = """
 about: What the event is about: the output judged false, the nudge delivered, or the circuit a probe is asked for
 agent_id: Agent within the session, as the publisher names it
+agents: Agents of the session, without the main one
 alarms: Alarms raised: patterns, lost trust, openings
+alarms_judged_false.share: judged_false as a share of alarms
 all_waits: Time waited for all answers together
 answered: When it was answered; NULL: it was not
 appended: True: written by the engine itself; false: a finish that came late
 arrived: When the log took it, UTC; NULL where that is not known
 asked: How often permission was asked for
+asks: Questions to people that nobody has answered
 attempts: Attempts, the first included
 began: First event, UTC
 breaker_key: Circuit: tool: or service: and its name
@@ -28,6 +31,7 @@ calls: Finished calls
 calls_between: Calls of the session between the failure and the retry
 cause: Id of the event behind it
 caused_by: Ids of the events behind it, newest last
+changes_at: From when on it can change by itself, UTC
 command_key: Key that the order is about
 confidence: From 0 to 1
 consecutive: Failures in a row
@@ -54,6 +58,7 @@ error_code: Code of the error, as text
 error_message: Beginning of the error
 error_type: Type of the error
 events: Events that publishers sent
+events.source: Who spoke to the model, other than its user: report, agent, timer, hook or client
 expected: A failure that its publisher expected, such as a search without a match
 expected_action: What would end the pattern
 expires_at: When it ends by itself, UTC
@@ -93,6 +98,7 @@ key: Key of the record in its topic
 kind: What kind the row is of
 lane: How the nudge is to reach the model
 last_day: Latest day of arrival, UTC
+last_news: When something was last heard of it, UTC
 last_offset: Highest offset
 last_seen: When it was seen last, UTC
 last_time: When it repeated itself last, UTC
@@ -112,6 +118,7 @@ method: How permission was decided, in the platform's words
 mode: enforce, observe or disabled
 model: Model; of the event, or the last that its session has named
 model_tier: Tier of the model, as the publisher names it
+needed: It needs a person, or may need one soon; false: unknown or abandoned
 noted: False where a server knows that no question about failures, permissions or repetitions needs it
 nudge_id: Nudge that is judged or withdrawn
 nudge_type: gentle, direct or interrupt
@@ -122,27 +129,34 @@ of_sessions: All sessions of the model
 of_usd: Cost of all its calls, US dollars
 offset: Place in its partition
 open_until: Until when the circuit stays open, UTC
+orders: Command lines that together resolve it
 origin: Place in the log of the event that ended the call, as a number that increases
 outages: How often it was out
+outages.began: First opening, or first loss of trust, UTC
 outcome: How the call ended, in the words of tool_calls.outcome
 output_id: Decision judged wrong
 own_making: Failures the model caused by what it sent
 p50_ms: Median duration, milliseconds
 paid_off: Whether it succeeded
 partition: Partition of the topic
+parts: Keys, circuits and scores of it, with their states
 path: Place of the fault in the record
 pattern: What the model does over and over
 pattern_id: Pattern that the nudge is about
 pattern_kinds: Patterns seen, each once
+pattern_rates.sessions: Sessions of the model with the pattern
 patterns: Severity steps of patterns seen
+patterns.duration_ms: Milliseconds since the streak began
 place: Rank, from 1
 plugin_name: Plugin that the tool belongs to
 rate: Share, from 0 to 1
 rate_high: Upper bound of rate, 95 % (Wilson)
 rate_low: Lower bound of rate, 95 % (Wilson)
 reason: Why, in words
-record: The whole record as JSON, without results
 reclassified: Class that the failure has by itself, where the rules or the publisher judge it otherwise
+record: The whole record as JSON, without results
+recorded_first.first: When the first recorded event happened, UTC
+recorded_until.until: Where the present of the questions is, UTC
 recovered: When it was well again, UTC; NULL while it lasts
 recursion_depth: How deep agents call agents
 repeated: Its id, or another finish of its call, was recorded before; views leave it out
@@ -157,6 +171,7 @@ score: Quality, from 0 to 1
 service: MCP server or domain
 session_id: Session
 sessions: Sessions, each once
+sessions_hit: Number of sessions that it hit lately
 setbacks: Steps to a bad state within one outage
 severe: Of them severe
 severity: How bad: of a failure its class, of a pattern minor, moderate or severe
@@ -194,6 +209,7 @@ tenant_id: Tenant, as the publisher names it
 text_size: Characters of the text
 threshold: What is compared with
 time: When it happened, UTC, as the publisher says; of a decision, that of the event behind it
+time_to_recovery.recovered: Outages that have ended
 timed_out_unanswered: Closed by the engine at its stated deadline
 times: How often
 to_state: State after
@@ -214,6 +230,7 @@ user_id: User; of the event, or the last that its session has named
 verdict: success, failure or neutral
 waited: How long it was waited
 waited_ms: Milliseconds that the call waited for a person
+waiting: What waits for a person, and approvals that nobody has used
 wasted_calls: Calls of loops but the first of each
 wasted_seconds: Seconds of those calls
 wasted_usd: Cost of those calls, US dollars
@@ -224,14 +241,6 @@ workspace: Workspace; default where none was named
 workspace_digest: Equal for equal states of the workspace after the call
 workspace_id: Workspace; of the event, or the last that its session has named
 worst: Severest pattern: 1 minor, 2 moderate, 3 severe; NULL: never stuck
-events.source: Who spoke to the model, other than its user: report, agent, timer, hook or client
-recorded_first.first: When the first recorded event happened, UTC
-recorded_until.until: Where the present of the questions is, UTC
-outages.began: First opening, or first loss of trust, UTC
-patterns.duration_ms: Milliseconds since the streak began
-time_to_recovery.recovered: Outages that have ended
-alarms_judged_false.share: judged_false as a share of alarms
-pattern_rates.sessions: Sessions of the model with the pattern
 """
 
 NOTES: dict[str, str] = dict(line.split(": ", 1) for line in _NOTES.strip().splitlines())

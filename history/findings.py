@@ -46,10 +46,10 @@ def _by(rows: Sequence[Row], _totals: Row) -> str:
     return f"Fails most, as far as is sure: {first[name]}, {ratio(first['failures'], first['judged'])}."
 
 
-def _now(rows: Sequence[Row], _totals: Row) -> str:
+def _now(rows: Sequence[Row], totals: Row) -> str:
     states = Counter(words(row["state"]) for row in rows)
-    first = rows[0]
-    listed = ", ".join(f"{number:,} {state}" for state, number in states.items())
+    first, calm = rows[0], {word: totals[f"all_{word}"] for word in ("unknown", "abandoned")}
+    listed = ", ".join(f"{number:,} {state}" for state, number in [*states.items(), *calm.items()] if number)
     return f"{listed}. First: {first['subject']} is {words(first['state'])} since {moment(first['since'])}."
 
 

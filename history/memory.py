@@ -86,6 +86,9 @@ _LEFT_OUT = frozenset(
 )
 """Columns that no page needs; they are NULL."""
 
+_NEEDED = {"state": {"key", "record", "scope"}, "nudges": {"record"}}
+"""Of these, those that incidents are made of, by topic."""
+
 _WITH_CAUSES = ("escalations", "breakers", "nudges", "suggestions")
 
 
@@ -223,7 +226,8 @@ class Memory:
     def _load(self, topic: str, files: Sequence[DataFile]) -> None:
         """Load the rows of files of one topic, in a transaction of the caller."""
         columns = READ_COLUMNS[topic]
-        named = ", ".join(f'"{name}"' for name in columns if name not in _LEFT_OUT)
+        left_out = _LEFT_OUT - _NEEDED.get(topic, set())
+        named = ", ".join(f'"{name}"' for name in columns if name not in left_out)
         parts = {old for old in self._loaded if any(file.covers(old) for file in files)}
         for part in parts:
             self._drop(part)
@@ -343,7 +347,8 @@ def _tables(topic: str) -> tuple[str, ...]:
 def _kept(topic: str, table: str) -> dict[str, str]:
     """Columns that a table of a topic has, with their types."""
     columns = READ_COLUMNS[topic] if table == "closings" else COLUMNS[topic]
-    return {name: sql for name, sql in columns.items() if name not in _LEFT_OUT}
+    left_out = _LEFT_OUT - _NEEDED.get(topic, set())
+    return {name: sql for name, sql in columns.items() if name not in left_out}
 
 
 def _columns(topic: str, table: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import duckdb
 
 from .errors import HistoryError, unreadable
+from .incidents import rank
 from .reports import Answer, Question
 
 MOST = 1 << 62
@@ -124,6 +126,8 @@ def _pages(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[Any
 def _begun(
     connection: duckdb.DuckDBPyConnection, sql: str, arguments: dict[str, Any] | Sequence[Any] | None = None
 ) -> tuple[list[str], Any]:
+    if re.search(r"\bincidents\b", sql):
+        rank(connection)
     cursor: Any = connection.execute(sql, arguments)
     if cursor is None or cursor.description is None:  # a comment or an empty statement
         return [], cursor

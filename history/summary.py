@@ -143,7 +143,7 @@ def counts(connection: duckdb.DuckDBPyConnection, begin: datetime) -> dict[str, 
 def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> list[Number]:
     """Numbers of a summary from `counts`, most urgent first.
 
-    `needing`: number of keys, circuits and sessions that need attention now; `comparable`: there is a preceding period.
+    `needing`: number of incidents that need a person now; `comparable`: there is a preceding period.
     """
     calls, failures, stuck, wasted, asks, nudges, outages = (
         found.get(name, Share()) for name in ("calls", "failures", "stuck", "wasted", "asks", "nudges", "outages")
@@ -168,7 +168,7 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
         return share_text(share.hits / share.trials) if share.trials else "–"
 
     every = [
-        Number("need somebody now", f"{needing:,}", "keys, circuits and sessions that are blocked, escalated, open or stuck", section="now"),
+        Number("need somebody now", f"{needing:,}", "incidents: outages, and sessions that wait or are stuck", section="now"),
         Number("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
         Number("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself", was(stuck), stuck.verdict(), "patterns"),
         Number("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
@@ -203,11 +203,10 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
         Pointer(
             words(str(row["state"])),
             meaning(str(row["state"])),
-            f"{row['session_id']}" if row["state"] == "stuck" else str(row["subject"]),
-            f"{words(str(row['subject'])) + ': ' if row['state'] == 'stuck' else ''}{row['reason'] or 'no reason was given'}, "
-            f"since {moment(row['since'])}",
+            str(row["subject"]),
+            f"{row['cause'] or 'no reason was given'}, since {moment(row['since'])}",
             "now",
-            str(row["resolve_with"] or ""),
+            "; ".join(map(str, row["orders"] or ())),  # type: ignore[call-overload]
         )
         for row in rows("now")
     ]

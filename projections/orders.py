@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..schemas.public_state import BreakerUpdated, PublicState, TrustUpdated
-from .calls.keys import has_scope, tool_key, tool_of_key, unescape
+from .calls.keys import has_scope, scope_of_key, tool_key, tool_of_key, unescape
 
 EVERYTHING = "all"
 """Key that selects all keys."""
@@ -26,14 +26,15 @@ def held(states: Iterable[PublicState], workspace: str | None) -> list[TrustUpda
 
 
 def is_affected(known: str, key: str) -> bool:
-    """Whether a command for a key, or for a tool by its name, affects a known key."""
-    return known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
+    """Whether a command for a key, for a tool by its name, or for a service with all its keys affects a known key."""
+    whole = key.startswith("service:") and scope_of_key(known) == key
+    return whole or known in {key, f"tool:{key}", f"tool:{unescape(key)}"} or tool_of_key(known) == key
 
 
 def trust_subjects(states: Iterable[PublicState], key: str) -> list[tuple[str | None, str]]:
-    """Return workspace and key of each trust command for these states: one for the tool if all of its keys are meant.
+    """Return workspace and key of each trust command for these states: one for a whole tool or service.
 
-    A command for the tool affects its fine keys and its own record, which may be unpublished (docs/trust.md, Scopes).
+    Such a command affects the fine keys and the record of the whole, which may be unpublished (docs/trust.md, Scopes).
     """
     subjects: dict[tuple[str | None, str], None] = {}
     for state in states:
@@ -42,5 +43,7 @@ def trust_subjects(states: Iterable[PublicState], key: str) -> list[tuple[str | 
         name = state.key
         if not has_scope(name) and key in {EVERYTHING, tool_of_key(name)}:
             name = tool_key(tool_of_key(name))
+        elif key.startswith("service:") and scope_of_key(name) == key:
+            name = key
         subjects[state.workspace_id, name] = None
     return list(subjects)

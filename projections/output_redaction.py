@@ -43,6 +43,7 @@ _OWN = frozenset(
         "origin_topic",
         "summary",
         "error_message",
+        "last_error",
         "signature",
         "call_digest",
         "result_digest",

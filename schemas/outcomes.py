@@ -33,6 +33,9 @@ MAX_SUMMARY = 200
 MAX_MESSAGE = 300
 """Maximum number of characters of an error's message in the record of its call."""
 
+MAX_ERROR = 160
+"""Maximum number of characters of the words of an error in a public state."""
+
 TrustOrderType = Literal["trust.reset", "trust.recover", "trust.approve", "tool.remove", "tool.restore"]
 """Types of the commands about trust."""
 
@@ -116,7 +119,9 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
         cost_usd: US dollars; None if unknown.
         model_tier: tier of the model, as published, or of a recursive call.
         appended: trustfold closed it itself, as no finish came.
-        error_code, error_message: of what was no success; the message's beginning, at most `MAX_MESSAGE` characters.
+        error_code: of what was no success.
+        error_message: beginning of its message without secrets, at most `MAX_MESSAGE` characters; of failures in
+            records of every scope.
         signature: of a failure: its telling line without what varies; groups failures across agents.
         reclassified: severity that the failure has by itself, where the rules or the publisher judge it otherwise.
         judged_by: who does: `publisher`, or the entry of the tool's failures in the rules.
@@ -172,6 +177,14 @@ class CallOutcome(OutcomeBase, frozen=True, omit_defaults=True, tag="call.outcom
     signature: str = ""
     reclassified: Severity | None = None
     judged_by: str = ""
+
+    @property
+    def error(self) -> str:
+        """Words of the error: the message with its HTTP status, else the status or the severity alone."""
+        text = self.error_message[:MAX_ERROR]
+        if self.http_status is not None and str(self.http_status) not in text:
+            text = f"HTTP {self.http_status}: {text}" if text else f"HTTP {self.http_status}"
+        return text or str(self.severity or "").replace("_", " ")
 
 
 class PatternSeen(OutcomeBase, kw_only=True, frozen=True, omit_defaults=True, tag="pattern.seen"):

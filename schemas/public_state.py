@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .vocabulary import BreakerMode, BreakerState, Pattern, TrustState
+from .vocabulary import BreakerMode, BreakerState, Pattern, TrustState, TrustTrigger
 
 
 class DecisionBase(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
@@ -98,6 +98,10 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
         approval_id: id of the approval (`trust.approve`) by which one call may pass; absent once it is used.
         approval_expires_at: expiry of that approval.
         approval_session_id: session all of whose calls may pass by it; absent: one call.
+        last_error: words of its last failure, at most 160 characters and its HTTP status, without secrets.
+        last_failed_session: session of that failure.
+        failed_sessions: number of sessions with a counted failure since the oldest one that still counts.
+        trigger: cause of the current state, where it is not trusted.
     """
 
     kind: Literal["trust"]
@@ -126,6 +130,10 @@ class TrustUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, 
     approval_id: str | None = None
     approval_expires_at: str | None = None
     approval_session_id: str | None = None
+    last_error: str | None = None
+    last_failed_session: str | None = None
+    failed_sessions: int | None = None
+    trigger: TrustTrigger | None = None
 
 
 class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):
@@ -147,6 +155,7 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
         since: start of the current state.
         last_failure_at: time of its last failure.
         last_success_at: time of its last success.
+        last_error, last_failed_session: as of trust.
     """
 
     kind: Literal["breaker"]
@@ -165,6 +174,8 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
     since: str | None = None
     last_failure_at: str | None = None
     last_success_at: str | None = None
+    last_error: str | None = None
+    last_failed_session: str | None = None
 
 
 class QualityUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True, tag="state.updated"):

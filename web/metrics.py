@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..projections.emitter import Output
+from ..projections.incidents import CALM, STATES
 from ..streams.embedded.engine import Request
 from ..streams.embedded.server import Service
 from ..streams.embedded.store_views import DEAD_LETTERS
@@ -70,6 +71,14 @@ class EngineCollector(Collector):
             ("commit_age_seconds", "Time since a commit caused or took something.", time.time() - self._committed_at),
         ):
             yield GaugeMetricFamily(f"trustfold_{name}", text, number)
+        incidents = GaugeMetricFamily(
+            "trustfold_incidents", "Incidents: outages, and sessions with trouble.", labels=["state"]
+        )
+        found = Counter(one.state for one in self._board.incidents(time.time_ns() // 1_000_000))
+        for state in STATES:
+            if state not in CALM:
+                incidents.add_metric([state], found[state])
+        yield incidents
         for one in self._service.collectors:
             yield from one.collect()
 

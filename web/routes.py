@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,7 +46,14 @@ def more_routes(service: Service, user: str = "", history: Path | None = None) -
     site = Site(source, service.sign_ins, hub, archive=Archive(history, refusal=lambda: source.foreign))
     service.ending.append(site.archive.close)
     service.error_page = error_page(site)
+
+    async def incidents(_request: Request) -> Response:
+        """All incidents, most urgent first; the first thing that `trustfold status` shows."""
+        found = [one.record() for one in source.board.incidents(time.time_ns() // 1_000_000)]
+        return Response(orjson.dumps({"incidents": found}), media_type="application/json")
+
     return [
+        Route("/v1/incidents", incidents),
         *Hooks(service, policy, user).routes(),
         *check_routes(service, policy),
         *otlp_routes(service),

@@ -261,6 +261,9 @@ class Target(Protocol):
     def overview(self) -> Overview:
         """Public state of every key that differs from its default."""
 
+    def incidents(self) -> list[Record]:
+        """Incidents as plain data (`projections.incidents`), most urgent first."""
+
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -12,6 +13,7 @@ import orjson
 from ...errors import TookTooLong, TrustfoldError, Unreachable
 from ...guard.backends.engine import ANSWER_S
 from ...guard.backends.engine_client import EngineClient, EngineRefused, Method
+from ...projections.incidents import ranked
 from ...rules.levels import Level
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -148,6 +150,14 @@ class HttpTarget:
         if not isinstance(states, list) or not all(isinstance(one, dict) for one in states):
             raise self._not_ours("it gave no list of states")
         return Overview(state_records(states), body.get("recovery_mode"), body.get("rules_fault"))
+
+    def incidents(self) -> list[Record]:
+        """Incidents of the present, most urgent first; a server of an earlier version knows only those of states."""
+        try:
+            found: list[Record] = self._json("GET", "/v1/incidents")["incidents"]
+        except TrustfoldError:
+            return [one.record() for one in ranked(self.overview().states, (), time.time_ns() // 1_000_000)]
+        return found
 
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""

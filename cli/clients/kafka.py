@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 import orjson
@@ -81,6 +82,15 @@ class KafkaTarget:
             return ""
         late = f"{standing.behind:,} records are still to be folded" if standing.behind >= MANY_UNFOLDED else ""
         return standing.fault(self.kafka.app_id) or late
+
+    def incidents(self) -> list[Record]:
+        """Incidents of the present, most urgent first; questions to people and lost calls are not known from topics."""
+        from ...web.dashboard.current_state import Board, Change
+
+        board = Board()
+        for topic in ("state", "nudges"):
+            board.apply(Change(topic, one.key, one.value) for one in self._read(topic))
+        return [one.record() for one in board.incidents(time.time_ns() // 1_000_000)]
 
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""

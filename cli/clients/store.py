@@ -83,6 +83,15 @@ class StoreTarget:
             records = state_records(orjson.loads(value) for value in views.states().values())
             return Overview(records, str(mode), _fault(views))
 
+    def incidents(self) -> list[Record]:
+        """Incidents of the present, most urgent first."""
+        from ...web.dashboard.current_state import Board, read_store
+
+        board = Board()
+        with closing(Views.open(self._path)) as views:
+            read_store(board, views)
+        return [one.record() for one in board.incidents(_now())]
+
     def history(self, limit: int) -> list[DecisionRecord]:
         """Latest decisions about tools, oldest first."""
         found: list[Record] = []

@@ -1,32 +1,12 @@
-"""Ranking of sessions by urgency: stuck now, then with loops, then with failing calls."""
+"""Ranking of sessions: incidents by urgency, then sessions with loops, then with failing calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ...projections.incidents import NEEDED, STATES, Incident, SessionNews, of_session
 from ...projections.tool.models import wilson_bounds
-
-ALIVE_MS = 3_600_000
-"""A session without events for an hour counts as abandoned, not stuck (`needs_attention`)."""
-
-
-class Stuck(NamedTuple):
-    """Open pattern of a session.
-
-    Attributes:
-        pattern: as in the contract.
-        severity: 1 minor, 2 moderate, 3 severe.
-        times: number of repetitions so far.
-        tool: repeated tool; empty if the pattern is not about a tool.
-        since_ms: start, milliseconds since 1970.
-    """
-
-    pattern: str
-    severity: int
-    times: int
-    tool: str
-    since_ms: int
 
 
 class SessionSummary(NamedTuple):
@@ -37,7 +17,7 @@ class SessionSummary(NamedTuple):
         calls: number of started calls.
         failed: number of failed calls.
         neutral: number of calls that count as neither success nor failure.
-        stuck: open patterns of all its agents.
+        news: its open patterns, questions to people, and lost calls.
         patterns: severities its patterns have reached, as far as stored.
         pending: number of open calls.
         last_ms: time of its last event, milliseconds since 1970.
@@ -51,7 +31,7 @@ class SessionSummary(NamedTuple):
     calls: int
     failed: int
     neutral: int
-    stuck: tuple[Stuck, ...]
+    news: SessionNews
     patterns: int
     pending: int
     last_ms: int
@@ -62,27 +42,28 @@ class SessionSummary(NamedTuple):
         """Number of calls that succeeded or failed."""
         return max(self.calls - self.neutral - self.pending, self.failed)
 
-    @property
-    def worst(self) -> Stuck | None:
-        """Most severe open pattern; of equal severity the one with more repetitions."""
-        return max(self.stuck, key=lambda one: (one.severity, one.times), default=None)
+    def incident(self, now_ms: int) -> Incident | None:
+        """Its incident; None if nothing is wrong."""
+        return of_session(self.news, now_ms)
 
-    def stuck_now(self, now_ms: int) -> bool:
-        """True if it has an open pattern and recent events."""
-        return bool(self.stuck) and now_ms - self.last_ms <= ALIVE_MS
+    def state(self, now_ms: int) -> str:
+        """State of its incident; `ok` without one."""
+        found = self.incident(now_ms)
+        return "ok" if found is None else found.state
 
 
 def ranked(sessions: Iterable[SessionSummary], now_ms: int) -> list[SessionSummary]:
     """Sessions sorted by urgency.
 
-    Stuck now, by severity and repetitions; then those with open or past patterns, the most first; then by the share of
-    failed calls, of which the lower bound counts (90 %, Wilson), so that one failure of one call does not lead; then
-    the latest.
+    Incidents that need a person, in their order; then sessions with open or past patterns, the most first; then by the
+    share of failed calls, of which the lower bound counts (90 %, Wilson), so that one failure does not lead; then the
+    latest.
     """
 
     def place(one: SessionSummary) -> tuple[float, ...]:
-        worst = one.worst
-        now = (worst.severity, worst.times) if worst is not None and one.stuck_now(now_ms) else (0, 0)
-        return (*now, max(one.patterns, len(one.stuck)), wilson_bounds(one.failed, one.judged)[0], one.last_ms)
+        found = one.incident(now_ms)
+        order = found.order if found is not None and found.state in NEEDED else (len(STATES), 0, 0, 0, 0)
+        patterns = max(one.patterns, len(one.news.patterns))
+        return (*order, -patterns, -wilson_bounds(one.failed, one.judged)[0], -one.last_ms)
 
-    return sorted(sessions, key=lambda one: (place(one), one.session_id), reverse=True)
+    return sorted(sessions, key=lambda one: (place(one), one.session_id))

@@ -13,10 +13,6 @@ list_position(['repeated_auth', 'security', 'corruption', 'crash', 'server_error
     'not_found', 'transient'], severity);
 COMMENT ON MACRO severity_rank IS 'Place of the severity of a failure, from 1 for the worst';
 
-CREATE OR REPLACE MACRO in_quotes(subject) AS
-    '''' || replace(subject, '''', '''\''''') || '''';
-COMMENT ON MACRO in_quotes IS 'A key or circuit as one word of a shell, in single quotes';
-
 CREATE OR REPLACE MACRO wilson_low(successes, trials) AS
 CASE WHEN trials > 0 THEN greatest(0, (successes / trials + 1.9207294 / trials
     - 1.959964 * sqrt(successes / trials * (1 - successes / trials) / trials + 0.9603647 / trials / trials)) / (1 + 3.8414588 / trials)) END;

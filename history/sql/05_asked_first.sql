@@ -1,30 +1,4 @@
--- Questions people ask first: what needs somebody, where to look, what is new, what got worse, what was for nothing.
-
-CREATE OR REPLACE VIEW needs_attention AS
-WITH found AS (
-    SELECT CASE to_state WHEN 'blocked' THEN 1 ELSE 2 END AS urgency, to_state AS state, trust_key AS subject, workspace, session_id,
-           reason, time AS since, expires_at AS changes_at,
-           CASE to_state WHEN 'blocked' THEN 'trustfold reset ' ELSE 'trustfold recover ' END || in_quotes(trust_key) AS resolve_with
-    FROM trust_timeline WHERE until IS NULL AND to_state IN ('blocked', 'escalated')
-    UNION ALL
-    SELECT CASE to_state WHEN 'open' THEN 4 ELSE 5 END, to_state, breaker_key, workspace, session_id, trigger, time, open_until,
-           'trustfold breaker close ' || in_quotes(breaker_key)
-    FROM breaker_timeline WHERE until IS NULL AND to_state IN ('open', 'half_open') AND coalesce(mode, 'enforce') <> 'observe'
-    UNION ALL
-    SELECT CASE max_by(p.severity, p.time) WHEN 'severe' THEN 3 ELSE 6 END, 'stuck', p.pattern, any_value(p.workspace), p.session_id,
-           format('{} for {} times', max_by(p.severity, p.time), max(p.repetitions)), min(p.time), NULL, NULL
-    FROM patterns p JOIN (SELECT session_id, max(time) FILTER (appended IS NOT TRUE) AS ended, bool_or(type = 'session.ended') AS over
-                          FROM events WHERE session_id IN (SELECT session_id FROM patterns WHERE cleared_at IS NULL) GROUP BY session_id) s USING (session_id), recorded_until AS present
-    WHERE p.cleared_at IS NULL AND NOT s.over AND s.ended >= present.until - INTERVAL 1 HOUR
-    GROUP BY p.session_id, p.pattern, p.fingerprint
-)
-SELECT urgency, state, subject, workspace, session_id, reason, since, present.until - since AS lasted, changes_at, resolve_with
-FROM found, recorded_until AS present ORDER BY urgency, since DESC, subject;
-COMMENT ON VIEW needs_attention IS 'What is blocked, escalated, open or stuck at the end of what is recorded, most urgent first; what an operator removed or forced open is handled and not here';
-COMMENT ON COLUMN needs_attention.urgency IS '1 blocked, 2 escalated, 3 severely stuck, 4 open, 5 half open, 6 stuck';
-COMMENT ON COLUMN needs_attention.session_id IS 'Of the session that is stuck, or whose event changed the key last';
-COMMENT ON COLUMN needs_attention.changes_at IS 'From when on it can change by itself: a success of an escalated key is then a step of its recovery, the circuit asks for a probe';
-COMMENT ON COLUMN needs_attention.resolve_with IS 'Order that ends it now, for a shell';
+-- Questions people ask first: where to look, what is new, what got worse, what was for nothing.
 
 CREATE OR REPLACE VIEW sessions_to_look_at AS
 WITH repeated AS (

@@ -74,6 +74,8 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     more: dict[str, Any] = {"appended": True} if is_appended(event) else {}
     if word != "success":
         more |= _error_of(event, verdict)
+        if verdict.failed:
+            rare["error_message"] = more["error_message"]
         if verdict.rule or (verdict.failed and event.error is not None and event.error.severity):
             more |= _judgement(event, call, verdict, ctx)
     ended, turn = epoch_ms(event.time), event.turn_index
@@ -97,7 +99,7 @@ def emit_finished_call(event: ToolCallFinished, call: OpenCall, verdict: Verdict
     place = (call.service, "", "mcp") if call.kind == "mcp" else ("", call.service, call.kind if call.service else "")
     _emit_call(event, call, (word, duration, rare, place), record, more, ctx)
     if verdict.behind and verdict.severity is not Severity.SECURITY:
-        _emit_behind(event, call, verdict, ctx)
+        _emit_behind(event, call, verdict, rare.get("error_message", ""), ctx)
 
 
 _ENDS = {Status.CIRCUIT_OPEN: CallEnd.REFUSED, Status.LOST: CallEnd.LOST}
@@ -161,7 +163,7 @@ def _read_message(kind: str, code: str, message: str, status: str | None) -> tup
     return one_line(shown, MAX_MESSAGE), "" if status is None else signature(kind, code, shown, status)
 
 
-def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx: Context) -> None:
+def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, error: str, ctx: Context) -> None:
     """Emit the outcome of the service behind a shell call, which is observed: nothing is asked or refused by it.
 
     Its record is the program's own (`service:curl@localhost:8080`), apart from that of other tools.
@@ -172,6 +174,7 @@ def _emit_behind(event: ToolCallFinished, call: OpenCall, verdict: Verdict, ctx:
     if failed:
         rare["severity"] = Severity.PERMISSION if verdict.refused else Severity.SERVER_ERROR
         rare["http_status"] = 401 if verdict.refused else None
+        rare["error_message"] = error
     judged = "failure" if failed else "success", None, rare, (name, "", "program")
     _emit_scopes(event, call, judged, (), ctx, (("service", name),))
 
@@ -195,6 +198,7 @@ def emit_reported_call(event: FailureReported | SuccessReported, ctx: Context) -
         rare["severity"], rare["http_status"], rare["models"] = severity, failure.http_status, ctx.state.models
         rare["unrecoverable"] = event.recoverable is False
         more = _told(failure, failure.message, "")
+        rare["error_message"] = more["error_message"]
     at = ctx.emit.at
     call = OpenCall("", event.id, event.tool_name, at, at, step=0, fingerprint=0, fine_key=fine_key)
     call.service, call.plugin_name = escape(service or domain), event.plugin_name or ""

@@ -105,6 +105,7 @@ def _clean(record: BreakerRecord) -> None:
     record.consecutive = []
     record.own_class = []
     record.failing = {}
+    record.error = record.failed_session = ""
 
 
 def note_call(record: BreakerRecord, outcome: CallOutcome, at: int) -> None:
@@ -125,6 +126,8 @@ def fold_call(
     if record.mode is BreakerMode.DISABLED:
         return []
     failed, answered, measured = _health(record, outcome, policy)
+    if failed:
+        record.error, record.failed_session = outcome.error, outcome.session_id
     if key and answered:
         _note_key(record, key, at, failed=failed)
     if record.state is _H:

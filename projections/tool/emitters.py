@@ -16,7 +16,7 @@ from ..calls.attempt import HARMS, level_of
 from ..calls.keys import order
 from ..emitter import time_or_none
 from . import breaker, trust
-from .failure_counts import effective_failures
+from .failure_counts import FAILED, effective_failures
 from .state import Fold, ToolState, TrustRecord
 
 MAX_FAILURE_TIMES = 20
@@ -145,6 +145,10 @@ def trust_state(fold: Fold, record: TrustRecord, rule: EscalationRule) -> bool:
             approval_id=record.approval or None,
             approval_expires_at=time_or_none(record.approval_until),
             approval_session_id=record.approval_session or None,
+            last_error=record.error or None,
+            last_failed_session=record.failed_session or None,
+            failed_sessions=sum(flags & FAILED != 0 for flags in record.session_flags) or None,
+            trigger=TrustTrigger(record.trigger) if record.state is not TrustState.TRUSTED else None,
         ),
     )
     return True
@@ -238,6 +242,8 @@ def breaker_state(fold: Fold) -> bool:
             lease=out.Lease(holder=lease.holder, call_id=lease.call_id, lease_until=rfc3339(lease.until))
             if lease
             else None,
+            last_error=record.error or None,
+            last_failed_session=record.failed_session or None,
             time_in_state_ms={str(name): spent for name, spent in zip(breaker.STATES, record.spent_ms, strict=True)},
         ),
     )

@@ -109,6 +109,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
         approval_until: end of that approval, milliseconds.
         approval_session: session all of whose calls pass by it; empty: one call.
         dangers: number of its dangerous calls, made or held back.
+        error: words of its last counted failure, or refusal for its credential.
+        failed_session: session of that failure.
         own_class: fingerprints of different calls that failed by an exception of the tool's own since the last success,
             at most `MANY_CALLS`.
     """
@@ -149,6 +151,8 @@ class TrustRecord(msgspec.Struct, array_like=True):
     approval_session: str = ""
     dangers: int = 0
     own_class: list[int] = []
+    error: str = ""
+    failed_session: str = ""
 
 
 class Lease(msgspec.Struct, array_like=True):
@@ -173,7 +177,7 @@ class BreakerRecord(msgspec.Struct, array_like=True):
         spent_ms: milliseconds spent in closed, open, half_open and forced_open up to `since`.
         since: start of the current state, milliseconds.
         failing: for a tool with fine keys: time (ms) of the latest failure, by digest of the keys that are failing.
-        own_class: as in `TrustRecord`.
+        own_class, error, failed_session: as in `TrustRecord`.
     """
 
     state: BreakerState = BreakerState.CLOSED
@@ -193,6 +197,8 @@ class BreakerRecord(msgspec.Struct, array_like=True):
     tool_class: str = ""
     failing: dict[int, int] = {}
     own_class: list[int] = []
+    error: str = ""
+    failed_session: str = ""
 
 
 class ModelProfile(msgspec.Struct, array_like=True):

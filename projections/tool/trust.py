@@ -361,6 +361,8 @@ def _is_answer_of_service(record: TrustRecord, outcome: CallOutcome, rule: Escal
 
 def _fail(record: TrustRecord, outcome: CallOutcome, judgement: Judgement, at: int, *, counted: bool) -> list[Change]:
     rule = judgement.rule
+    if counted or outcome.severity is Severity.SECURITY or outcome.http_status in _AUTH_STATUS:
+        record.error, record.failed_session = outcome.error, outcome.session_id
     if outcome.severity is Severity.SECURITY and not outcome.expected:
         move = TrustTrigger.RISKY if outcome.risky else TrustTrigger.SECURITY
         if (record.state, move) in TRANSITIONS:
@@ -597,6 +599,7 @@ def _clean(record: TrustRecord, at: int) -> None:
     record.auth_failures = []
     record.failing = []
     record.own_class = []
+    record.error = record.failed_session = ""
     record.by_hand = False
     record.consecutive = record.failures_since = 0
     record.escalated_at = record.duration_ms = 0

@@ -127,14 +127,16 @@ class Views:
         where = f"offset > ? AND {column} IN ({marks})"
         return self._outputs(where, (after, *wanted), limit)
 
-    def latest(self, *, before: int | None = None, limit: int = 200) -> list[StoredOutput]:
-        """Return the latest decisions before the offset `before`, oldest first."""
-        marks = ", ".join("?" * len(DECISION_TOPICS))
+    def latest(
+        self, topics: Sequence[str] = DECISION_TOPICS, *, before: int | None = None, limit: int = 200
+    ) -> list[StoredOutput]:
+        """Return the latest outputs of the topics before the offset `before`, oldest first."""
+        marks = ", ".join("?" * len(topics))
         statement = (
             f"SELECT {_COLUMNS} FROM outputs WHERE offset < ? AND +topic IN ({marks}) "  # noqa: S608 - our own words
             "ORDER BY offset DESC LIMIT ?"
         )
-        rows = self._all(statement, (_END if before is None else before, *DECISION_TOPICS, min(limit, MAX_PAGE)))
+        rows = self._all(statement, (_END if before is None else before, *topics, min(limit, MAX_PAGE)))
         return [StoredOutput(row[0], Output(*row[1:])) for row in rows[::-1]]
 
     def newest_ms(self) -> int | None:

@@ -21,7 +21,7 @@ from story import Story
 from trustfold.history.catalogue import connect, save
 from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.memory import Memory
-from trustfold.history.queries import ask
+from trustfold.history.queries import ask, run
 from trustfold.history.reports import BY_NAME, QUESTIONS
 from two_days import MODELS, two_days
 
@@ -360,21 +360,43 @@ def test_what_needs_somebody_now(tmp_path: Path) -> None:
     """What is lost and open and stuck, most urgent first, with the order that ends it; what has passed is not there."""
     story = Story().fails("search", http_status=503, times=6)
     told(tmp_path, story)
-    found = rows(tmp_path, "SELECT urgency, state, subject, resolve_with FROM needs_attention")
-    assert found == sorted(found, key=lambda row: row[0])
-    assert ("escalated", "search", "trustfold recover 'search'") in {row[1:] for row in found}
-    assert ("open", "tool:search", "trustfold breaker close 'tool:search'") in {row[1:] for row in found}
-    assert "stuck" in {row[1] for row in found}
+    columns = "SELECT state, subject, orders FROM incidents"
+    with connect(tmp_path) as history:
+        _, found = run(history, columns)
+    assert ("escalated", "search", ["trustfold reset 'search' --workspace 'w1'"]) in found
+    assert ("stuck", "s1", None) in found
+    assert len(found) == 2
     early = Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))
-    assert rows(tmp_path, "FROM needs_attention", filters=early) == []
+    with connect(tmp_path, filters=early) as history:
+        assert run(history, columns)[1] == []
+
+
+def test_incidents_are_ranked_before_they_are_read(tmp_path: Path) -> None:
+    """A connection that has not ranked them says so, instead of giving none; a saved catalogue has those of then."""
+    told(tmp_path, Story().fails("search", http_status=503, times=6))
+    with connect(tmp_path) as history, pytest.raises(duckdb.Error, match=r"history\.incidents\.rank"):
+        history.execute("FROM incidents").fetchall()
+    save(tmp_path, tmp_path / "saved.duckdb")
+    with duckdb.connect(str(tmp_path / "saved.duckdb"), read_only=True) as saved:
+        assert saved.execute("SELECT subject FROM incidents WHERE state = 'escalated'").fetchall() == [("search",)]
+
+
+def test_memory_ranks_the_same_incidents_as_the_files(tmp_path: Path) -> None:
+    """Servers leave out what no other page needs."""
+    told(tmp_path, Story().fails("search", http_status=503, times=6))
+    memory = Memory(tmp_path)
+    memory.refresh()
+    with memory.connection() as kept, connect(tmp_path) as history:
+        assert run(kept, "FROM incidents") == run(history, "FROM incidents")
+    memory.close()
 
 
 def test_the_order_that_ends_it_can_be_pasted_into_a_shell(lived: Lived) -> None:
     """Keys hold bars, which would make two commands of one."""
-    orders = [
-        shlex.split(order) for (order,) in lived.ask("SELECT resolve_with FROM needs_attention WHERE state = 'blocked'")
+    _, found = run(lived.connection, "SELECT unnest(orders) FROM incidents WHERE state = 'blocked'")
+    assert ["trustfold", "reset", "bash|command=make", "--workspace", "team-1"] in [
+        shlex.split(one) for (one,) in found
     ]
-    assert ["trustfold", "reset", "bash|command=make"] in orders
 
 
 def test_an_outage_names_its_service_and_its_tool(lived: Lived) -> None:

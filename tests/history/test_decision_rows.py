@@ -22,6 +22,7 @@ IN_RECORD_ALONE = {
     "suggestions": "signals plan",
     "state": """escalated_at cooldown_until recovery_at recovery_pending denials dangerous_calls last_failure_at
         last_success_at failure_history part_of approval_id approval_expires_at approval_session_id
+        last_error last_failed_session failed_sessions trigger
         successes successes_needed window_s
         opened_at lease reopen_count time_in_state_ms
         registered_score tags tags_expire_at failed_scenarios unavailable_until

@@ -180,7 +180,7 @@ def test_what_needs_somebody_stands_before_what_got_worse_and_what_is_new(answer
     assert marks[:6] == ["blocked"] * 4 + ["more", "worse"]
     assert found[4].subject == "5 more"
     assert found[5].says == "the tool fails in 10 % (13/124) of its calls, against 2.4 % (2/82) before"
-    assert found[0].order == "trustfold reset 'bash|command=make'"
+    assert found[0].order == "trustfold reset 'bash|command=make' --workspace 'team-1'"
     assert len(found) <= 8
     assert not look_here_first({})
 

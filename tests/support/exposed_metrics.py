@@ -12,6 +12,7 @@ import pytest
 import yaml
 from trustfold.guard.metrics import FAMILIES
 from trustfold.history.recorder import Recorder
+from trustfold.projections.incidents import NEEDED as INCIDENTS
 from trustfold.recording.metrics import RecordingCollector
 from trustfold.recording.status import STATES as RECORDING_STATES
 from trustfold.recording.status import RecordingStatus
@@ -36,7 +37,7 @@ VALUES = {
     "effect": {"read", "write"},
     "result": {"published", "refused", "dropped", "failed", "undelivered"},
     "job": {"trustfold-workers", "trustfold-recorders", "trustfold-guards"},
-    "state": {*BreakerState, *STATES, *RECORDING_STATES},
+    "state": {*BreakerState, *STATES, *RECORDING_STATES, *INCIDENTS},
 }
 """Labels whose values are known beforehand."""
 
@@ -50,7 +51,7 @@ _GROUPED = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 @cache
 def samples() -> dict[str, set[str]]:
     """Names of all samples of guards, workers and recorders, and of recorded ratios, with the labels that each has."""
-    found = dict(OF_PROMETHEUS)
+    found = OF_PROMETHEUS | {"trustfold_incidents": {"state"}}  # of `up`, by tests/web/test_metrics.py
     for family in FAMILIES:
         base = family.name.removesuffix("_total")
         found |= _with_suffixes(base, family.kind, set(family.labels))

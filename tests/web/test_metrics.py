@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_records_that_the_dashboard_cannot_read_are_counted(
     assert skipped > 0
     server.get("/", headers={"Accept": "text/html"})
     assert samples(server)["trustfold_dashboard_skipped_records_total", ""] == skipped
+
+
+def test_incidents_are_counted_by_state(server: TestClient) -> None:
+    """As the API lists them; what waits for nobody is 0, too."""
+    server.post("/v1/events", content=b"\n".join(value for _, value in busy_agents(10, 20)))
+    listed = Counter(one["state"] for one in server.get("/v1/incidents").json()["incidents"])
+    found = {label: value for (name, label), value in samples(server).items() if name == "trustfold_incidents"}
+    assert found["waiting"] == 0
+    assert {state: number for state, number in found.items() if number} == listed
+    assert listed
 
 
 def test_a_body_that_is_sent_again_counts_once(server: TestClient) -> None:

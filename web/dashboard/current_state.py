@@ -1,4 +1,4 @@
-"""Current state in memory: public states, open patterns, the ranking of both, and the latest decisions.
+"""Current state in memory: public states, sessions with trouble, the ranking of both, and the latest decisions.
 
 A source applies every record in commit order. Records are decoded when the state is read, or some thousands at a time,
 so a flood of records for the same keys costs little.
@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from ...errors import EventRejected
+from ...projections.incidents import CALM, Incident, OpenAsk, SessionNews, news_of, pattern_of
 from ...projections.topology import DECISION_TOPICS
 from ...schemas.codec import decode_decision
 from ...schemas.decisions import PatternCleared, PatternDetected
+from ...schemas.events import epoch_ms
+from ...schemas.outcomes import DEFAULT_WORKSPACE, US
 from ...schemas.public_state import (
     BreakerUpdated,
     DecisionBase,
@@ -24,9 +29,9 @@ from ...schemas.public_state import (
     QualityUpdated,
     TrustUpdated,
 )
-from ...schemas.vocabulary import PatternSeverity
-from ...streams.embedded.store_views import session_of
-from .ranking import Ranking, StuckSession, subject_of
+from ...schemas.vocabulary import Status
+from ...streams.embedded.store_views import MAX_PAGE, Views, session_of
+from .ranking import Ranking, owner_of, subject_of
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +42,10 @@ MAX_WAITING = 2_000
 """Number of records after which they are decoded, even if nobody reads the state."""
 
 MAX_OPEN = 10_000
-"""Maximum open patterns kept; the least recently updated are evicted first."""
+"""Maximum sessions with trouble kept; the least recently updated are evicted first."""
+
+MAX_ENDED = 1_000
+"""Number of sessions that ended last, whose lost calls are no news."""
 
 _MOVES = {"escalations": "trust:", "breakers": "breaker:"}
 """Topics of decisions that change a state, and the prefix of its key on the `state` topic."""
@@ -57,6 +65,25 @@ class Change(NamedTuple):
     key: str
     value: bytes | DecisionBase | None
     place: tuple[int, ...] = ()
+
+
+class _Event(msgspec.Struct):
+    """What an event says of its session's trouble."""
+
+    type: str
+    time: datetime
+    session_id: str
+    workspace_id: str = ""
+    agent_id: str = ""
+    call_id: str = ""
+    tool_name: str = ""
+    status: str = ""
+
+
+_HEARD = "heard"
+"""Topic of input events among the records that wait to be decoded."""
+
+_event_decoder = msgspec.json.Decoder(_Event)
 
 
 class Unreadable(Exception):
@@ -86,12 +113,12 @@ def read_decision(value: bytes) -> DecisionBase:
     return decision
 
 
-_TIMES = ("time", "since", "open_until", "recovery_at", "expires_at")
+_TIMES = ("time", "since", "open_until", "recovery_at", "expires_at", "last_failure_at")
 """Fields with times that pages compute with."""
 
 
 class Board:
-    """States, open patterns and decisions; not thread-safe.
+    """States, sessions with trouble, and decisions; not thread-safe.
 
     A record that cannot be read is logged and skipped: the state before it stays.
 
@@ -113,7 +140,8 @@ class Board:
         self._new: dict[str, Change] = {}
         self._decided: list[Change] = []
         self._feed: deque[DecisionBase] = deque(maxlen=MAX_FEED)
-        self._open: dict[str, dict[tuple[str, str], PatternDetected]] = {}
+        self._sessions: dict[str, SessionNews] = {}
+        self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         self._moved: dict[str, str] = {}
         self._ranking = Ranking()
 
@@ -128,6 +156,8 @@ class Board:
                 topics[f"tool:{subject_of(key.rpartition(chr(31))[2])}"] += 1
             elif topic == "events":  # appended by the engine itself: a call that was lost
                 topics[f"session:{key}"] += 1
+                if isinstance(value, bytes) and b'"lost"' in value:
+                    self._decided.append(Change(_HEARD, "", value))
             elif topic in DECISION_TOPICS and value is not None:
                 self._decided.append(change)
                 topics["feed"] += 1
@@ -136,17 +166,16 @@ class Board:
                 if session := session_of(value) if isinstance(value, bytes) else value.session_id:
                     topics[f"session:{session}"] += 1
         if len(self._decided) + len(self._new) > MAX_WAITING:
-            self._take(0)
+            self._take()
         self.notify(topics)
 
     def forget(self, topic: str) -> None:
         """Drop the state from records of a topic, and all latest decisions."""
-        self._take(0)
+        self._take()
         self._feed.clear()
         if topic == "nudges":
-            for key in self._open:
-                self._ranking.put(key, None, 0)
-            self._open.clear()
+            for session in list(self._sessions):
+                self._set(session, None)
         elif topic in _MOVES:
             self._moved = {key: value for key, value in self._moved.items() if not key.startswith(_MOVES[topic])}
         elif topic == "state":
@@ -161,29 +190,96 @@ class Board:
     @property
     def states(self) -> Mapping[str, PublicState]:
         """Public state of every key that differs from its default, by record key."""
-        self._take(0)
+        self._take()
         return self._states
 
     def ranking(self, now_ms: int) -> Ranking:
         """Current ranking of all keys and stuck sessions by urgency."""
-        self._take(now_ms)
+        self._take()
         self._ranking.ranked(now_ms)
         return self._ranking
 
-    def open_patterns(self) -> list[PatternDetected]:
-        """Open patterns, as last detected."""
-        self._take(0)
-        return [pattern for patterns in self._open.values() for pattern in patterns.values()]
+    def incidents(self, now_ms: int) -> list[Incident]:
+        """All incidents, most urgent first, without what is well or handled."""
+        return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
+
+    @property
+    def sessions(self) -> Mapping[str, SessionNews]:
+        """Sessions with open patterns, questions or lost calls, by id."""
+        self._take()
+        return self._sessions
+
+    def hear(self, values: Iterable[bytes | None]) -> None:
+        """Apply input events: questions to people and their answers, the end of sessions, and that one works on."""
+        matters = bool(self._sessions or self._decided)
+        self._decided += (
+            Change(_HEARD, "", value) for value in values if value and (matters or b'"permission.' in value)
+        )
+        if len(self._decided) > MAX_WAITING:
+            self._take()
+
+    def seed(self, sessions: Iterable[SessionNews]) -> None:
+        """Take over what the states of all open sessions say, with what decisions have said of their patterns."""
+        self._take()
+        told, self._sessions = self._sessions, {}
+        for session in told:
+            self._ranking.hear(session, None)
+        for news in sessions:
+            known = told.get(news.session_id, news)
+            named = {one[:3]: one for one in known.patterns}
+            lost = known.lost if news.news_ms <= max(known.lost, default=0) else ()
+            patterns = tuple(named.get(one[:3], one) for one in news.patterns)
+            self._set(news.session_id, news._replace(patterns=patterns, lost=lost))
+
+    def _happened(self, value: bytes) -> None:
+        """Apply an input event, or the finish of a call that the engine has closed as lost."""
+        try:
+            event = _event_decoder.decode(value)
+        except msgspec.MsgspecError:
+            return
+        session, at_ms = event.session_id, epoch_ms(event.time)
+        known = self._sessions.get(session)
+        if event.type == "session.ended":
+            self._ended.append(session)
+            self._set(session, None)
+        elif event.status == Status.LOST:
+            if session not in self._ended:
+                news = known or SessionNews(session, event.workspace_id or DEFAULT_WORKSPACE, news_ms=at_ms)
+                asks = news.heard(0, event.call_id).asks
+                self._set(session, news._replace(asks=asks, lost=(*news.lost, at_ms)))
+        elif event.type == "permission.requested":
+            news = self._known(session, event.workspace_id).heard(at_ms, event.call_id)
+            ask = OpenAsk(event.call_id, event.agent_id, event.tool_name, at_ms)
+            self._set(session, news._replace(asks=(*news.asks, ask)))
+        elif known is not None:
+            ends = event.type in {"permission.resolved", "tool_call.finished"}
+            news = known.heard(at_ms, event.call_id if ends else "")
+            self._set(session, news._replace(asks=()) if event.type == "user.message" else news)
+
+    def _known(self, session: str, workspace: str) -> SessionNews:
+        return self._sessions.get(session) or SessionNews(session, workspace or DEFAULT_WORKSPACE)
+
+    def _set(self, session: str, news: SessionNews | None) -> None:
+        """Keep what is known of a session with trouble; the last one set is evicted last."""
+        known = self._sessions.pop(session, None)
+        if news is not None and (news.patterns or news.asks or news.lost):
+            self._sessions[session] = news
+            self._ranking.hear(session, news)
+            if len(self._sessions) > MAX_OPEN:
+                self._set(next(iter(self._sessions)), None)
+        elif known is not None:
+            self._ranking.hear(session, None)
 
     def feed(self, limit: int = 30) -> list[DecisionBase]:
         """Latest decisions, newest first, at most `limit`."""
-        self._take(0)
+        self._take()
         return list(self._feed)[: -limit - 1 : -1]
 
-    def moved_by(self, key: str) -> str:
-        """Id of the decision that caused the current state, by its key on the `state` topic; empty if unknown."""
-        self._take(0)
-        return self._moved.get(key, "")
+    def moved_by(self, state: PublicState) -> str:
+        """Id of the decision that caused a current state; empty if unknown."""
+        self._take()
+        where, _ = owner_of(state)
+        return self._moved.get(f"{state.kind}:{where}{US}{state.key}", "")
 
     def read(self, change: Change) -> DecisionBase | None:
         """Decode a record; None for a tombstone, or if it cannot be read, which is logged and counted."""
@@ -197,21 +293,26 @@ class Board:
             log.warning("a record was skipped: %s: %s", place_in_words(change.topic, change.place), fault)
             return None
 
-    def _take(self, now_ms: int) -> None:
+    def _take(self) -> None:
         """Decode the records that have come since."""
         decided, self._decided = self._decided, []
+        told = sum(one.topic != _HEARD for one in decided)
         latest = {_MOVES[one.topic] + one.key: at for at, one in enumerate(decided) if one.topic in _MOVES}
         for at, change in enumerate(decided):
             topic, key = change.topic, change.key
+            if topic == _HEARD:
+                self._happened(change.value if isinstance(change.value, bytes) else b"")
+                continue
+            told -= 1
             moved = _MOVES.get(topic, "") + key
-            if topic != "nudges" and latest.get(moved) != at and at < len(decided) - MAX_FEED:
+            if topic != "nudges" and latest.get(moved) != at and told >= MAX_FEED:
                 continue  # neither shown nor part of a state
             decision = self.read(change)
             if decision is None:
                 continue
             self._feed.append(decision)
             if isinstance(decision, PatternDetected | PatternCleared):
-                self._hear(decision, now_ms)
+                self._follow(decision)
             elif topic in _MOVES:
                 self._moved[moved] = decision.id
                 if len(self._moved) > MAX_OPEN:
@@ -224,35 +325,26 @@ class Board:
             elif change.value is None:
                 self._states.pop(key, None)
                 self._moved.pop(key, None)
-            self._ranking.put(key, self._states.get(key), now_ms)
+            self._ranking.put(key, self._states.get(key))
 
-    def _hear(self, decision: PatternDetected | PatternCleared, now_ms: int) -> None:
+    def _follow(self, decision: PatternDetected | PatternCleared) -> None:
         """Apply a decision about behaviour: a pattern opens, grows or ends."""
-        key = f"stuck:{decision.session_id or ''}\x1f{decision.agent_id or ''}"
-        patterns = self._open.pop(key, {})
-        name = (decision.pattern, decision.fingerprint or "")
-        patterns.pop(name, None)
-        if isinstance(decision, PatternDetected):
-            patterns[name] = decision
-        if patterns:
-            self._open[key] = patterns
-        self._ranking.put(key, _stuck(patterns) if patterns else None, now_ms)
-        if len(self._open) > MAX_OPEN:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            self._ranking.put(oldest, None, now_ms)
+        found = pattern_of(decision) if isinstance(decision, PatternDetected) else None
+        ident = decision.agent_id or "", decision.pattern, decision.fingerprint or ""
+        news = self._known(decision.session_id or "", decision.workspace_id or "")
+        self._set(news.session_id, news.with_pattern(found, ident, epoch_ms(datetime.fromisoformat(decision.time))))
+
+
+def read_store(board: Board, views: Views) -> None:
+    """Put the present of a store on a board: states, the latest decisions, and the state of every open session."""
+    board.apply(Change("state", key, value) for key, value in views.states().items())
+    latest = [*views.latest(limit=MAX_FEED), *views.latest(("events", "nudges"), limit=MAX_PAGE)]
+    found = {one.offset: one.output for one in latest}
+    board.apply(Change(one.topic, one.key, one.value, (offset,)) for offset, one in sorted(found.items()))
+    board.seed(news_of(session, state) for session, state in views.sessions())
 
 
 def place_in_words(topic: str, place: tuple[int, ...]) -> str:
     """Name of a topic and place of a record in it, as `Change` has it, in words."""
     named = ("partition", "offset")[-len(place) :] if place else ()
     return ", ".join([f"topic {topic}", *(f"{name} {number}" for name, number in zip(named, place, strict=True))])
-
-
-_SEVERITIES = list(PatternSeverity)
-
-
-def _stuck(patterns: Mapping[tuple[str, str], PatternDetected]) -> StuckSession:
-    """Summary of an agent's open patterns."""
-    worst = max(patterns.values(), key=lambda one: (_SEVERITIES.index(one.severity), one.repetitions))
-    return StuckSession(worst, len(patterns), max(one.time for one in patterns.values()))

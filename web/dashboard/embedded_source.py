@@ -12,9 +12,10 @@ import orjson
 from ...errors import TrustfoldError
 from ...history.files import store_source
 from ...history.sessions.calls import by_cause
-from ...history.sessions.ranking import SessionSummary, Stuck
+from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import Timeline
 from ...projections.emitter import Output
+from ...projections.incidents import news_of
 from ...projections.session.state import SessionState
 from ...rules.rules import Rules
 from ...schemas.codec import encode
@@ -24,7 +25,7 @@ from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
-from .current_state import MAX_FEED, Board, Change, place_in_words
+from .current_state import Board, Change, place_in_words, read_store
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, foreign_history, topic_of
 
@@ -38,8 +39,7 @@ class EmbeddedSource:
         self.history = history
         self._service = service
         engine = service.writer.engine
-        self.board.apply(Change("state", key, value) for key, value in engine.views.states().items())
-        self.board.apply(_changes(engine.views.latest(limit=MAX_FEED)))
+        read_store(self.board, engine.views)
         self._newest_ms = engine.views.newest_ms()
         self._origin = store_source(engine.views.noted(STORE_ID), service.path)
         self._recorded = Recorded(history) if history is not None else None
@@ -83,7 +83,12 @@ class EmbeddedSource:
         """All sessions that have not ended."""
         patterns: dict[str, int] = await self._service.search("patterns_by_session")
         found: list[tuple[str, SessionState]] = await self._service.search("sessions")
-        return [_summary(session_id, state, patterns.get(session_id, 0)) for session_id, state in found]
+        lost = {name: news.lost for name, news in self.board.sessions.items() if news.lost}
+        every = [_summary(session_id, state, patterns.get(session_id, 0)) for session_id, state in found]
+        return [
+            one._replace(news=one.news._replace(lost=lost[one.session_id])) if one.session_id in lost else one
+            for one in every
+        ]
 
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest decisions, oldest first."""
@@ -153,6 +158,7 @@ class EmbeddedSource:
     def _hear(self, requests: Sequence[Request]) -> None:
         """Notify the listeners of a session of new events."""
         self._newest_ms = time.time_ns() // 1_000_000
+        self.board.hear(value for request in requests if request.topic == "events" for value in request.values)
         watched = self.board.watched
         if any(topic.startswith("session:") for topic in watched):
             sessions = (session_of(value) for request in requests for value in request.values)
@@ -160,10 +166,6 @@ class EmbeddedSource:
 
     def _listen(self, outputs: Sequence[Output]) -> None:
         self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)
-
-
-def _changes(stored: Sequence[StoredOutput]) -> list[Change]:
-    return [Change(one.topic, one.key, one.value, (offset,)) for offset, one in stored]
 
 
 def _placed(stored: StoredOutput) -> Placed:
@@ -179,13 +181,7 @@ def _happened(stored: StoredEvent) -> Placed:
 
 
 def _summary(session_id: str, state: SessionState, patterns: int) -> SessionSummary:
-    streaks = [*state.active, *(active for agent in state.agents.values() for active in agent.active)]
-    stuck = tuple(
-        Stuck(active.pattern, active.severity, active.count, active.tool_name, active.first_ms)
-        for active in streaks
-        if active.severity
-    )
     return SessionSummary(
         session_id, state.workspace_id, state.user_id, state.model, state.calls, state.failed_calls,
-        state.neutral_calls, stuck, patterns, len(state.open_calls), state.clock, state.turn.open,
+        state.neutral_calls, news_of(session_id, state), patterns, len(state.open_calls), state.clock, state.turn.open,
     )  # fmt: skip

@@ -17,8 +17,9 @@ from aiokafka.errors import KafkaError
 
 from ...errors import TrustfoldError
 from ...history.files import kafka_source
-from ...history.sessions.ranking import SessionSummary, Stuck
+from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import Timeline, millis
+from ...projections.incidents import NOTHING, SessionNews
 from ...projections.topology import DECISION_TOPICS, STAGE_OF_TOPIC
 from ...rules.rules import Rules
 from ...schemas.codec import encode, is_valid
@@ -26,7 +27,6 @@ from ...schemas.commands import Command
 from ...schemas.decisions import NudgeIssued, PatternDetected, PatternFields
 from ...schemas.events import Event
 from ...schemas.public_state import DecisionBase
-from ...schemas.vocabulary import PatternSeverity
 from ...streams.kafka.access import RIGHTS_ERRORS, missing_right_error
 from ...streams.kafka.feed import ALL, Feed, Followed
 from ...streams.kafka.lag import Standing, standing_of
@@ -135,11 +135,9 @@ class KafkaSource:
         for one in self._kept:
             if session := one.decision.session_id:
                 told.setdefault(session, []).append(one)
-        stuck: dict[str, list[PatternDetected]] = {}
-        for pattern in self.board.open_patterns():
-            stuck.setdefault(pattern.session_id or "", []).append(pattern)
+        news = self.board.sessions
         for session, decisions in told.items():
-            found[session] = _summary(session, decisions, stuck.get(session, []), found.get(session))
+            found[session] = _summary(session, decisions, news.get(session), found.get(session))
         return list(found.values())
 
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
@@ -308,20 +306,17 @@ def _placed(kept: _Kept) -> Placed:
 
 
 def _summary(
-    session: str, told: Sequence[_Kept], stuck: Sequence[PatternDetected], recorded: SessionSummary | None
+    session: str, told: Sequence[_Kept], news: SessionNews | None, recorded: SessionSummary | None
 ) -> SessionSummary:
     """Summary of a session: its calls from the history, the rest from decisions."""
     found = [one.decision for one in told]
     patterns = {(one.pattern, one.severity) for one in found if isinstance(one, PatternDetected)}
-    known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, (), 0, 0, 0, turn_open=False)
+    known = recorded or SessionSummary(session, "", "", "", 0, 0, 0, NOTHING, 0, 0, 0, turn_open=False)
     return known._replace(
         workspace=_last([one.workspace_id for one in found]) or known.workspace,
         user=_last([one.user_id for one in found]) or known.user,
         model=_last([one.model for one in found if isinstance(one, PatternFields | NudgeIssued)]) or known.model,
-        stuck=tuple(
-            Stuck(one.pattern, _SEVERITIES.index(one.severity) + 1, one.repetitions, _tool_of(one), millis(one.time))
-            for one in stuck
-        ),
+        news=news or known.news,
         patterns=max(len(patterns), known.patterns),
         last_ms=max(*(millis(one.time) for one in found), known.last_ms),
     )
@@ -330,14 +325,6 @@ def _summary(
 def _last(values: Sequence[str | None]) -> str:
     """Last non-empty value: not every decision has the session's workspace, user and model."""
     return next((value for value in reversed(values) if value), "")
-
-
-_SEVERITIES = list(PatternSeverity)
-
-
-def _tool_of(pattern: PatternDetected) -> str:
-    """Repeated tool; empty if there are none or several."""
-    return pattern.tool_sequence[0] if len(set(pattern.tool_sequence)) == 1 else ""
 
 
 class _About(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Now page: keys and sessions that need attention, tools by health, and recent decisions."""
+"""Now page: incidents, tools by health, and recent decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
-from itertools import islice
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -15,26 +14,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
+from ...projections.incidents import NEEDED, STATES, Incident, word_of
+from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
     Line,
     circuit_next,
-    circuit_state_reason,
     counted,
     failures_words,
     line_of,
     measured_failures,
-    place_of,
     plain,
     recovery_words,
-    repeated_calls,
     times,
 )
 from ...schemas.public_state import BreakerUpdated, DecisionBase, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
 from .current_state import Board
 from .order_labels import orders_for
-from .ranking import TROUBLE, WORDS, Place, Ranked, Ranking, StuckSession
+from .ranking import Owner, Ranking, owner_of
 from .render import Site, page_within, positive, segment, sentence
+from .sessions import LOOKED_AT, last_words
 
 PAGE_ROWS = 50
 TOOL_ROWS = 15
@@ -51,7 +50,7 @@ class Asked(NamedTuple):
     """Parsed query string; invalid values count as missing.
 
     Attributes:
-        state: a word of the ranking, `needed` (all words of `TROUBLE`) or `all`.
+        state: a state of incidents, `needed` (all of `NEEDED`) or `all`.
         workspace: workspace to show; empty: all.
         text: text that the keys contain; empty: any.
         page: page of the list, from 1.
@@ -67,41 +66,41 @@ class Asked(NamedTuple):
         """Parse a query string."""
         state = query.get("state", "needed")
         return cls(
-            state if state in {*WORDS, "all"} else "needed",
+            state if state in {*STATES, "all"} else "needed",
             query.get("workspace", ""),
             query.get("q", "").strip(),
             positive(query.get("page")),
         )
 
-    @property
-    def words(self) -> Sequence[str]:
-        """Words of the ranking that are shown; they are adjacent in it."""
-        if self.state == "needed":
-            return TROUBLE
-        return WORDS[:-1] if self.state == "all" else (self.state,)
-
-    def matches(self, place: Place) -> bool:
-        """True if a place has the workspace and the text; its word does not count."""
-        return self.workspace in {"", place.workspace} and (
-            not self.text or self.text.lower() in place.key.partition("\x1f")[2].lower() or self.text in place.tool
+    def matches(self, one: Incident) -> bool:
+        """True if an incident has the workspace and the text; its state does not count."""
+        names = (one.subject, *(part.key for part in one.parts))
+        return self.workspace in {"", one.workspace} and (
+            not self.text or any(self.text.lower() in name.lower() for name in names)
         )
 
 
 class Row(NamedTuple):
-    """Row of the list: a key or a stuck session.
+    """Row of the list: an incident.
 
     Attributes:
         id: id of its element on the page.
-        word: one of `WORDS`; gives shape and colour.
+        word: its state; gives shape and colour.
         text: text beside the shape.
-        title: key, or session id.
-        url: page of the key or session.
+        title: its subject.
+        url: page of the subject.
         where: workspace, or user.
+        error: words of its latest error; of a session that waits, its last call.
         reason: reason of the state, one sentence.
         why_url: page of the decision that caused the state; empty if unknown.
         value: count beside its threshold: `3/5`.
         since: start of the state, RFC 3339.
         onward: next change without intervention.
+        hit: sessions and agents that it hit, in words.
+        session_url: page of the session that it hit last; empty if unknown.
+        parts: keys and circuits of an outage that are not the subject, in words.
+        waiting: what waits for a person, and approvals not used yet.
+        commands: command lines that resolve it.
         orders: names in `ORDERS`, the one that resolves it first.
         about: hidden fields of the form that sends the orders.
     """
@@ -112,11 +111,17 @@ class Row(NamedTuple):
     title: str
     url: str
     where: str
+    error: str
     reason: str
     why_url: str
     value: str
     since: str
     onward: str
+    hit: str
+    session_url: str
+    parts: tuple[str, ...]
+    waiting: tuple[str, ...]
+    commands: tuple[str, ...]
     orders: tuple[str, ...]
     about: Mapping[str, str]
 
@@ -187,22 +192,22 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     """Content of the page for a query string; `fault` is the reason why no data arrives, None if it does."""
     now_ms = round(now.timestamp() * 1000)
     ranking = board.ranking(now_ms)
-    ranked = ranking.ranked(now_ms)
+    ranked, counts = ranking.ranked(now_ms), ranking.counts
     if asked.workspace or asked.text:
-        ranked = [place for place in ranked if asked.matches(place)]
-        counts = Counter(place.word for place in ranked)
-    else:
-        counts = ranking.counts
-    words = asked.words
-    begin = sum(counts[word] for word in WORDS[: WORDS.index(words[0])])
-    total = sum(counts[word] for word in words)
+        ranked = [one for one in ranked if asked.matches(one)]
+        counts = Counter(one.state for one in ranked)
+    wanted, total = ranked, len(ranked) - counts["handled"]
+    if asked.state == "needed":  # these stand first
+        total = sum(counts[word] for word in NEEDED)
+    elif asked.state != "all":
+        wanted = [one for one in ranked if one.state == asked.state]
+        total = len(wanted)
     page, last = page_within(asked.page, total, PAGE_ROWS)
-    first = begin + (page - 1) * PAGE_ROWS
-    shown = ranked[first : min(first + PAGE_ROWS, begin + total)]
+    first = (page - 1) * PAGE_ROWS
     return NowPage(
         asked,
-        [row_of(place, ranking.state(place.key), board, now) for place in shown],
-        [(word, counts[word]) for word in WORDS if counts[word]],
+        [row_of(one, board, now) for one in wanted[first : min(first + PAGE_ROWS, total)]],
+        [(word, counts[word]) for word in STATES if counts[word]],
         total,
         page,
         last,
@@ -219,37 +224,51 @@ def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> st
         return ""
     if fault is not None:
         return "fault"
-    if not ranking.tools:
+    if not ranking.tools and not +ranking.counts:
         return "nothing"
     return "well" if asked == Asked() else "matches"
 
 
-def row_of(place: Place, state: Ranked, board: Board, now: datetime) -> Row:
-    """Row of a key or session."""
-    if isinstance(state, StuckSession):
-        title, began, why = state.worst.session_id or "", state.worst.time, state.worst.id
-        url, where = f"/sessions/{segment(title)}", state.worst.workspace_id or ""
-        about = {"key": title, "workspace": where, "about": state.worst.id}
+def row_of(one: Incident, board: Board, now: datetime) -> Row:
+    """Row of an incident."""
+    said, news, now_ms = _described(one, now), one.session, round(now.timestamp() * 1000)
+    if news is not None:
+        worst = max(news.patterns, key=lambda found: found.severity, default=None)
+        url, why = f"/sessions/{segment(one.subject)}", worst.id if worst is not None else ""
+        about = {"key": one.subject, "workspace": one.workspace, "about": why}
     else:
-        title, began, why = state.key, getattr(state, "since", None) or state.time, board.moved_by(place.key)
-        url, where = key_url(title, state.workspace_id or ""), place_of(state)
-        about = {"key": title, "workspace": state.workspace_id or ""}
-    said = _described(state, place.word, now)
+        where = one.parts[0].workspace_id or ""
+        url, why = key_url(one.subject, where), board.moved_by(one.parts[0])
+        about = {"key": one.subject, "workspace": where}
+    hit = f"{counted(one.hit, 'session')} hit" if one.hit and news is None else ""
     return Row(
-        row_id(place.key),
-        place.word,
+        row_id(one.key),
+        one.state,
         said.text,
-        title,
+        one.subject,
         url,
-        where,
-        said.reason if len(said.reason) <= MAX_REASON else said.reason[:MAX_REASON] + " …",
+        one.workspace,
+        _cut(one.error),
+        _cut(sentence(one.reason)),
         f"/decisions/{segment(why)}" if why else "",
         said.value,
-        began,
+        rfc3339(one.since_ms),
         said.onward,
-        orders_for(state),
+        ", ".join([hit] * bool(hit) + [f"agent {name}" for name in one.agents]),
+        f"/sessions/{segment(one.sessions[0])}" if one.sessions and news is None else "",
+        tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
+        one.waiting if news is None else (),
+        one.orders,
+        orders_for(one),
         about,
-    )
+    )  # fmt: skip
+
+
+_KINDS = {"trust": "", "breaker": "circuit ", "quality": "score of "}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_REASON else text[:MAX_REASON] + " …"
 
 
 def row_id(key: str) -> str:
@@ -263,37 +282,30 @@ def key_url(key: str, workspace: str = "") -> str:
 
 
 class _Description(NamedTuple):
-    """Texts of a row: the badge, the reason, the count beside its threshold, and what comes next by itself."""
+    """Texts of a row: the badge, the count beside its threshold, and what comes next by itself."""
 
     text: str
-    reason: str
     value: str = ""
     onward: str = ""
 
 
-def _described(state: Ranked, word: str, now: datetime) -> _Description:
-    match state:
-        case TrustUpdated():
-            return _trust(state, now)
-        case BreakerUpdated():
-            return _circuit(state, word, now)
-        case QualityUpdated():
-            tags = ", ".join(state.tags)
-            reason = f"{counted(int(state.failures or 0), 'counted failure')}{': ' if tags else ''}{tags}"
+def _described(one: Incident, now: datetime) -> _Description:
+    if one.session is not None:
+        worst = max(one.session.patterns, key=lambda found: (found.severity, found.times), default=None)
+        stuck = f", {one.record()['severity']}" if one.state == "stuck" else ""
+        return _Description(one.state + stuck, times(worst.times) if worst is not None else "")
+    match one.parts[0]:
+        case TrustUpdated() as state:
+            # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
+            value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+            onward = "" if state.recovery_pending else recovery_words(state, now)
+            return _Description("waits for you" if state.recovery_pending else plain(state.state), value, onward)
+        case BreakerUpdated() as state:
+            return _circuit(state, one.state, now)
+        case QualityUpdated() as state:
             value = f"{state.score or 0:.2f} of {state.registered_score or 0:.2f}"
-            return _Description(f"quality {word}", sentence(reason), value)
-        case StuckSession():
-            return _stuck(state)
-    return _Description(word, "")
-
-
-def _trust(state: TrustUpdated, now: datetime) -> _Description:
-    reason, onward = state.reason or "", recovery_words(state, now)
-    if state.recovery_pending:
-        reason, onward = "has earned its trust back and waits for an operator", ""
-    # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-    value = "" if state.state is TrustState.BLOCKED else failures_words(state)
-    return _Description(plain(state.state), sentence(reason), value, onward)
+            return _Description(f"quality {one.state}", value)
+    return _Description(one.state)
 
 
 def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
@@ -302,39 +314,26 @@ def _circuit(state: BreakerUpdated, word: str, now: datetime) -> _Description:
     )
     if state.state is BreakerState.FORCED_OPEN:
         text = "circuit held open"
-    return _Description(text, sentence(circuit_state_reason(state)), measured_failures(state), circuit_next(state, now))
+    return _Description(text, measured_failures(state), circuit_next(state, now))
 
 
-def _stuck(state: StuckSession) -> _Description:
-    worst = state.worst
-    calls = repeated_calls(worst)
-    reason = f"{plain(worst.pattern)}{': ' if calls else ''}{calls}"
-    if worst.notify_user and worst.message:
-        reason = f"{plain(worst.pattern)}: {worst.message.rstrip('.')}"
-    reason += f", and {counted(state.patterns - 1, 'other pattern')}" if state.patterns > 1 else ""
-    reason += f" (agent {worst.agent_id})" if worst.agent_id else ""
-    return _Description(f"stuck, {worst.severity}", sentence(reason), times(worst.repetitions))
-
-
-def tools_by_health(ranked: Sequence[Place], ranking: Ranking, now_ms: int) -> list[ToolRow]:
-    """Tools sorted by their worst key, at most `TOOL_ROWS`."""
-    worst: dict[tuple[str, str], Place] = {}
-    for place in ranked:
-        if place.word != "stuck" and not place.key.startswith("stuck:"):
-            worst.setdefault((place.workspace, place.tool), place)
-            if len(worst) == TOOL_ROWS:
-                break
-    return [
-        _tool_row(place, ranking.state(place.key), ranking.tools[place.workspace, place.tool], now_ms)
-        for place in islice(worst.values(), TOOL_ROWS)
-    ]
-
-
-def _tool_row(place: Place, state: Ranked, keys: int, now_ms: int) -> ToolRow:
-    history = [millis(one) for one in state.failure_history] if isinstance(state, TrustUpdated) else []
-    ticks = tuple(round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS)
-    workspace = "" if isinstance(state, StuckSession) else state.workspace_id or ""
-    return ToolRow(place.word, place.tool, key_url(place.tool, workspace), place.workspace, len(ticks), ticks, keys)
+def tools_by_health(ranked: Sequence[Incident], ranking: Ranking, now_ms: int) -> list[ToolRow]:
+    """Tools sorted by their worst incident, at most `TOOL_ROWS`."""
+    worst: dict[Owner, ToolRow] = {}
+    for one in ranked:
+        for part in one.parts:
+            owner = owner_of(part)
+            if owner not in worst:
+                word = word_of(part, now_ms)[0]
+                history = [millis(at) for at in part.failure_history] if isinstance(part, TrustUpdated) else []
+                ticks = tuple(
+                    round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS
+                )
+                url = key_url(owner[1], part.workspace_id or "")
+                worst[owner] = ToolRow(word, owner[1], url, owner[0], len(ticks), ticks, ranking.tools[owner])
+        if len(worst) >= TOOL_ROWS:
+            break
+    return list(worst.values())[:TOOL_ROWS]
 
 
 def feed_line(decision: DecisionBase) -> FeedLine:
@@ -359,7 +358,12 @@ def now_routes(site: Site) -> Sequence[Route]:
         """Render the page."""
         asked = Asked.of(request.query_params)
         page = now_page(site.source.board, asked, site.clock(), fault=site.source.freshness().fault)
-        needed = sum(count for word, count in page.counts if word in TROUBLE)
-        return site.render(request, "now.html", found=page, needed=needed)
+        rows = [
+            row._replace(error=last_words(await site.source.events(session=row.title, limit=LOOKED_AT)))
+            if row.word == "waiting" and row.url.startswith("/sessions/") else row
+            for row in page.rows
+        ]  # fmt: skip
+        needed = sum(count for word, count in page.counts if word in NEEDED)
+        return site.render(request, "now.html", found=page._replace(rows=rows), needed=needed)
 
     return [Route("/", now)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...projections.incidents import Incident
 from ...schemas.public_state import BreakerUpdated, QualityUpdated, TrustUpdated
 from ...schemas.vocabulary import BreakerMode, BreakerState, TrustState
-from .ranking import Ranked, StuckSession
 
 
 class OrderWords(NamedTuple):
@@ -56,19 +56,22 @@ _OF_TRUST: dict[TrustState, tuple[str, ...]] = {
 }
 
 
-def orders_for(state: Ranked) -> tuple[str, ...]:
-    """Names in `ORDERS` of the orders available for a state; the one that resolves it first."""
-    if isinstance(state, StuckSession):
-        return ("false-alarm",)
-    if state.scope == "user":
-        return ()
-    match state:
-        case TrustUpdated():
+def orders_for(one: Incident) -> tuple[str, ...]:
+    """Names in `ORDERS` of the orders available for an incident, or a state; the one that resolves it first."""
+    if one.session is not None:
+        return ("false-alarm",) if one.session.patterns else ()
+    parts = [part for part in one.parts if part.scope != "user"]
+    trust = [part for part in parts if isinstance(part, TrustUpdated)]
+    if len(parts) > 1 and trust:
+        blocked = any(part.state is TrustState.BLOCKED for part in trust)
+        return (one.verb,) if blocked else tuple(dict.fromkeys((one.verb, "approve", "reset")))
+    match parts[0] if parts else None:
+        case TrustUpdated() as state:
             return _OF_TRUST.get(state.state, ("reset",) if state.failures else ())
-        case BreakerUpdated(state=BreakerState.CLOSED):
+        case BreakerUpdated(state=BreakerState.CLOSED) as state:
             return ("open",) if state.mode in {None, BreakerMode.ENFORCE} else ("close",)
-        case BreakerUpdated():
+        case BreakerUpdated() as state:
             return ("close",) if state.state is BreakerState.FORCED_OPEN else ("close", "open")
-        case QualityUpdated():
+        case QualityUpdated() as state:
             return ("quality",) if (state.score or 0) < (state.registered_score or 0) else ()
     return ()

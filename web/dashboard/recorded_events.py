@@ -19,6 +19,7 @@ from ...history.errors import HistoryError, unreadable
 from ...history.files import APPENDED_PARTITION, source_of
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import Timeline
+from ...projections.incidents import NOTHING
 from ...projections.topology import DECISION_TOPICS
 from ...rules.rules import Rules
 from .history_answers import Unanswered, limited
@@ -120,7 +121,7 @@ class Recorded:
                 calls,
                 failures,
                 0,
-                (),
+                NOTHING,
                 patterns or 0,
                 0,
                 ended,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,12 +15,15 @@ from ...history.plots import share_text
 from ...history.sessions.calls import calls_of, shortened
 from ...history.sessions.ranking import SessionSummary, ranked
 from ...projections.tool.models import Z_95, wilson_bounds
-from ...schemas.decision_text import counted, plain
+from ...schemas.decision_text import counted
 from ...security.untrusted import visible
 from .render import Site, page_within, positive, segment
 from .source import Placed
 
 PAGE_ROWS = 50
+
+INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")
+"""States of incidents of sessions."""
 
 LOOKED_AT = 6
 """Number of latest events of a session that are searched for its last call."""
@@ -32,7 +36,7 @@ class Asked(NamedTuple):
     """Parsed query string; invalid values count as missing.
 
     Attributes:
-        state: `stuck` to show only sessions that are stuck now; empty: all.
+        state: state of the incidents to show, of `INCIDENTS`; empty: all sessions.
         workspace: workspace to show; empty: all.
         model: model to show; empty: all.
         text: text that the ids contain; empty: any.
@@ -49,7 +53,7 @@ class Asked(NamedTuple):
     def of(cls, query: Mapping[str, str]) -> Asked:
         """Parse a query string."""
         return cls(
-            "stuck" if query.get("state") == "stuck" else "",
+            state if (state := query.get("state", "")) in INCIDENTS else "",
             query.get("workspace", ""),
             query.get("model", ""),
             query.get("q", "").strip(),
@@ -63,7 +67,7 @@ class Row(NamedTuple):
     Attributes:
         summary: the session.
         url: its page.
-        stuck: True if it is stuck now.
+        state: state of its incident, or `ok`.
         reason: reason of its place in the list.
         share: failure rate with its counts and its 95 % interval.
         last: its last action.
@@ -71,20 +75,20 @@ class Row(NamedTuple):
 
     summary: SessionSummary
     url: str
-    stuck: bool
+    state: str
     reason: str
     share: str
     last: str = ""
 
 
 class SessionsPage(NamedTuple):
-    """Content of the page; `of` counts all sessions, `total` those that match, `stuck` those that are stuck now."""
+    """Content of the page; `of` counts all sessions, `total` those that match, `counts` those of each state."""
 
     asked: Asked
     rows: Sequence[Row]
     total: int
     of: int
-    stuck: int
+    counts: Mapping[str, int]
     page: int
     last: int
     workspaces: Sequence[str]
@@ -99,7 +103,7 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
         if asked.workspace in {"", one.workspace}
         and asked.model in {"", one.model}
         and asked.text.lower() in one.session_id.lower()
-        and (not asked.state or one.stuck_now(now_ms))
+        and (not asked.state or one.state(now_ms) == asked.state)
     ]
     page, last = page_within(asked.page, len(taken), PAGE_ROWS)
     shown = ranked(taken, now_ms)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
@@ -108,7 +112,7 @@ def sessions_page(sessions: Sequence[SessionSummary], asked: Asked, now_ms: int)
         [row_of(one, now_ms) for one in shown],
         len(taken),
         len(sessions),
-        sum(one.stuck_now(now_ms) for one in sessions),
+        Counter(one.state(now_ms) for one in sessions),
         page,
         last,
         _names(one.workspace for one in sessions),
@@ -123,14 +127,11 @@ def _names(given: Iterable[str]) -> list[str]:
 
 def row_of(one: SessionSummary, now_ms: int) -> Row:
     """Row of a session."""
-    worst, stuck = one.worst, one.stuck_now(now_ms)
-    reason = ""
-    if worst is not None:
-        tool = f": {worst.tool}" if worst.tool else ""
-        reason = f"{plain(worst.pattern)}{tool} ×{worst.times}" + ("" if stuck else ", and was left so")
-    elif one.patterns:
+    found = one.incident(now_ms)
+    reason = found.reason if found is not None else ""
+    if found is None and one.patterns:
         reason = f"{counted(one.patterns, 'pattern report')}, all over"
-    return Row(one, f"/sessions/{segment(one.session_id)}", stuck, reason, _share(one))
+    return Row(one, f"/sessions/{segment(one.session_id)}", one.state(now_ms), reason, _share(one))
 
 
 def _share(one: SessionSummary) -> str:

@@ -21,6 +21,7 @@ from ...history.plots import FEW, Rate, Window, rates, share_text
 from ...history.reports import Answer, Plot, Question
 from ...history.summary import Share
 from ...projections.calls.keys import tool_of_key
+from ...projections.incidents import NEEDED, STATES, of_family, word_of
 from ...projections.tool.models import Z_95, wilson_bounds
 from ...schemas.decisions import BreakerChanged, ModelSwitchSuggested, ProbeAnswer, TrustFields
 from ...schemas.public_state import DecisionBase
@@ -29,7 +30,7 @@ from .history import MOST_ROWS, copied_sql, downloaded, shown_figure, unanswered
 from .history_answers import Archive, Wanted
 from .history_filters import NAMES, PRESETS, Narrowing, bucket_of
 from .now import FeedLine, Row, feed_line, row_of
-from .ranking import RANK, TROUBLE
+from .ranking import owner_of
 from .render import Site, link, page_within, positive, segment
 
 PAGE_ROWS = 50
@@ -69,7 +70,7 @@ class ToolLine(NamedTuple):
     """A tool or service of the list.
 
     Attributes:
-        word: word of its worst key now, of `ranking.WORDS`; empty if nothing is known.
+        word: word of its worst key now, of `incidents.STATES`; empty if nothing is known.
         name: tool, or `service:` and its name.
         url: its page.
         keys: number of its keys that differ from their default now.
@@ -94,10 +95,12 @@ def tool_lines(
     worst: dict[str, str] = {}
     keys: dict[str, int] = {}
     wanted = narrowing.named["workspace"]
-    for place in ranking.ranked(now_ms):
-        if not place.key.startswith("stuck:") and (not wanted or place.workspace in wanted):
-            worst.setdefault(place.tool, place.word)
-            keys[place.tool] = keys.get(place.tool, 0) + 1
+    for one in ranking.ranked(now_ms):
+        if not wanted or one.workspace in wanted:
+            for part in one.parts:
+                _, tool = owner_of(part)
+                worst.setdefault(tool, word_of(part, now_ms)[0])
+                keys[tool] = keys.get(tool, 0) + 1
     known = {row["tool"]: row for row in objects(answer)} if answer else {}
     tools = narrowing.named["tool"]
     every = [
@@ -116,7 +119,7 @@ def tool_lines(
 
 
 _ORDER: dict[str, Any] = {
-    "worst": lambda one: (RANK[one.word] if one.word in TROUBLE else 99, -(one.row.get("rate_low") or 0)),
+    "worst": lambda one: (STATES.index(one.word) if one.word in NEEDED else 99, -(one.row.get("rate_low") or 0)),
     "calls": lambda one: (-(one.row.get("calls") or 0),),
     "rate": lambda one: (-(one.row.get("rate") or 0), -(one.row.get("judged") or 0)),
     "p95": lambda one: (-(one.row.get("p95_ms") or 0),),
@@ -375,13 +378,13 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
 def states_of(board: Board, key: str, now: datetime) -> list[Row]:
     """Rows of a key's current state; for a tool those of all its keys, the worst first."""
     now_ms = round(now.timestamp() * 1000)
-    ranking = board.ranking(now_ms)
     own = [
-        place for place in ranking.ranked(now_ms)
-        if not place.key.startswith("stuck:")
-        and (getattr(ranking.state(place.key), "key", "") == key or ("|" not in key and place.tool == key))
-    ]  # fmt: skip
-    return [row_of(place, ranking.state(place.key), board, now) for place in own[:PAGE_ROWS]]
+        one
+        for state in board.states.values()
+        if state.key == key or ("|" not in key and owner_of(state)[1] == key)
+        for one in of_family([state], now_ms)
+    ]
+    return [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
 
 
 def key_of(decision: DecisionBase) -> str:

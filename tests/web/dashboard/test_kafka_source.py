@@ -73,10 +73,10 @@ def test_sessions_that_decisions_name_are_listed(followed: tuple[KafkaSource, To
     first, second = sorted(asyncio.run(source.sessions()))
     assert (first.session_id, first.patterns, first.last_ms) == ("s1", 2, NOON + 9_000)
     assert (first.workspace, first.user, first.model) == ("acme", "ada", "large-2")
-    assert [(one.pattern, one.severity, one.times, one.tool) for one in first.stuck] == [
+    assert [(one.pattern, one.severity, one.times, one.what) for one in first.news.patterns] == [
         ("repetitive_calls", 3, 12, "bash")
     ]
-    assert (second.session_id, second.stuck, second.last_ms) == ("s2", (), NOON + 4_000)
+    assert (second.session_id, second.news.patterns, second.last_ms) == ("s2", (), NOON + 4_000)
 
 
 def test_circuits_that_changed_within_a_time(followed: tuple[KafkaSource, Topics]) -> None:
@@ -105,7 +105,7 @@ def test_a_topic_made_anew_takes_only_its_own_decisions_with_it(followed: tuple[
     topics.pattern("s1", 2)
     topics.forget("nudges")
     assert [one.record["type"] for one in asyncio.run(source.decisions())] == ["breaker.changed"]
-    assert source.board.open_patterns() == []
+    assert not source.board.sessions
 
 
 def test_a_list_of_sessions_decodes_no_decision_again(
