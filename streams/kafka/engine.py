@@ -144,6 +144,7 @@ class Engine:
             internal=topology.sources,
             metrics=metrics,
             outputs_in_flight=self.order.outputs_in_flight,
+            worker=self.order.worker,
         )
         self.changelogs = Changelogs(settings, self.producer, metrics)
         self.checkpointer = Checkpointer(self, self.writer.drain, self.changelogs.inspect)
@@ -242,7 +243,7 @@ class Engine:
 
     def commit_notes(self, offsets: Iterable[TP]) -> dict[TP, str]:
         """Return the note that a commit carries for each partition (see `order`)."""
-        return {tp: commit_note(self.order.behind(tp, self._app.consumer.place)) for tp in offsets}
+        return {tp: commit_note(self.order.behind(tp, self._app.consumer.place), self.order.worker) for tp in offsets}
 
     async def update_skew(self) -> bool:
         """Tell the other workers how far this one has come, and read how far they have; not if it owns all partitions.
@@ -270,7 +271,11 @@ class Engine:
             await consumer.post_notes()
         notes = await consumer.notes(foreign_partitions)
         if self._tenure is tenure:
-            skew.update(notes)
+            first = self.topology.stages[0]
+            skew.update(
+                [note for tp, note in notes.items() if self.sources[tp.topic][1] is first],
+                [note for tp, note in notes.items() if self.sources[tp.topic][1] is not first],
+            )
         return backlog
 
     def caught_up(self, task: PartitionTask) -> bool:
@@ -509,6 +514,7 @@ class Engine:
             self._checkpoint_due.set()
         self.reached = 0
         self.order.open(offsets)
+        self.order.skew.begin(alone=len(offsets) == len(self.sources) * self.settings.partitions)
         self.gate.open(self._tenure, offsets)
 
     def _owned(self, assigned: Iterable[TP]) -> list[tuple[Stage[Any], int]]:

@@ -458,13 +458,13 @@ class BatchConsumer(driver.Consumer):
             consumer.seek(place, begin)
         return offsets
 
-    async def notes(self, partitions: Iterable[TP]) -> list[str]:
+    async def notes(self, partitions: Iterable[TP]) -> dict[TP, str]:
         """Return the commit notes of other members' partitions (see `order`); none if no broker answers in time."""
         places = [driver.ensure_aiokafka_TP(tp) for tp in partitions]
-        found: list[str] = await self._thread.call_thread(self._notes, places)
+        found: dict[TP, str] = await self._thread.call_thread(self._notes, places)
         return found
 
-    async def _notes(self, places: list[Any]) -> list[str]:
+    async def _notes(self, places: list[Any]) -> dict[TP, str]:
         # Runs in the consumer's thread.
         coordinator = self._thread._ensure_consumer()._coordinator
         try:
@@ -472,8 +472,8 @@ class BatchConsumer(driver.Consumer):
                 committed = await coordinator.fetch_committed_offsets(places)
         except (KafkaError, TimeoutError) as error:
             log.debug("the other workers' commits were not read: %r", error)
-            return []
-        return [str(commit.metadata or "") for commit in committed.values()]
+            return {}
+        return {TP(place.topic, place.partition): str(commit.metadata or "") for place, commit in committed.items()}
 
     def place(self, tp: TP) -> tuple[int, int] | None:
         """Return fetch position and log end of a partition, as of the last fetch; None before the first."""

@@ -12,10 +12,11 @@ Three rules hold a record back, each for a bounded time:
 - skew: other workers that are far behind, because the later stages would get records of today and yesterday mixed.
 
 Workers exchange their progress through committed offsets: a commit carries, for each partition behind its log end, the
-order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. A worker ahead
-of the slowest by more than its lead waits, but only for a bounded time, as a stuck worker must not stop the group; then
-it continues until the skew has been small again. The lead grows with the pace of the slowest: waiting for less than it
-folds between two exchanges would order nothing (docs/operating.md, Backlogs).
+order time it has reached (`commit_note`); over a backlog they commit such notes several times a second. Between two
+commits each outcome says how far the worker has come that wrote it. A worker ahead of the slowest by more than its lead
+waits, but only for a bounded time, as a stuck worker must not stop the group; then it continues until the skew has been
+small again. The lead grows with the pace of the slowest: waiting for less than it folds between two exchanges would
+order nothing (docs/operating.md, Backlogs).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import attrgetter
-from typing import Any
+from secrets import token_hex
+from typing import Any, NamedTuple
 
 from faust.types import TP
 
@@ -41,15 +43,22 @@ from .settings import KafkaSettings
 log = logging.getLogger(__name__)
 
 
-def commit_note(behind: int | None) -> str:
-    """Return a partition's commit note: its order time in milliseconds; empty at the log end."""
-    return "" if behind is None else f"behind {behind}"
+class Reached(NamedTuple):
+    """How far a worker has come: an order time in milliseconds, and a name of the worker's process."""
+
+    at: int
+    worker: str
 
 
-def time_in_note(note: str) -> int | None:
-    """Return the order time of a commit note; None if it has none."""
-    word, _, at = note.partition(" ")
-    return int(at) if word == "behind" and at.isdigit() else None
+def commit_note(behind: int | None, worker: str) -> str:
+    """Return a partition's commit note: its order time in milliseconds, and its worker; empty at the log end."""
+    return "" if behind is None else f"behind {behind} {worker}"
+
+
+def read_note(note: str) -> Reached | None:
+    """Return what a commit note says; None if it has no order time."""
+    word, *rest = note.split(" ")
+    return Reached(int(rest[0]), rest[1]) if word == "behind" and len(rest) == 2 and rest[0].isdigit() else None
 
 
 EXCHANGES_AHEAD = 1
@@ -76,6 +85,8 @@ class Skew:
         self._wait = wait
         self._clock = clock
         self._slowest = math.inf
+        self._behind: dict[str, int] = {}
+        self._unknown = False
         self._since: float | None = None
         self._steps: deque[float] = deque(maxlen=EXCHANGES_AHEAD + 1)
 
@@ -89,17 +100,46 @@ class Skew:
         """Milliseconds of order time that this worker may be ahead: the setting, or the slowest's latest progress."""
         return max(self._lead_ms, self._steps[-1] - self._steps[0]) if self._steps else self._lead_ms
 
-    def update(self, notes: Iterable[str]) -> None:
-        """Update from the notes of the others' commits, after each exchange."""
-        self._slowest = min((at for note in notes if (at := time_in_note(note)) is not None), default=math.inf)
+    def begin(self, *, alone: bool) -> None:
+        """Start a tenure: until the first exchange nobody knows how far others have come, unless there are none."""
+        self._unknown, self._since = not alone, None
+
+    def update(self, notes: Iterable[str], later: Iterable[str] = ()) -> None:
+        """Update from the notes of the others' commits, after each exchange.
+
+        Args:
+            notes: those of the first stage's partitions.
+            later: those of later stages' partitions; they count while none of the first stage is behind.
+        """
+        heard, self._behind, self._unknown = self._behind, {}, False
+        for at, worker in filter(None, map(read_note, notes)):
+            self._behind[worker] = min(at, self._behind.get(worker, at))
+        for worker, at in self._behind.items():
+            self._behind[worker] = max(at, heard.get(worker, at))
+        last = min((reached.at for reached in map(read_note, later) if reached), default=math.inf)
+        self._slowest = min(self._behind.values(), default=last)
         if self._slowest == math.inf:
             self.seconds, self._since = 0.0, None
             self._steps.clear()
         else:
             self._steps.append(self._slowest)
 
+    def heard(self, reached: Reached) -> None:
+        """Update from an outcome: a worker folds its partitions in order, so all of them have come that far."""
+        at, worker = reached
+        if at <= self._behind.get(worker, math.inf):
+            return
+        self._behind[worker] = at
+        self._slowest = min(self._behind.values())
+        self._steps.clear()  # the slowest is heard between exchanges: nothing more is to be ordered by waiting for them
+
     def holds(self, head: float) -> bool:
         """Whether a record of this order time must wait."""
+        if self._unknown:
+            now = self._clock()
+            self._since = now if self._since is None else self._since
+            self._unknown = now - self._since <= self._wait
+            return self._unknown
         if self._slowest == math.inf:
             return False
         ahead = head - self._slowest
@@ -164,13 +204,12 @@ class _Buffer:
         """Return the order time of the next record."""
         return self._times[self._cursor]
 
-    def add(self, records: Sequence[Any]) -> None:
-        """Append polled records."""
+    def add(self, records: Sequence[Any], times: Iterable[int]) -> None:
+        """Append polled records and their order times."""
         del self._records[: self._cursor], self._times[: self._cursor]
         self._cursor = 0
-        stated = map(_internal_time, records) if self.internal else map(_timestamp, records)
         self._records += records
-        self._times += islice(accumulate(stated, max, initial=self.latest), 1, None)
+        self._times += islice(accumulate(times, max, initial=self.latest), 1, None)
         self.latest = self._times[-1]
 
     def cut(self, tp: TP, bound: float, most: int) -> Batch:
@@ -185,19 +224,21 @@ class _Buffer:
 _timestamp = attrgetter("timestamp")
 
 
-def _internal_time(record: Any) -> int:
-    """Return the order time in a record's header; its timestamp if an older release wrote it."""
+def _cause(record: Any) -> Reached:
+    """Return the order time of a record's cause and the worker that folded it; without a header its timestamp."""
     for name, value in record.headers:
-        if name == ORDER_TIME and value.isdigit():
-            return int(value)
-    stamp: int = record.timestamp
-    return stamp
+        if name == ORDER_TIME:
+            at, _, worker = value.partition(b" ")
+            if at.isdigit():
+                return Reached(int(at), worker.decode())
+    return Reached(record.timestamp, "")
 
 
 class Order:
     """Buffers of the source partitions of one worker, and their merge order.
 
     Attributes:
+        worker: name of this process, by which the others know its progress.
         outputs_in_flight: the worker's own outputs in flight.
         skew: progress of the other workers.
         held: why records are held back: `fetch`, `stage` or `workers`; empty if they are not.
@@ -219,11 +260,16 @@ class Order:
             internal: topics that only stages write, catalogue names by real name.
             clock: monotonic seconds.
         """
-        self.outputs_in_flight = OutputsInFlight(internal.values())
+        self.worker = token_hex(4)
+        self.outputs_in_flight = OutputsInFlight({name: real for real, name in internal.items()})
         self.skew = Skew(lead=settings.worker_lead, wait=settings.order_wait, clock=clock)
         self.held = ""
         self._stages = dict(stages)
         self._internal = frozenset(internal)
+        self._until = [
+            frozenset(real for real in internal if not stage or stages[real] <= stage)
+            for stage in range(max(stages.values()) + 1)
+        ]
         self._lead_ms = settings.stage_lead * 1000
         self._wait = settings.order_wait
         self._most = settings.poll_records
@@ -263,7 +309,16 @@ class Order:
     def add(self, tp: TP, records: Sequence[Any]) -> None:
         """Buffer polled records of a partition; they continue the previous ones."""
         self._missing.pop(tp, None)
-        self._buffers[tp].add(records)
+        buffer = self._buffers[tp]
+        if not buffer.internal:
+            buffer.add(records, map(_timestamp, records))
+            return
+        causes = [_cause(record) for record in records]
+        buffer.add(records, [at for at, _ in causes])
+        if buffer.stage == 1 and self.skew.slowest < math.inf:
+            for reached in causes:
+                if reached.worker != self.worker:
+                    self.skew.heard(reached)
 
     def take(self, place: Place, in_flight: Sequence[tuple[int, int]] = ()) -> list[Batch]:
         """Take the next batches to fold, in order; empty if all are held back.
@@ -282,43 +337,49 @@ class Order:
             return []
         heads = [(buffers[tp].head, -buffers[tp].stage, tp) for tp in full]
         heapq.heapify(heads)
-        base = min([self.outputs_in_flight.oldest(full), *(first for first, _ in in_flight)])
+        polled = min((first for first, _ in in_flight), default=math.inf)
+        bases = [min(self.outputs_in_flight.oldest(topics, full), polled) for topics in self._until]
         ahead = sum(count for _, count in in_flight) + self.outputs_in_flight.count
-        taken = self._slices(heads, base, ahead if self.outputs_in_flight.waited_for else 0, place)
+        taken = self._slices(heads, bases, ahead if self.outputs_in_flight.waited_for else 0, place)
         if not taken and self.held == "stage" and not in_flight:
-            self._give_up_waiting(base)
+            self._give_up_waiting(min(bases))
         return taken
 
-    def _slices(self, heads: list[tuple[int, int, TP]], base: float, ahead: int, place: Place) -> list[Batch]:
+    def _slices(self, heads: list[tuple[int, int, TP]], bases: list[float], ahead: int, place: Place) -> list[Batch]:
         """Cut batches off the oldest heads, each up to the head of the next partition, until a poll is full.
+
+        A stage waits for what may still reach it or a stage before it: what is under way, and the outputs of older
+        records of the stages before it.
 
         Args:
             heads: a heap of order time, negative stage (the later stage first) and partition.
-            base: order time of the oldest record under way.
+            bases: order time of the oldest record under way that each stage waits for.
             ahead: records under way.
             place: as for `take`.
         """
         taken: list[Batch] = []
-        spare, limit = self._most, min(base, heads[0][0]) + self._lead_ms
+        spare, limits = self._most, [base + self._lead_ms for base in bases]
+        limits[0] = min(limits[0], heads[0][0] + self._lead_ms)
         while heads and spare > 0:
-            head, stage, tp = heads[0]
-            buffer = self._buffers[tp]
-            most, bound = spare, min(limit, min(heads[1:3])[0] + SLACK_MS if len(heads) > 1 else limit)
-            if head > limit:
+            head, negative, tp = heads[0]
+            buffer, stage = self._buffers[tp], -negative
+            most, bound = spare, min(limits[stage], min(heads[1:3])[0] + SLACK_MS if len(heads) > 1 else math.inf)
+            held = self._holds(buffer, head, ahead)
+            if head > limits[stage]:
                 most, bound = min(spare, LEAD_RECORDS - ahead), head
                 if stage or most <= 0:
-                    self.held = "stage"
-                    break
-            if (held := self._holds(buffer, head, ahead)) != "":
+                    held = "stage"
+            limits[stage + 1 :] = [min(limit, head + self._lead_ms) for limit in limits[stage + 1 :]]
+            if held:
                 self.held = held
                 heapq.heappop(heads)
                 continue
-            batch = buffer.cut(tp, bound, most)
+            batch = buffer.cut(tp, min(bound, head + self._lead_ms), most)
             taken.append(batch)
             spare -= len(batch.records)
             ahead += len(batch.records)
             if len(buffer):
-                heapq.heapreplace(heads, (buffer.head, stage, tp))
+                heapq.heapreplace(heads, (buffer.head, negative, tp))
             elif _ended(place(tp)):
                 heapq.heappop(heads)
             else:

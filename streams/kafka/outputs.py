@@ -72,6 +72,7 @@ class OutputWriter:
         internal: Collection[str],
         metrics: LaneMetrics,
         outputs_in_flight: OutputsInFlight,
+        worker: str,
     ) -> None:
         """Create a writer; nothing is sent before `run`.
 
@@ -81,8 +82,10 @@ class OutputWriter:
             internal: catalogue topics read by trustfold's own stages; their records carry only the trace context.
             metrics: counts what was acknowledged.
             outputs_in_flight: registers records in flight to those topics.
+            worker: name of this process, which outputs between the stages bear.
         """
         self._in_flight = outputs_in_flight
+        self._worker = worker.encode()
         self._settings = settings
         self._producer = producer
         self._internal = frozenset(internal)
@@ -135,8 +138,7 @@ class OutputWriter:
         if outputs:
             self._queue.append((outputs, partition, at))
             if at:
-                awaited = self._in_flight.topics
-                self._in_flight.queued(at, sum(output.topic in awaited for output in outputs))
+                self._in_flight.queued(at, [output.topic for output in outputs])
             self._accepted += len(outputs)
             self._waiting += len(outputs)
             self._work.set()
@@ -223,7 +225,7 @@ class OutputWriter:
     ) -> None:
         """Sort outputs into batches; the last one of each partition has room."""
         internal, awaited, sizes = self._internal, self._in_flight.topics, self._sizes
-        order = [(ORDER_TIME, b"%d" % at)] if at else []
+        order = [(ORDER_TIME, b"%d %s" % (at, self._worker))] if at else []
         for output in outputs:
             topic = output.topic
             key = output.key.encode()
@@ -284,7 +286,9 @@ class OutputWriter:
 
 
 ORDER_TIME = "order-time"
-"""Header of a record between trustfold's own stages: order time of its cause in milliseconds (see `order`)."""
+"""Header of a record between trustfold's own stages: order time of its cause in milliseconds, a blank, and the worker
+that folded it (see `order`).
+"""
 
 
 def trace_headers(output: Output) -> list[tuple[str, bytes]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from faust.types import TP
@@ -21,21 +21,29 @@ class _Sent(NamedTuple):
     records: int
 
 
+class _Queued(NamedTuple):
+    """Outputs of one fold: order time of their cause, the internal topics they go to (real names), their number."""
+
+    at: int
+    topics: frozenset[str]
+    records: int
+
+
 class OutputsInFlight:
     """Outputs in flight to this worker's own source partitions, with their order times in milliseconds.
 
     Attributes:
-        topics: catalogue names of the internal topics.
+        topics: real names of the internal topics by catalogue name.
         count: number of records in flight.
         waited_for: False makes `oldest` ignore the records in flight; True again when one of them is folded.
     """
 
-    def __init__(self, topics: Collection[str] = ()) -> None:
+    def __init__(self, topics: Mapping[str, str]) -> None:
         """Start with no records in flight."""
-        self.topics = frozenset(topics)
+        self.topics = dict(topics)
         self.waited_for = True
         self._folded: dict[TP, int] = {}
-        self._queued: deque[_Sent] = deque()
+        self._queued: deque[_Queued] = deque()
         self._sent: dict[int, tuple[str, _Sent]] = {}
         self._acknowledged: dict[TP, deque[tuple[int, _Sent]]] = {}
         self._tickets = 0
@@ -59,10 +67,11 @@ class OutputsInFlight:
 
     # --- on the way -------------------------------------------------------------------------------------------------
 
-    def queued(self, at: int, count: int) -> None:
-        """Register queued records; `at` is the order time of their cause."""
-        self._queued.append(_Sent(at, count))
-        self.count += count
+    def queued(self, at: int, names: Iterable[str]) -> None:
+        """Register queued records by their topics' catalogue names; `at` is the order time of their cause."""
+        internal = [self.topics[name] for name in names if name in self.topics]
+        self._queued.append(_Queued(at, frozenset(internal), len(internal)))
+        self.count += len(internal)
 
     def taken(self, entries: int) -> None:
         """Remove the first entries of the queue, which were made into batches and registered by `sent`."""
@@ -100,20 +109,22 @@ class OutputsInFlight:
 
     # --- questions --------------------------------------------------------------------------------------------------
 
-    def oldest(self, buffered: Collection[TP] = ()) -> float:
-        """Return the order time of the oldest record in flight; infinity without one.
+    def oldest(self, topics: Collection[str], buffered: Collection[TP] = ()) -> float:
+        """Return the order time of the oldest record in flight to topics (real names); infinity without one.
 
         Args:
+            topics: the topics.
             buffered: partitions with records to fold; acknowledged records in them are not waited for, as they are
                 among those or behind them.
         """
         if not self.waited_for:
             return math.inf
-        waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp not in buffered]
-        head = [self._queued[0].at] if self._queued else []
-        return min([*waiting, *(sent.at for _, sent in self._sent.values()), *head], default=math.inf)
+        queued = next((entry.at for entry in self._queued if not entry.topics.isdisjoint(topics)), math.inf)
+        return min(queued, self.oldest_of(topics, buffered))
 
-    def oldest_of(self, topics: Collection[str]) -> float:
-        """Return the order time of the oldest record in flight to topics (real names); infinity without one."""
-        waiting = [sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics]
+    def oldest_of(self, topics: Collection[str], buffered: Collection[TP] = ()) -> float:
+        """Return the order time of the oldest record sent to topics (real names); arguments as for `oldest`."""
+        waiting = [
+            sent[0][1].at for tp, sent in self._acknowledged.items() if tp.topic in topics and tp not in buffered
+        ]
         return min([*waiting, *(sent.at for name, sent in self._sent.values() if name in topics)], default=math.inf)

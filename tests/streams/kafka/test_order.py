@@ -7,14 +7,16 @@ import pytest
 from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
-from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order, commit_note, time_in_note
+from trustfold.streams.kafka.order import LEAD_RECORDS, SLACK_MS, Order, commit_note, read_note
 from trustfold.streams.kafka.outputs import ORDER_TIME
 from trustfold.streams.kafka.settings import KafkaSettings
 
 EVENTS = [TP("events", number) for number in range(3)]
 OUTCOMES = TP("outcomes", 0)
 COMMANDS = TP("commands", 0)
-STAGES = {"events": 0, "outcomes": 1, "commands": 1}
+STANDINGS = TP("standings", 0)
+STAGES = {"events": 0, "outcomes": 1, "commands": 1, "standings": 2}
+INTERNAL = {"outcomes": "outcomes", "standings": "standings"}
 PATIENCE = 10.0
 SETTINGS = KafkaSettings(stage_lead=1, worker_lead=60, order_wait=PATIENCE, poll_records=500)
 
@@ -24,7 +26,7 @@ class Log:
 
     def __init__(self, **partitions: list[int]) -> None:
         self.now = 0.0
-        self.order = Order(SETTINGS, STAGES, {"outcomes": "outcomes"}, clock=lambda: self.now)
+        self.order = Order(SETTINGS, STAGES, INTERNAL, clock=lambda: self.now)
         self.skew = self.order.skew
         self.places: dict[TP, tuple[int, int] | None] = {}
         times = {TP(name.rstrip("0123456789"), int(name[-1])): stamps for name, stamps in partitions.items()}
@@ -120,7 +122,7 @@ def test_an_empty_partition_at_its_end_holds_nothing_up() -> None:
 def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
     """An outcome that is under way holds up events that are newer by more than the lead, once there are many."""
     log = Log(events0=[10_000, 10_500, 12_000], outcomes0=[])
-    log.order.outputs_in_flight.queued(9_800, LEAD_RECORDS)
+    log.order.outputs_in_flight.queued(9_800, ["outcomes"] * LEAD_RECORDS)
     assert log.times() == [10_000, 10_500]
     assert log.take() == []
     assert log.order.held == "stage"
@@ -135,10 +137,23 @@ def test_a_stage_does_not_run_ahead_of_what_it_has_written() -> None:
 def test_few_records_under_way_hold_up_no_event_but_every_command() -> None:
     """In a thin log the first stage need not wait at each event; a later stage keeps its order in time."""
     log = Log(events0=[20_000], commands0=[])
-    log.order.outputs_in_flight.queued(10_000, 1)
+    log.order.outputs_in_flight.queued(10_000, ["outcomes"])
     assert log.times() == [20_000]
     log.fetch(COMMANDS, 20_000)
     assert log.take() == []
+
+
+def test_a_stage_waits_for_nothing_that_goes_to_a_later_one() -> None:
+    """Outcomes of a thin log are folded in one poll, whatever standings are under way; standings wait for outcomes."""
+    log = Log(outcomes0=[10_000, 20_000, 30_000], standings0=[15_000])
+    log.order.outputs_in_flight.queued(9_000, ["standings", "nudges"])
+    assert log.take() == [(OUTCOMES, [10_000]), (OUTCOMES, [20_000]), (OUTCOMES, [30_000])]
+    log.order.outputs_in_flight.taken(1)
+    log.order.outputs_in_flight.queued(12_000, ["outcomes"])
+    assert log.take() == []
+    assert log.order.held == "stage"
+    log.order.outputs_in_flight.taken(1)
+    assert log.take() == [(STANDINGS, [15_000])]
 
 
 def test_what_is_acknowledged_in_partitions_of_others_is_not_waited_for() -> None:
@@ -155,7 +170,7 @@ def test_what_is_acknowledged_in_partitions_of_others_is_not_waited_for() -> Non
 def test_records_that_never_come_back_do_not_stop_the_worker() -> None:
     """After the patience they are waited for no more, until something comes back again."""
     log = Log(events0=[20_000], outcomes0=[])
-    log.order.outputs_in_flight.queued(1_000, 200)
+    log.order.outputs_in_flight.queued(1_000, ["outcomes"] * 200)
     assert log.take() == []
     log.now = PATIENCE + 1
     assert log.take() == []
@@ -165,7 +180,7 @@ def test_records_that_never_come_back_do_not_stop_the_worker() -> None:
 def test_time_of_an_outcome_is_that_of_its_cause() -> None:
     """The header says it; the record's own timestamp is the present, which retention goes by."""
     log = Log(events0=[5_000], outcomes0=[])
-    outcome = SimpleNamespace(offset=0, timestamp=9_000_000, headers=[(ORDER_TIME, b"4000")])
+    outcome = SimpleNamespace(offset=0, timestamp=9_000_000, headers=[(ORDER_TIME, b"4000 w1")])
     log.order.add(OUTCOMES, [outcome])
     assert [tp for tp, _ in log.take()] == [OUTCOMES, EVENTS[0]]
 
@@ -173,11 +188,11 @@ def test_time_of_an_outcome_is_that_of_its_cause() -> None:
 def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> None:
     """Records of its own stages flow; those from outside wait, until the patience ends or the skew is small again."""
     log = Log(events0=[100_000], outcomes0=[99_900])
-    log.skew.update([commit_note(10_000), commit_note(None), commit_note(50_000)])
+    log.skew.update([commit_note(10_000, "w1"), commit_note(None, "w1"), commit_note(50_000, "w1")])
     assert log.take() == [(OUTCOMES, [99_900])]
     assert log.order.held == "workers"
     assert log.skew.seconds == 90
-    log.skew.update([commit_note(41_000)])
+    log.skew.update([commit_note(41_000, "w1")])
     assert log.times() == [100_000]
     log.fetch(EVENTS[0], 110_000, 111_000)
     assert log.take() == []
@@ -191,21 +206,61 @@ def test_a_worker_far_ahead_waits_a_little(caplog: pytest.LogCaptureFixture) -> 
 @given(st.none() | st.integers(0, 2**53))
 def test_a_commit_tells_the_time_it_has_come_to(at: int | None) -> None:
     """What is written there is read back; commits of other releases say nothing."""
-    assert time_in_note(commit_note(at)) == at
-    assert time_in_note("some other note") is None
+    assert read_note(commit_note(at, "w1")) == (None if at is None else (at, "w1"))
+    assert read_note("some other note") is None
+
+
+def _outcome(offset: int, at: int, worker: str) -> Any:
+    return SimpleNamespace(offset=offset, timestamp=9_000_000, headers=[(ORDER_TIME, b"%d %s" % (at, worker.encode()))])
+
+
+def test_outcomes_tell_how_far_their_worker_has_come() -> None:
+    """Between two exchanges; its own, those of workers at their log ends, and older ones say nothing."""
+    log = Log(events0=[100_000], outcomes0=[])
+    log.skew.update([commit_note(10_000, "w1"), commit_note(12_000, "w1"), commit_note(30_000, "w2")])
+    told = [(25_000, "w1"), (50_000, "w3"), (50_000, log.order.worker), (20_000, "w1")]
+    for offset, (at, worker) in enumerate(told):
+        log.order.add(OUTCOMES, [_outcome(offset, at, worker)])
+    assert log.skew.slowest == 25_000
+    log.order.add(OUTCOMES, [_outcome(4, 45_000, "w1"), _outcome(5, 45_000, "w2")])
+    assert log.skew.slowest == 45_000
+    assert EVENTS[0] in [tp for tp, _ in log.take()]
+
+
+def test_an_older_note_takes_nothing_back() -> None:
+    """The note of a commit that was under way is older than what an outcome has told since."""
+    log = Log(events0=[100_000], outcomes0=[])
+    log.skew.update([commit_note(10_000, "w1")])
+    log.order.add(OUTCOMES, [_outcome(0, 45_000, "w1")])
+    log.skew.update([commit_note(30_000, "w1")])
+    assert log.skew.slowest == 45_000
+
+
+def test_until_the_first_exchange_nobody_knows_who_is_behind() -> None:
+    """So the first records from outside wait for it, but not for ever; a worker without others does not wait."""
+    log = Log(events0=[100_000])
+    log.skew.begin(alone=True)
+    assert log.times() == [100_000]
+    for end in (lambda: log.skew.update([]), lambda: setattr(log, "now", log.now + PATIENCE + 1)):
+        log.fetch(EVENTS[0], 200_000)
+        log.skew.begin(alone=False)
+        assert log.take() == []
+        assert log.order.held == "workers"
+        end()
+        assert log.times() == [200_000]
 
 
 def test_a_worker_waits_only_for_what_waiting_orders() -> None:
     """In a log with an event in ten minutes, the slowest worker's pace is the lead; a standing one's is the setting."""
     log = Log(events0=[3_000_000])
     for reached in (0, 600_000, 1_200_000, 1_800_000, 2_400_000):
-        log.skew.update([commit_note(reached)])
+        log.skew.update([commit_note(reached, "w1")])
     assert log.skew.lead_ms == 600_000
     assert log.times() == [3_000_000]
     log.fetch(EVENTS[0], 5_000_000)
     assert log.take() == []
     for _ in range(5):
-        log.skew.update([commit_note(2_400_000)])
+        log.skew.update([commit_note(2_400_000, "w1")])
     assert log.skew.lead_ms == SETTINGS.worker_lead * 1000
     assert log.take() == []
     log.skew.update([])

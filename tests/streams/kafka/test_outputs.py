@@ -65,7 +65,8 @@ def writer_on(producer: Producer) -> tuple[OutputWriter, LaneMetrics]:
         producer=lambda: producer,
         internal={"events", "outcomes"},
         metrics=metrics,
-        outputs_in_flight=OutputsInFlight({"outcomes"}),
+        outputs_in_flight=OutputsInFlight({"outcomes": "trustfold.outcomes"}),
+        worker="w1",
     ), metrics
 
 
@@ -115,19 +116,21 @@ def test_outcomes_carry_the_time_of_their_cause_until_they_come_back() -> None:
         producer.hold = True
         writer, _ = writer_on(producer)
         outputs_in_flight = writer._in_flight
+        topics = {"trustfold.outcomes"}
         outputs_in_flight.own({TP("trustfold.outcomes", number): 0 for number in range(4)})
         task = asyncio.create_task(writer.run())
+        writer.put([output(3)], 0, at=76_000)
         writer.put([output(1, "outcomes"), output(2)], 0, at=77_000)
-        assert (outputs_in_flight.count, outputs_in_flight.oldest()) == (1, 77_000)
+        assert (outputs_in_flight.count, outputs_in_flight.oldest(topics)) == (1, 77_000)
         await producer.arrived.wait()
-        assert (outputs_in_flight.count, outputs_in_flight.oldest()) == (1, 77_000)
+        assert (outputs_in_flight.count, outputs_in_flight.oldest(topics)) == (1, 77_000)
         for topic, _, records in producer.sent:
-            assert ((ORDER_TIME, b"77000") in records[0]["headers"]) == (topic == "trustfold.outcomes")
+            assert ((ORDER_TIME, b"77000 w1") in records[0]["headers"]) == (topic == "trustfold.outcomes")
             assert records[0]["timestamp"] > 1_600_000_000_000
         for future in producer.futures:
             future.set_result(SimpleNamespace(offset=0))
         await writer.drain()
-        assert outputs_in_flight.oldest() == 77_000
+        assert outputs_in_flight.oldest(topics) == 77_000
         outputs_in_flight.folded(TP("trustfold.outcomes", partition_of(b"k1", 4)), 1)
         assert not outputs_in_flight.count
         task.cancel()
