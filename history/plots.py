@@ -328,28 +328,6 @@ def heat(cells: Sequence[Cell]) -> Picture:
     return Picture(_svg(20 + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
 
 
-def points(rows: Iterable[tuple[float, float, str, bool]], across: str, up: str) -> Picture:
-    """Scatter plot of fractions: x, y, label, whether to mark it."""
-    height, left, room = 320, 60, WIDTH - 120
-    places = list(rows)
-    widest = max((x for x, _, _, _ in places), default=0.0) or 0.01
-    marks = [
-        f'<text x="{left}" y="{height + 34}">{escape(across)} →</text>',
-        f'<text x="{left - 44}" y="12">{escape(up)} ↑</text>',
-        f'<path class="grid" d="M{left},20V{height}H{left + room}"/>',
-        f'<text class="axis" x="{left - 6}" y="{height}" text-anchor="end">0 %</text>',
-        f'<text class="axis" x="{left - 6}" y="30" text-anchor="end">100 %</text>',
-        f'<text class="axis" x="{left + room}" y="{height + 16}" text-anchor="end">{share_text(widest)}</text>',
-    ]
-    for x, y, label, marked in places:
-        px, py = left + room * x / widest, height - (height - 26) * y
-        size, fill = (7, "var(--marked)") if marked else (5, "var(--series)")
-        marks.append(
-            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size}" fill="{fill}" fill-opacity=".8"><title>{escape(label)}</title></circle>'
-        )
-    return Picture(_svg(height + 42, marks))
-
-
 def meaning(state: str) -> str:
     """Colour name of a state; the page's property `--state-NAME` has the colour."""
     return STATES.get(state, "unknown")

@@ -155,7 +155,8 @@ class BreakerUpdated(StateUpdated, kw_only=True, frozen=True, omit_defaults=True
         since: start of the current state.
         last_failure_at: time of its last failure.
         last_success_at: time of its last success.
-        last_error, last_failed_session: as of trust.
+        last_error: as of trust.
+        last_failed_session: as of trust.
     """
 
     kind: Literal["breaker"]

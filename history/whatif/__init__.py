@@ -1,1 +1,1 @@
-"""Replay of a history under other rules, and search for the best thresholds."""
+"""Replay of a history under other rules."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import duckdb
 import msgspec
@@ -14,7 +14,6 @@ from ...projections.local_topology import LocalTopology, LogRecord
 from ...projections.processor import CLOCK_TOLERANCE_MS
 from ...projections.rule_source import RULES_TOPIC, RulesInForce, RuleSource, RulesPlaced, rules_in_force
 from ...projections.rule_source import TOPIC as SETTINGS
-from ...projections.stage import Stage
 from ...projections.topology import STAGES
 from ...rules.rules import Rules
 from ...schemas.codec import decode_event
@@ -91,7 +90,6 @@ class Replay:
         environment: SettingsOverrides | None = None,
         echoes: bool = True,
         guard: GuardOf | None = None,
-        stages: Sequence[Stage[Any]] = STAGES,
     ) -> None:
         """Start with default states and without overrides.
 
@@ -100,14 +98,11 @@ class Replay:
             inputs: what will be fed, for the rules and settings that held on Kafka.
             environment: what the environment overrides, until the records tell.
             echoes: fold what fell due where it was recorded.
-            stages: fold these alone; what they write for the others is among the outputs.
             guard: tells of each call what a guard would have done with it. [default: nobody does]
         """
         self._source = RuleSource(rules.rules if isinstance(rules, Present) else rules, environment)
-        self.topology = LocalTopology(
-            self._source, choose=self._rules_of if inputs and inputs.editions else None, stages=stages
-        )
-        self._folded = {SETTINGS, *(topic for stage in stages for topic in stage.sources)}
+        self.topology = LocalTopology(self._source, choose=self._rules_of if inputs and inputs.editions else None)
+        self._folded = {SETTINGS, *(topic for stage in STAGES for topic in stage.sources)}
         self._echoes = echoes
         self._follow = isinstance(rules, Present) and bool(rules.recorded)
         self._inputs = inputs
@@ -134,16 +129,11 @@ class Replay:
             if given.echo:
                 return left
         if given.topic in self._folded:
-            self.look_at(given)
+            self._look_at(given)
             left += self._follow_states(
                 self.topology.feed(given.topic, (given.value,), timestamp=given.arrived_ms, key=given.key)
             )
         return left
-
-    def fold_told(self, given: Input, outcomes: Iterable[Output]) -> list[Output]:
-        """Fold the outcomes that another fold produced for an input; for a fold without the session stage."""
-        self._given = given
-        return self._follow_states([one for output in outcomes for one in self.topology.append(output)])
 
     def finish(self) -> list[Output]:
         """Apply timers due by the last event; the time after it is unknown."""
@@ -169,8 +159,8 @@ class Replay:
     def _follow_states(self, outputs: list[Output]) -> list[Output]:
         return outputs if self._guard is None else self._guard.follow(outputs)
 
-    def look_at(self, given: Input) -> None:
-        """Check the call that an input starts with the guard; `feed` does so before it folds the input."""
+    def _look_at(self, given: Input) -> None:
+        """Check the call that an input starts with the guard, before the input is folded."""
         if self._guard is None or given.topic != "events":
             return
         if b'"tool_call.started"' not in (given.value or b""):
@@ -263,3 +253,8 @@ def recorded_rules(connection: duckdb.DuckDBPyConnection) -> list[Rules]:
     ).fetchall()
     told = [told_rules(record.encode()).base for (record,) in rows]
     return [rules for rules, before in zip(told, [None, *told], strict=False) if rules != before]
+
+
+def has_sessions(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether an event of a session passes the filters of the connection."""
+    return connection.execute("SELECT 1 FROM events WHERE session_id IS NOT NULL LIMIT 1").fetchone() is not None

@@ -268,7 +268,7 @@ class Order:
         self._internal = frozenset(internal)
         self._until = [
             frozenset(real for real in internal if not stage or stages[real] <= stage)
-            for stage in range(max(stages.values()) + 1)
+            for stage in range(max(stages.values(), default=0) + 1)
         ]
         self._lead_ms = settings.stage_lead * 1000
         self._wait = settings.order_wait

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import resource
 import shutil
 import signal
@@ -24,7 +23,7 @@ from trustfold.history.files import claim, store_source
 from trustfold.history.recorder import Recorder
 from trustfold.history.reports import QUESTIONS
 from trustfold.recording.store import StoreRecording
-from trustfold.rules.rules import BehaviourRules, Rules
+from trustfold.rules.rules import Rules
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from waiting import wait_until
 
@@ -262,18 +261,6 @@ def test_whatif_with_the_same_and_with_other_rules(recorded_files: Path) -> None
     assert other["kinds"]["trust escalated"]["gone"] > 0
     assert {example["what"] for example in other["gone"]} >= {"trust escalated"}
     assert trustfold("whatif", cwd=recorded_files).returncode == 2
-
-
-def test_whatif_search_shows_a_table_and_a_plot(recorded_files: Path) -> None:
-    """For people, for machines, and as a page."""
-    in_force = BehaviourRules().repetitive_calls.minor
-    arguments = ("whatif", "--search", "--grid", f"behaviour.repetitive_calls.minor=2,{in_force}")
-    shown = trustfold(*arguments, "--html", "search.html", cwd=recorded_files)
-    assert shown.returncode == 0, shown.stderr
-    assert b"stuck sessions caught" in shown.stdout
-    assert re.search(r"^ [◀★]*now ", shown.stdout.decode(), re.MULTILINE), "80 columns have room for the marks"
-    assert "<circle" in (recorded_files / "search.html").read_text()
-    assert len(orjson.loads(trustfold(*arguments, "--json", cwd=recorded_files).stdout)["trials"]) == 2
 
 
 def test_a_missing_history_says_what_to_do(tmp_path: Path) -> None:

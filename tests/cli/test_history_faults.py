@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -127,34 +126,12 @@ def test_a_saved_catalogue_is_of_the_time_asked_for_and_destroys_nothing(folder:
 
 @pytest.mark.slow
 def test_whatif_refuses_what_it_would_not_heed(folder: Path) -> None:
-    """Options of the search without it, other rules that are wrong, a time after everything, labels that are none."""
+    """Other rules that are wrong, a time after everything."""
     (folder / "r.toml").write_text("[breakers.tool]\nconsecutive_failures = 2\n")
-    (folder / "l").write_text('{"session_id": "s1", "label": "stuck"}\nnonsense\n')
     common = ("--history", "h")
-    assert "only goes with --search" in refused(folder, "whatif", "--rules", "r.toml", "--grid", "x=1", *common)
     assert "folding" not in refused(folder, "whatif", "--rules", "none.toml", *common)
     late = refused(folder, "whatif", "--rules", "r.toml", "--since", "2099-01-01", *common)
     assert "no recorded session passes: since 2099-01-01" in late
-    assert "l:2: one object a line" in refused(folder, "whatif", "--search", "--labels", "l", *common)
-    assert "none: cannot be read" in refused(folder, "whatif", "--search", "--labels", "none", *common)
-
-
-@pytest.mark.slow
-def test_a_search_judges_only_what_it_folds(tmp_path: Path) -> None:
-    """With --since, and with labels of sessions that are not there."""
-    story = Story(session="old").works("compute", {"q": 1}, times=8)
-    story.after(minutes=3 * 24 * 60).moved(session="new").works("compute", {"q": 1}, times=8)
-    told(tmp_path / "h", story)
-    labels = [{"session_id": name, "label": "stuck"} for name in ("old", "new", "elsewhere")]
-    (tmp_path / "l").write_bytes(b"\n".join(map(orjson.dumps, labels)))
-    since = (story.now - timedelta(days=1)).isoformat()
-    grid = ("--search", "--grid", "behaviour.repetitive_calls.minor=3", "--since", since, "--history", "h", "--json")
-    for more in ((), ("--labels", "l")):
-        done = trustfold("whatif", *grid, *more, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        (trial,) = orjson.loads(done.stdout)["trials"]
-        assert (trial["stuck"], trial["caught"]) == (1, 1)
-    assert b"2 sessions that have labels are not in the history, or began before --since" in done.stderr
 
 
 def test_import_never_writes_over_what_it_reads(tmp_path: Path) -> None:

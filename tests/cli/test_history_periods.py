@@ -59,7 +59,7 @@ def test_what_needs_somebody_now_does_so_whenever_it_began(tmp_path: Path) -> No
     assert orjson.loads(done.stdout)["now"] == every
     page = lost / "report.html"
     CliRunner().invoke(report, ["--html", str(page), *since, "--history", str(lost)])
-    assert "trustfold recover &#x27;deploy&#x27;" in page.read_text()
+    assert "trustfold reset &#x27;deploy&#x27; --workspace &#x27;w1&#x27;" in page.read_text()
 
 
 @pytest.mark.parametrize(

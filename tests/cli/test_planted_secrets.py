@@ -114,15 +114,8 @@ def test_what_is_stored_is_for_its_owner_alone(place: Path) -> None:
         ("letters.ndjson", ("replay", "few.ndjson", "--dead-letters", "letters.ndjson")),
         ("events.ndjson", ("import", "spans.json", "--output", "events.ndjson")),
         ("rows.csv", ("sql", "COPY (FROM failures LIMIT 1) TO 'rows.csv'", "--history", "kept/history")),
-        (
-            "plot.html",
-            (
-                *("whatif", "--search", "--grid", "behaviour.repetitive_calls.minor=2", "--history", "kept/history"),
-                *("--html", "plot.html"),
-            ),
-        ),
     ],
-    ids=["report", "replay", "import", "sql", "whatif"],
+    ids=["report", "replay", "import", "sql"],
 )
 def test_files_that_commands_make_are_for_their_owner_alone(place: Path, made: str, command: tuple[str, ...]) -> None:
     """Whatever the umask; a file that was there before keeps its mode."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from duckdb import DuckDBPyConnection
@@ -18,10 +17,7 @@ from trustfold.history.filters import EVERYTHING, Filters
 from trustfold.history.inputs import lined_up
 from trustfold.history.whatif.compare import Compared, compare, decisions_of
 from trustfold.history.whatif.decision_filters import passing
-from trustfold.history.whatif.grid import alarm_of, patterns_of
-from trustfold.history.whatif.labels import Truth
 from trustfold.history.whatif.replay import Material, Present, recorded_rules
-from trustfold.history.whatif.search import Found, Judged, Wanted, judged, search
 from trustfold.rules.rules import Ladder
 
 
@@ -44,31 +40,11 @@ def compared(
         return compare(material, Present(present or Rules(), recorded), other, decided=decisions_of(filtered))
 
 
-def searched(
-    root: Path,
-    *grid: str,
-    present: Rules | None = None,
-    filters: Filters = EVERYTHING,
-    labels: Path | None = None,
-    truth: Truth | None = None,
-    **wanted: Any,
-) -> Found:
-    """A search over a history; judged by what it tells, by labels, or by what a test knows."""
-    asked: Sequence[str] = grid
-    with (
-        _catalogues(root, filters) as (connection, filtered),
-        lined_up(connection, filters.since, warm_up(filters.since)) as inputs,
-    ):
-        known = Judged(truth, 0) if truth else judged(filtered, inputs, labels, alarm_of(asked), patterns_of(asked))
-        material = Material(connection, inputs, passing(connection, filters), guard=Checker)
-        return search(material, present or Rules(), Wanted(asked, **wanted), known)
-
-
 READS = (
     "decisions events tool_calls loops false_alarms patterns recorded_from recorded_events recorded_commands "
     "recorded_settings recorded_rules recorded_outcomes recorded_standings"
 )
-"""Views that a comparison or a search reads."""
+"""Views that a comparison reads."""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import time
@@ -123,7 +124,9 @@ def test_a_broker_that_is_away_and_back(own_kafka: LocalKafka, tmp_path: Path) -
     with worker(kafka, tmp_path):
         trustfold("publish", "-", cwd=tmp_path, stdin=failures("deploy", 5), env=kafka)
         with serving("web", "--port", "0", "--allow-local-orders", cwd=tmp_path, env=kafka) as web:
-            wait_until(lambda: "deploy" in now_page(web), what="the state on the page", every=0.2)
+            wait_until(
+                lambda: re.search(r"trustfold re\w+ \S*deploy", now_page(web)), what="the state on the page", every=0.2
+            )
             own_kafka.kill()
             wait_until(lambda: "stale since" in now_page(web), what="a page that says so", every=0.2)
             assert "deploy" in now_page(web)
