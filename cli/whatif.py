@@ -42,10 +42,10 @@ INTERRUPTED = "were folded; nothing is shown"
 """End of the note after Ctrl-C."""
 
 _READS = (
-    "events decisions tool_calls loops false_alarms recorded_events recorded_commands recorded_settings recorded_rules "
+    "events decisions tool_calls recorded_events recorded_commands recorded_settings recorded_rules "
     "recorded_outcomes recorded_standings recorded_from"
 )
-"""Queries of the catalogue that folding and judging need."""
+"""Queries of the catalogue that a comparison reads."""
 
 
 class ReplayInputs(NamedTuple):

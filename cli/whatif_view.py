@@ -202,9 +202,9 @@ def _seen_json(seen: Seen | None) -> dict[str, Any] | None:
     return {"time": rfc3339(body.pop("time_ms")), **body, "calls": calls}
 
 
-def lasts(inputs: int, folds: int, cores: int = 1) -> str:
+def lasts(inputs: int, folds: int) -> str:
     """Estimated duration of folding as text, with what shortens it if it is long; empty if short."""
-    seconds = inputs * folds / EVENTS_A_SECOND / cores
+    seconds = inputs * folds / EVENTS_A_SECOND
     if seconds >= LONG_S:
         return f", about {seconds / 60:.0f} min on an idle machine; --since 7d folds the last week alone"
     return f", about {seconds / 60:.0f} min" if seconds >= 90 else f", about {seconds:.0f} s" if seconds >= 3 else ""

@@ -46,7 +46,7 @@ def rank(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _news(row: tuple[Any, ...]) -> SessionNews:
-    """What a row of `session_news` says of its session."""
+    """Decode a row of `session_news`."""
     session, workspace, news, patterns, asks, lost = row
     told = [readable_decision(orjson.loads(one)) for one in patterns or ()]
     return SessionNews(

@@ -65,7 +65,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Ordered inputs in a file, so that memory holds only a page of them and other processes can read them.
+    """Ordered inputs in a file, so that memory holds only a page of them.
 
     Attributes:
         path: Parquet file, gone with the block of `lined_up`.

@@ -267,7 +267,7 @@ def _is_cut(stamp: Stamp | None, known: Stamp) -> bool:
 
 
 def _stamp_of(path: Path) -> Stamp | None:
-    """What changes whenever a file does; None without a file."""
+    """Stamp of a file; None without a file."""
     try:
         about = path.stat()
     except OSError:

@@ -10,7 +10,6 @@ follower computes again only those that have changed, and those whose time has c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -89,7 +88,7 @@ class OpenAsk(NamedTuple):
 
 
 class SessionNews(NamedTuple):
-    """What is known of a session that is not over.
+    """Open patterns, unanswered questions and lost calls of a session that is not over.
 
     Attributes:
         lost: times of its latest calls that were lost, if nothing has come from it since.
@@ -150,7 +149,7 @@ class Incident(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is about: `session`, `credential`, `service`, `tool`, `tier`, or a single `key`."""
+        """Kind of its subject: `session`, `credential`, `service`, `tool`, `tier`, or a single `key`."""
         if self.session is not None:
             return "session"
         if any(isinstance(one, TrustUpdated) and one.trigger is TrustTrigger.REPEATED_AUTH for one in self.parts):
@@ -200,7 +199,7 @@ class Incident(NamedTuple):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What waits for a person, and approvals given and not used, in words."""
+        """Questions and recoveries that wait for a person, and approvals not yet used, in words."""
         if self.session is not None:
             return tuple(one.what for one in self.session.asks)
         trust = [one for one in self.parts if isinstance(one, TrustUpdated)]
@@ -355,12 +354,6 @@ def ranked(states: Iterable[PublicState], sessions: Iterable[SessionNews], now_m
     return sorted(one for one in found if one.state not in CALM)
 
 
-def counts_in_words(incidents: Iterable[Incident]) -> str:
-    """Number of incidents of each state in words: `1 waiting, 2 blocked`."""
-    found = Counter(one.state for one in incidents)
-    return ", ".join(f"{found[word]:,} {word}" for word in STATES if found[word])
-
-
 # --- states and words of parts ---
 
 
@@ -437,7 +430,7 @@ def pattern_of(found: PatternDetected) -> OpenPattern:
 
 
 def news_of(session_id: str, state: SessionState) -> SessionNews:
-    """What a session's state says of it."""
+    """News of a session, from its state in the session stage."""
     agents = {state.agent: state.active} | {name: agent.active for name, agent in state.agents.items()}
     return SessionNews(
         session_id,

@@ -22,13 +22,17 @@ _PASSING = (
     errors.ProducerFenced,
     errors.RebalanceInProgressError,
     errors.ReplicaNotAvailableError,
+    errors.UnknownError,
     errors.UnknownMemberIdError,
     errors.UnknownProducerId,
     ConnectionError,
     TimeoutError,
     asyncio.IncompleteReadError,
 )
-"""Faults without aiokafka's `retriable` that new connections, a new producer id or a new membership fix."""
+"""Faults without aiokafka's `retriable` that new connections, a new producer id or a new membership fix.
+
+`UnknownError` is a fault of the broker itself, as when its disk is full; the number of restarts is limited.
+"""
 
 _REFUSED = (
     errors.AuthenticationFailedError,

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Reached(NamedTuple):
-    """How far a worker has come: an order time in milliseconds, and a name of the worker's process."""
+    """Progress of a worker: an order time in milliseconds, and the name of the worker's process."""
 
     at: int
     worker: str
@@ -101,7 +101,7 @@ class Skew:
         return max(self._lead_ms, self._steps[-1] - self._steps[0]) if self._steps else self._lead_ms
 
     def begin(self, *, alone: bool) -> None:
-        """Start a tenure: until the first exchange nobody knows how far others have come, unless there are none."""
+        """Start a tenure: the progress of other workers, if there are any, is unknown until the first exchange."""
         self._unknown, self._since = not alone, None
 
     def update(self, notes: Iterable[str], later: Iterable[str] = ()) -> None:
@@ -125,13 +125,13 @@ class Skew:
             self._steps.append(self._slowest)
 
     def heard(self, reached: Reached) -> None:
-        """Update from an outcome: a worker folds its partitions in order, so all of them have come that far."""
+        """Update from an outcome: a worker folds its partitions in order of time, so all have reached the outcome's."""
         at, worker = reached
         if at <= self._behind.get(worker, math.inf):
             return
         self._behind[worker] = at
         self._slowest = min(self._behind.values())
-        self._steps.clear()  # the slowest is heard between exchanges: nothing more is to be ordered by waiting for them
+        self._steps.clear()  # progress is known between exchanges, so the lead need not span one
 
     def holds(self, head: float) -> bool:
         """Whether a record of this order time must wait."""

@@ -1,4 +1,4 @@
-"""What an incident is: which states make one row, in which order, in whose words, and what resolves it."""
+"""Definition of incidents: the states of one row, their order, words, and the orders that resolve them."""
 
 from __future__ import annotations
 

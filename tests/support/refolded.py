@@ -41,7 +41,7 @@ def compared(
 
 
 READS = (
-    "decisions events tool_calls loops false_alarms patterns recorded_from recorded_events recorded_commands "
+    "decisions events tool_calls patterns recorded_from recorded_events recorded_commands "
     "recorded_settings recorded_rules recorded_outcomes recorded_standings"
 )
 """Views that a comparison reads."""

@@ -277,9 +277,12 @@ def test_a_commands_last_lines_say_why_it_failed(lines: int, severity: str) -> N
 @pytest.mark.parametrize("line", ["a" * 1990 + "(){" + "a" * 1990, "(" * 1990 + "(){" + "(" * 1990, "a(){" * 1000])
 def test_a_command_line_is_read_in_time_that_grows_with_its_length(line: str) -> None:
     """The look for fork bombs goes back and forth within a name and a short body only."""
-    begun = process_time()
-    assert command_line.read(line).danger.kind is None
-    assert process_time() - begun < 0.5
+    took = []
+    for blanks in range(5):  # other work of the process, such as a collection of garbage, can fall into one of them
+        begun = process_time()
+        assert command_line.read(line + " " * blanks).danger.kind is None
+        took.append(process_time() - begun)
+    assert min(took) < 0.5
 
 
 def test_texts_in_place_of_error_types_are_not_kept() -> None:

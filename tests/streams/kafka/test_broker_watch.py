@@ -150,6 +150,7 @@ def test_a_fault_of_the_watch_itself_is_no_outage(cluster: Cluster) -> None:
         (errors.KafkaTimeoutError(), True),
         (errors.NotEnoughReplicasError(), True),
         (errors.OutOfOrderSequenceNumber(), True),
+        (errors.UnknownError(), True),
         (errors.KafkaError("Unexpected error during batch delivery"), True),
         (errors.KafkaError("Unexpected error during coordination"), False),
         (errors.TopicAuthorizationFailedError("x"), False),
