@@ -44,6 +44,9 @@ MAX_WAITING = 2_000
 MAX_OPEN = 10_000
 """Maximum sessions with trouble kept; the least recently updated are evicted first."""
 
+MAX_KEPT = 100
+"""Maximum questions, and maximum lost calls, kept of a session; the latest stay."""
+
 MAX_ENDED = 1_000
 """Number of sessions that ended last, whose lost calls are no news."""
 
@@ -68,7 +71,7 @@ class Change(NamedTuple):
 
 
 class _Event(msgspec.Struct):
-    """What an event says of its session's trouble."""
+    """Fields of an event that tell of its session's trouble."""
 
     type: str
     time: datetime
@@ -246,11 +249,11 @@ class Board:
             if session not in self._ended:
                 news = known or SessionNews(session, event.workspace_id or DEFAULT_WORKSPACE, news_ms=at_ms)
                 asks = news.heard(0, event.call_id).asks
-                self._set(session, news._replace(asks=asks, lost=(*news.lost, at_ms)))
+                self._set(session, news._replace(asks=asks, lost=(*news.lost, at_ms)[-MAX_KEPT:]))
         elif event.type == "permission.requested":
             news = self._known(session, event.workspace_id).heard(at_ms, event.call_id)
             ask = OpenAsk(event.call_id, event.agent_id, event.tool_name, at_ms)
-            self._set(session, news._replace(asks=(*news.asks, ask)))
+            self._set(session, news._replace(asks=(*news.asks, ask)[-MAX_KEPT:]))
         elif known is not None:
             ends = event.type in {"permission.resolved", "tool_call.finished"}
             news = known.heard(at_ms, event.call_id if ends else "")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from trustfold.projections.incidents import STATES, family_of, of_family
 from trustfold.schemas.public_state import PublicState
 from trustfold.streams.embedded.sign_in import Roles
-from trustfold.web.dashboard.current_state import Board, Change
+from trustfold.web.dashboard.current_state import MAX_KEPT, Board, Change
 from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import Ranking
@@ -312,6 +312,20 @@ def test_a_board_that_nobody_reads_keeps_no_more_than_it_needs() -> None:
         board.apply(Change("state", f"trust:w\x1fkey{number}", None) for number in range(600))
     assert len(board._decided) + len(board._new) <= 3_000
     assert not board.sessions
+
+
+def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
+    """Nor one whose calls are lost without end: the latest are kept."""
+    board = Board()
+    event = {"session_id": "s", "time": "2026-01-05T10:00:00Z"}
+    board.hear(
+        orjson.dumps(event | {"type": "permission.requested", "call_id": f"c{number}"})
+        for number in range(3 * MAX_KEPT)
+    )
+    lost = event | {"type": "tool_call.finished", "status": "lost"}
+    board.apply(Change("events", "s", orjson.dumps(lost | {"call_id": f"l{n}"})) for n in range(3 * MAX_KEPT))
+    (news,) = board.sessions.values()
+    assert (len(news.asks), news.asks[-1].call_id, len(news.lost)) == (MAX_KEPT, f"c{3 * MAX_KEPT - 1}", MAX_KEPT)
 
 
 def test_decisions_about_danger_and_about_failures_have_pages_side_by_side(tmp_path: Path) -> None:
