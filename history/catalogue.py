@@ -299,7 +299,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
         comment = f"Records of {topic} as they were recorded, repeated ones too"
         yield f"recorded_{topic.replace('-', '_')}", query, comment
     for topic in KEYED:
-        comment = f"Last record of each key of {topic} before --since, which the other filters let pass"
+        comment = f"Transitions of {topic} before --since, of keys which the other filters let pass"
         yield f"carried_{topic}", filters.carried(topic, every[topic], causes), comment
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield "recorded_since", f"SELECT {start} AS since", "Where the filtered time begins; NULL: with the first record"

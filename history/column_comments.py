@@ -17,6 +17,7 @@ agents: Agents of the session, without the main one
 alarms: Alarms raised: patterns, lost trust, openings
 alarms_judged_false.share: judged_false as a share of alarms
 all_waits: Time waited for all answers together
+answers: How often somebody answered
 answered: When it was answered; NULL: it was not
 appended: True: written by the engine itself; false: a finish that came late
 arrived: When the log took it, UTC; NULL where that is not known

@@ -245,7 +245,7 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     """States over time, a line for each label, on one linear axis that stops at the last known instant.
 
     A state that began before the window starts at its edge, equal neighbours are merged, and a dashed line means unknown.
-    Widths are durations; spans shorter than a pixel are counted in the notes.
+    Widths are durations, but of the present state at least 3; spans shorter than a pixel are counted in the notes.
     """
     if not every:
         return Picture(Html())
@@ -267,6 +267,7 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
                 continue
             x, end = (LABEL + shown.place(at, room) for at in (span.began, span.ended or shown.end))
             thin += end - x < 1
+            x = x if span.ended else min(x, end - 3)  # how it is now is always seen
             until = f"until {moment(span.ended)}" if span.ended else f"and still at {moment(shown.end)}"
             title = f"{label}: {words(span.state)} from {moment(span.began)} {until}"
             inside = ""

@@ -263,7 +263,7 @@ def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
     story.event("permission.resolved", call_id="by-rule", tool_name="bash", granted=True, method="policy")
     told(tmp_path, story)
     query = "SELECT user_id, tool_name, asked, granted_times, denied, unanswered, false_asks, share FROM ask_rates"
-    assert rows(tmp_path, query) == [("ann", "bash", 5, 3, 1, 1, 2, 0.4)]
+    assert rows(tmp_path, query) == [("ann", "bash", 5, 3, 1, 1, 2, 0.5)]
     assert rows(tmp_path, "SELECT count(*), median(waited) FROM asks") == [(6, timedelta(seconds=2))]
 
 
