@@ -290,6 +290,7 @@
       field?.closest("details")?.setAttribute("open", "");
       field?.focus();
     },
+    f: () => $("[data-search]")?.focus(),
     p: () => pause && !pause.hidden && pause.click(),
     "?": () => help?.showModal(),
     g: () => { going = Date.now(); },
