@@ -68,6 +68,11 @@ def _new(rows: Sequence[Row], _totals: Row) -> str:
     return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
 
 
+def _compare(rows: Sequence[Row], _totals: Row) -> str:
+    verdicts = Counter(row["verdict"] for row in rows)
+    return ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts.most_common()) + "."
+
+
 def _worse(rows: Sequence[Row], totals: Row) -> str:
     first, number = rows[0], totals["all_rows"]
     return (
@@ -199,6 +204,7 @@ _TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "look-first": _look_first,
     "new": _new,
     "worse": _worse,
+    "compare": _compare,
     "loop-costs": _wasted("model"),
     "loops": _wasted("tool"),
     "asks": _asks,

@@ -35,7 +35,7 @@ REACHED = 50_000
 """Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
 
 GROUPS = (
-    ("Asked first", ("now", "look-first", "new", "worse")),
+    ("Asked first", ("now", "look-first", "new", "worse", "compare", "whatif")),
     (
         "Tools and services",
         ("tools", "failures", "signatures", "reclassified", "states", "breakers", "recovery", "retries"),
@@ -45,6 +45,23 @@ GROUPS = (
     ("What is recorded", ("overview", "recent", "dead-letters")),
 )
 """Questions by topic."""
+
+COMPARE = Question(
+    "compare",
+    "What changed since the time before?",
+    "SELECT kind, name, verdict, rate, failures, calls, rate_before, failures_before, calls_before, change "
+    "FROM compared_rates(INTERVAL 7 DAY) LIMIT $limit",
+    reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
+    "of the change leaves out 0 and both have 10 calls.",
+)
+WHATIF = Question(
+    "whatif",
+    "What would other thresholds do?",
+    "",
+    reads="What is recorded, decided again with other numbers: who would have been asked, and which sessions caught.",
+)
+ASKED = {**BY_NAME, "compare": COMPARE}
+"""Questions that have a page, by name."""
 
 _WINDOW = Question(
     "window",
@@ -102,10 +119,14 @@ class Shown(NamedTuple):
 
 def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
-    if narrowing.before is None or name not in {"worse", "new"}:
-        return BY_NAME[name], filters_for(BY_NAME[name], narrowing.filters)
+    if narrowing.before is None or name not in {"worse", "new", "compare"}:
+        return ASKED[name], filters_for(ASKED[name], narrowing.filters)
     worse, new = against_before(narrowing.length)
-    return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
+    span = f"INTERVAL {int(narrowing.length.total_seconds() * 1000)} MILLISECOND"
+    compare = COMPARE._replace(sql=COMPARE.sql.replace("INTERVAL 7 DAY", span))
+    return {"worse": worse, "new": new, "compare": compare}[name], narrowing.filters._replace(
+        since=narrowing.before.since
+    )
 
 
 def question_asked(name: str, asked: Asked) -> tuple[Question, Filters, int]:
@@ -233,7 +254,7 @@ def history_routes(site: Site) -> Sequence[Route]:
         except TrustfoldError as error:
             return unanswered(site, request, "History", narrowing, error)
 
-        groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
+        groups = [(title, [({**ASKED, "whatif": WHATIF})[name] for name in names]) for title, names in GROUPS]
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
             overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
@@ -242,8 +263,8 @@ def history_routes(site: Site) -> Sequence[Route]:
     async def question(request: Request) -> Response:
         """Page of a question and its answer."""
         name, _, kind = request.path_params["question"].partition(".")
-        if name not in BY_NAME or kind not in {"", "csv", "json"}:
-            known = ", ".join(BY_NAME)
+        if name not in ASKED or kind not in {"", "csv", "json"}:
+            known = ", ".join(ASKED)
             return site.render(
                 request, "message.html", status=404, title="There is no such question",
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",

@@ -139,6 +139,7 @@ class Row(NamedTuple):
         line: text of a decision; None for other items.
         payloads: contents of its events; None unless requested.
         ways: ids of the next failure and of the next decision.
+        asked: True if it holds the event that the page was asked for.
     """
 
     item: Item
@@ -146,6 +147,7 @@ class Row(NamedTuple):
     line: Line | None
     payloads: tuple[Payload, ...] | None
     ways: Ways
+    asked: bool
 
 
 class _Kept:
@@ -218,7 +220,7 @@ class Shelf:
         return kept.told
 
 
-def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:
+def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]], at: str = "") -> list[Row]:
     """Rows of a page."""
     ways = ways_from(whole.items, part.items)
     return [
@@ -228,6 +230,7 @@ def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, .
             line_of_record(item.what.record) if isinstance(item.what, Decision) else None,
             payloads.get(item.id),
             ways[item.id],
+            bool(at) and holds(item, at),
         )
         for item in part.items
     ]
@@ -290,7 +293,7 @@ def session_routes(site: Site) -> Sequence[Route]:
             "session.html",
             session=whole,
             part=part,
-            rows=rows_of(whole, part, payloads),
+            rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,
             kinds=list(Kind),
             words=WORDS,

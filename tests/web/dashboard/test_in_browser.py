@@ -30,6 +30,9 @@ PAGES = {
     "models": "/models?since=14d",
     "history": "/history",
     "question": "/history/tools?since=14d",
+    "search": "/search?q=deploy",
+    "what-if": "/history/whatif",
+    "compare": "/history/compare",
     "sign-in": "/sign-in",
 }
 
