@@ -68,9 +68,9 @@ def _new(rows: Sequence[Row], _totals: Row) -> str:
     return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
 
 
-def _compare(rows: Sequence[Row], _totals: Row) -> str:
-    verdicts = Counter(row["verdict"] for row in rows)
-    return ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts.most_common()) + "."
+def _compare(_rows: Sequence[Row], totals: Row) -> str:
+    told = {word: totals[f"all_{word}"] for word in ("worse", "better", "new", "gone")}
+    return "Tools and models: " + ", ".join(f"{number:,} {word}" for word, number in told.items()) + "."
 
 
 def _worse(rows: Sequence[Row], totals: Row) -> str:

@@ -49,7 +49,9 @@ GROUPS = (
 COMPARE = Question(
     "compare",
     "What changed since the time before?",
-    "SELECT kind, name, verdict, rate, failures, calls, rate_before, failures_before, calls_before, change "
+    "SELECT kind, name, verdict, rate, failures, calls, rate_before, failures_before, calls_before, change, "
+    "count(*) FILTER (verdict = 'worse') OVER () AS all_worse, count(*) FILTER (verdict = 'better') OVER () AS all_better, "
+    "count(*) FILTER (verdict = 'new') OVER () AS all_new, count(*) FILTER (verdict = 'gone') OVER () AS all_gone "
     "FROM compared_rates(INTERVAL 7 DAY) LIMIT $limit",
     reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
     "of the change leaves out 0 and both have 10 calls.",

@@ -148,6 +148,7 @@ def environment() -> Environment:
         prose=prose,
         sentence=sentence,
         timed=timed,
+        broken=broken,
     )
     return made
 
@@ -275,6 +276,14 @@ def timed(text: str) -> Markup:
 
 
 _STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?Z)")
+
+
+def broken(text: str) -> Markup:
+    """A key or id with places where a line may break: behind its separators, and nowhere within a word."""
+    return Markup("<wbr>").join(escape(part) for part in _WORDS.findall(visible(text)))
+
+
+_WORDS = re.compile(r"[^-_./:|=,]*[-_./:|=,]*")
 
 
 def segment(text: str) -> str:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import Call, Record, Verdict
+from ...history.sessions.calls import Call, Record, Verdict, shortened
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -49,6 +49,9 @@ PAYLOAD_CHARS = 4096
 
 MEMBERS = 20
 """Maximum calls of a repetition that are listed individually."""
+
+MAX_TITLE = 120
+"""Characters of a page's title."""
 
 SHAPES = {Message: "message", Call: "call", Repeats: "repeats", Decision: "decision", Note: "note"}
 
@@ -268,6 +271,16 @@ def _payload(title: str, value: Any, *, whole: bool) -> Payload:
     return Payload(title, text if whole else text[:PAYLOAD_CHARS], len(text))
 
 
+def title_of(whole: Timeline) -> str:
+    """What a session began with: the first message that was published, or else its first call; empty if neither is."""
+    words = (
+        one.what.text if isinstance(one.what, Message) else f"{one.what.tool} {one.what.summary}"
+        for one in whole.items
+        if isinstance(one.what, Message | Call)
+    )
+    return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
+
+
 def session_url(session_id: str, event: str = "") -> str:
     """Path of a session's page; with an event, at that event."""
     path = f"/sessions/{segment(session_id)}"
@@ -292,6 +305,7 @@ def session_routes(site: Site) -> Sequence[Route]:
             request,
             "session.html",
             session=whole,
+            told=title_of(whole),
             part=part,
             rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,
