@@ -24,12 +24,15 @@ from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.plots import Window
 from ...history.queries import plain
-from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
+from ...history.reports import BY_NAME, Answer, Plot, Question, against_before, filters_for
 from .history_answers import Archive, Found, Unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link, positive, segment
 
 ROWS = 50
+FEW = 8
+"""Rows of an answer on the first page of the history."""
+
 MOST_ROWS = 10_000
 REACHED = 50_000
 """Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
@@ -42,7 +45,7 @@ GROUPS = (
     ),
     ("Models", ("models", "patterns", "loop-costs", "loops", "nudges", "sessions")),
     ("People", ("asks", "false-alarms", "reasons")),
-    ("What is recorded", ("overview", "recent", "dead-letters")),
+    ("What is recorded", ("overview", "by-day", "recent", "dead-letters")),
 )
 """Questions by topic."""
 
@@ -62,7 +65,18 @@ WHATIF = Question(
     "",
     reads="What is recorded, decided again with other numbers: who would have been asked, and which sessions caught.",
 )
-ASKED = {**BY_NAME, "compare": COMPARE}
+BY_DAY = Question(
+    "by-day",
+    "How many calls were there, and how many failed?",
+    "SELECT time::DATE AS day, CASE WHEN verdict = 'failure' AND expected IS NOT TRUE THEN severity ELSE 'not failed' END AS severity, "
+    "count(*)::BIGINT AS calls FROM tool_calls GROUP BY ALL ORDER BY ALL LIMIT $limit",
+    Plot("columns", ("severity",), "calls", "calls", began="day"),
+    reads="Days in UTC. The first and the last may be only partly within the chosen time.",
+)
+FIRST = ("by-day", "compare", "new", "loops", "asks")
+"""Questions that the first page of the history answers."""
+
+ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}
 """Questions that have a page, by name."""
 
 _WINDOW = Question(
@@ -251,8 +265,10 @@ def history_routes(site: Site) -> Sequence[Route]:
     async def history(request: Request) -> Response:
         """Page with the questions and an overview of the recording."""
         narrowing = Narrowing.of(request.query_params, site.clock())
+        asked = Asked(narrowing, 1, ROWS, compare=False)
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
+            found = [(await archive.ask(*question_asked(name, asked))).answer for name in FIRST]
         except TrustfoldError as error:
             return unanswered(site, request, "History", narrowing, error)
 
@@ -260,6 +276,7 @@ def history_routes(site: Site) -> Sequence[Route]:
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
             overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
+            first=[_at_first(one, narrowing) for one in found],
         )  # fmt: skip
 
     async def question(request: Request) -> Response:
@@ -289,6 +306,15 @@ def history_routes(site: Site) -> Sequence[Route]:
         return _page_of(site, request, asked, part, window)
 
     return [Route("/history", history), Route("/history/{question}", question)]
+
+
+def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Markup, Markup]:
+    """An answer of the history's first page: its question, finding, picture, and if it has none its first rows."""
+    few = answer._replace(rows=answer.rows[: FEW if paged(answer.question) else None])
+    drawn = shown_figure(few, narrowing, rows=False)
+    rows = few.rows if not drawn else []
+    listed = Markup(table(few.columns[:4], [row[:4] for row in rows], linked(narrowing), answer.question.title))  # noqa: S704
+    return answer.question, finding(answer), drawn, listed if rows else Markup()
 
 
 def unanswered(
