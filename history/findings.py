@@ -68,6 +68,21 @@ def _new(rows: Sequence[Row], _totals: Row) -> str:
     return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
 
 
+def _by_day(rows: Sequence[Row], _totals: Row) -> str:
+    failed = [row for row in rows if row["severity"] != "not failed"]
+    calls, failures = (sum(row["calls"] for row in some) for some in (rows, failed))
+    days = Counter[Any]()
+    for row in failed:
+        days[row["day"]] += row["calls"]
+    most = "".join(f"; most on {day}: {number:,}" for day, number in days.most_common(1))
+    return f"{counted(calls, 'call')}, of which {failures:,} failed{most}."
+
+
+def _compare(_rows: Sequence[Row], totals: Row) -> str:
+    told = {word: totals[f"all_{word}"] for word in ("worse", "better", "new", "gone")}
+    return "Tools and models: " + ", ".join(f"{number:,} {word}" for word, number in told.items()) + "."
+
+
 def _worse(rows: Sequence[Row], totals: Row) -> str:
     first, number = rows[0], totals["all_rows"]
     return (
@@ -199,6 +214,8 @@ _TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "look-first": _look_first,
     "new": _new,
     "worse": _worse,
+    "by-day": _by_day,
+    "compare": _compare,
     "loop-costs": _wasted("model"),
     "loops": _wasted("tool"),
     "asks": _asks,

@@ -131,12 +131,15 @@ class Board:
         listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
         watched: topics with listeners, and the number of listeners.
+        seen: incidents that an operator has acknowledged, by key: time of their last news then, and of the
+            acknowledgement, milliseconds since 1970. Kept by this server alone, until it ends.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()
+        self.seen: dict[str, tuple[int, int]] = {}
         self.skipped = 0
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
@@ -205,6 +208,17 @@ class Board:
     def incidents(self, now_ms: int) -> list[Incident]:
         """All incidents, most urgent first, without what is well or handled."""
         return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
+
+    def acknowledge(self, one: Incident, now_ms: int) -> None:
+        """Keep that somebody deals with an incident."""
+        self.seen[one.key] = one.news_ms, now_ms
+        while len(self.seen) > MAX_OPEN:
+            del self.seen[next(iter(self.seen))]
+
+    def seen_ms(self, one: Incident) -> int | None:
+        """When an incident was acknowledged; None if it was not, or has had news since."""
+        news_ms, at_ms = self.seen.get(one.key, (-1, 0))
+        return at_ms if news_ms >= one.news_ms else None
 
     @property
     def sessions(self) -> Mapping[str, SessionNews]:

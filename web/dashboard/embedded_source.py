@@ -27,7 +27,7 @@ from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
 from .current_state import Board, Change, place_in_words, read_store
 from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, foreign_history, topic_of
+from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of
 
 
 class EmbeddedSource:
@@ -140,6 +140,14 @@ class EmbeddedSource:
         if missing and (past := self._past) is not None:
             return [*await past.events_of(missing), *found]
         return found
+
+    async def search(self, text: str, limit: int) -> Searched:
+        """Events and open sessions that hold a text; events too old for the store are those of the history."""
+        found, first = await self._service.search("events_with", text, limit)
+        here = Searched([orjson.loads(one.value) for one in found], await self._service.search("sessions_with", text))
+        if len(found) == limit:
+            return here._replace(left_out=f"only the latest {limit:,} events that hold this text were looked at")
+        return here.and_then(await past.search(text, limit, first)) if (past := self._past) is not None else here
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Send orders and events; returns the decisions they caused."""

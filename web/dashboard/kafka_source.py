@@ -35,7 +35,7 @@ from ...streams.kafka.records import Sent, Stored, command_key, ended, partition
 from ...streams.kafka.settings import KafkaSettings
 from .current_state import Board, Change, place_in_words
 from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, foreign_history, topic_of
+from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of
 
 log = logging.getLogger(__name__)
 
@@ -206,6 +206,14 @@ class KafkaSource:
             missing = [name for name in ids if name not in found]
             found = {str(one.record["id"]): one for one in await past.events_of(missing)} | found
         return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
+
+    async def search(self, text: str, limit: int) -> Searched:
+        """Events that hold a text among the latest of each partition, and those of the history."""
+        sought, latest = orjson.dumps(text.lower())[1:-1], await self._latest("events")
+        found = [one for one in latest if one.value and sought in one.value.lower() and is_valid(one.value)]
+        found.sort(key=lambda one: one.timestamp, reverse=True)
+        here = Searched([orjson.loads(one.value or b"{}") for one in found[:limit]])
+        return here.and_then(await past.search(text, limit)) if (past := self._past) is not None else here
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Write orders and events; the workers apply them when they read them."""

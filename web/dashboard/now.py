@@ -102,6 +102,7 @@ class Row(NamedTuple):
         parts: keys and circuits of an outage that are not the subject, in words.
         waiting: what waits for a person, and approvals not used yet.
         commands: command lines that resolve it.
+        seen: when it was acknowledged, RFC 3339; empty if it was not.
         orders: names in `ORDERS`, the one that resolves it first.
         about: hidden fields of the form that sends the orders.
     """
@@ -123,6 +124,7 @@ class Row(NamedTuple):
     parts: tuple[str, ...]
     waiting: tuple[str, ...]
     commands: tuple[str, ...]
+    seen: str
     orders: tuple[str, ...]
     about: Mapping[str, str]
 
@@ -200,6 +202,8 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     wanted, total = ranked, len(ranked) - counts["handled"]
     if asked.state == "needed":  # these stand first
         total = sum(counts[word] for word in NEEDED)
+        if board.seen:
+            wanted = sorted(ranked[:total], key=lambda one: board.seen_ms(one) is not None)
     elif asked.state != "all":
         wanted = [one for one in ranked if one.state == asked.state]
         total = len(wanted)
@@ -232,7 +236,7 @@ def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> st
 
 def row_of(one: Incident, board: Board, now: datetime) -> Row:
     """Row of an incident."""
-    said, news, now_ms = _described(one, now), one.session, round(now.timestamp() * 1000)
+    said, news, now_ms, seen = _described(one, now), one.session, round(now.timestamp() * 1000), board.seen_ms(one)
     if news is not None:
         worst = max(news.patterns, key=lambda found: found.severity, default=None)
         url, why = f"/sessions/{segment(one.subject)}", worst.id if worst is not None else ""
@@ -260,8 +264,9 @@ def row_of(one: Incident, board: Board, now: datetime) -> Row:
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
         one.waiting if news is None else (),
         one.orders,
-        orders_for(one),
-        about,
+        rfc3339(seen) if seen is not None else "",
+        (*orders_for(one), *(("seen",) if seen is None and one.state in NEEDED else ())),
+        {**about, "row": row_id(one.key)},
     )  # fmt: skip
 
 

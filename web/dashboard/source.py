@@ -34,6 +34,24 @@ class Placed(NamedTuple):
     arrived_ms: int = -1
 
 
+class Searched(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        records: events that hold the text, newest first.
+        sessions: ids of sessions that hold it.
+        left_out: what was not searched, in words; empty if everything was.
+    """
+
+    records: list[Record]
+    sessions: Sequence[str] = ()
+    left_out: str = ""
+
+    def and_then(self, older: Searched) -> Searched:
+        """This result, with the one of a search in older records."""
+        return Searched([*self.records, *older.records], self.sessions, self.left_out or older.left_out)
+
+
 class Freshness(NamedTuple):
     """How new the data is.
 
@@ -137,6 +155,9 @@ class Source(Protocol):
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""
+
+    async def search(self, text: str, limit: int) -> Searched:
+        """Latest input events whose JSON holds a text in any case, at most `limit`, and sessions whose id does."""
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Send orders and events of an operator; returns the decisions they caused.

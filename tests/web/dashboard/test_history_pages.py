@@ -35,7 +35,7 @@ from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard import history_answers
-from trustfold.web.dashboard.history import GROUPS, Asked, beside, shown
+from trustfold.web.dashboard.history import BY_DAY, COMPARE, GROUPS, Asked, beside, shown
 from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered, Wanted
 from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
@@ -349,9 +349,9 @@ def test_the_report_has_the_colours_of_the_pages() -> None:
 def test_every_question_has_a_page_and_a_way_to_it(client: TestClient) -> None:
     """Each in one group; each page has an answer, a query to copy and its files."""
     listed = [name for _, names in GROUPS for name in names]
-    assert sorted(listed) == sorted(BY_NAME)
+    assert sorted(listed) == sorted([*BY_NAME, "by-day", "compare", "whatif"])
     text = client.get("/history?since=all&tool=bash").text
-    for question in QUESTIONS:
+    for question in (*QUESTIONS, COMPARE, BY_DAY):
         url = f"/history/{question.name}?since=all&amp;tool=bash"
         assert f'href="{url}"' in text
         page = client.get(unescape(url))

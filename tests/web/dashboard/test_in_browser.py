@@ -30,6 +30,9 @@ PAGES = {
     "models": "/models?since=14d",
     "history": "/history",
     "question": "/history/tools?since=14d",
+    "search": "/search?q=deploy",
+    "what-if": "/history/whatif",
+    "compare": "/history/compare",
     "sign-in": "/sign-in",
 }
 
@@ -255,6 +258,31 @@ def test_an_order_takes_effect(browser: Browser, server: Up) -> None:
     assert [one["state"] for one in states if one["key"] == "wrongly_accused" and one["kind"] == "trust"] != [
         "escalated"
     ]
+
+
+@pytest.mark.slow
+def test_a_reset_can_be_taken_back_and_no_row_moves(browser: Browser, server: Up) -> None:
+    """It waits for some seconds; then its row says so where it stands, until the pointer has left the list."""
+    for number in range(3):
+        server.post("/v1/events", failures(f"tidy_{number}", times=6, session=f"tidy-{number}", workspace_id="tidy"))
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab("/?q=tidy_&workspace=tidy")
+        live(page)
+        rows = page.locator("#attention [data-row]").filter(has=page.locator("a[href^='/tools/tidy_']"))
+        expect(rows).to_have_count(3)
+        middle, last = rows.nth(1), rows.nth(2)
+        key, place = middle.locator("[data-open]").inner_text(), last.bounding_box()
+        middle.get_by_role("button", name="Reset").click()
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator("#said")).to_have_text(f"Not done: Reset, {key}")
+        assert trust_in(server, key) == ["escalated"]
+        middle.get_by_role("button", name="Reset").click()
+        expect(page.locator("#said")).to_contain_text("reset by an operator")
+        expect(middle).to_contain_text("done")
+        assert last.bounding_box() == place
+        page.mouse.move(1, 1)
+        expect(rows).to_have_count(2)
+    assert trust_in(server, key) == []
 
 
 def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> None:

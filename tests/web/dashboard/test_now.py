@@ -213,7 +213,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     with dashboard(tmp_path, Roles(local_orders=True)) as client:
         hostile = failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1")
         client.post("/v1/events", content=hostile)
-        page = client.get("/").text
+        page = client.get("/").text.replace("<wbr>", "")
     assert "<img" not in page
     assert "<b>" not in page
     assert "t&lt;img src=x onerror=alert(1)&gt;\\u202ey</a>" in page

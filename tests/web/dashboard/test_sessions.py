@@ -157,8 +157,9 @@ def test_filters_are_links_and_say_what_they_hide(tmp_path: Path) -> None:
         publish(client, story)
         errors = client.get("/sessions/s1?only=errors").text
         none = client.get("/sessions/s1?kind=circuits").text
-    assert "bad one" in errors
-    assert "good one" not in errors
+    assert "<h1>search q=good one <small" in errors  # what it began with is its title
+    assert "bad one" in errors.partition('id="timeline"')[2]
+    assert "good one" not in errors.partition('id="timeline"')[2]
     assert "Nothing matches" in none
 
 
