@@ -251,12 +251,8 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     """States over time, a line for each label, on one linear axis that stops at the last known instant.
 
     A state that began before the window starts at its edge, equal neighbours are merged, and a dashed line means unknown.
-<<<<<<< HEAD
-    Widths are durations, but of the present state at least 3; spans shorter than a pixel are counted in the notes.
-=======
     Widths are durations, but for the state at the end, which is at least `LAST` pixels wide; other spans shorter than a
     pixel are counted in the notes.
->>>>>>> main
     """
     if not every:
         return Picture(Html())
@@ -280,7 +276,6 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
             if not span.ended:
                 x = min(x, end - LAST)
             thin += end - x < 1
-            x = x if span.ended else min(x, end - 3)  # how it is now is always seen
             until = f"until {moment(span.ended)}" if span.ended else f"and still at {moment(shown.end)}"
             title = f"{label}: {words(span.state)} from {moment(span.began)} {until}"
             inside = ""

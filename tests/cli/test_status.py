@@ -86,7 +86,7 @@ def test_the_table_is_the_seeds() -> None:
 
 
 def test_an_outage_is_told_once() -> None:
-    """Incidents come first, with failures and recovery of their keys, cause and order; keys and circuits of none follow."""
+    """Incidents come first, with failures and recovery of their keys, cause and order; what is part of none follows."""
     outage = [
         trust("service:api", "escalated", scope="service", failures=5.0, recovery_at=at(minutes=12), reason="why"),
         trust("fetch|domain=api", "escalated", failures=4.0, last_error="HTTP 503"),
