@@ -275,8 +275,8 @@ def overview_table(
     table.add_column("State", no_wrap=True)
     table.add_column("Failures", no_wrap=True, justify="right")
     table.add_column("Recovery", overflow="fold", ratio=1)
-    for place, *cells in rows:
-        table.add_row(*([place] if several else []), *cells)
+    for row in rows:
+        table.add_row(*row[0 if several else 1 :])
     rest = Counter(one["state"] for one in incidents if one not in shown)
     lines = ["And " + ", ".join(f"{number} {state}" for state, number in rest.items())] if rest else []
     trust = [one for one in states if isinstance(one, TrustUpdated)]
@@ -286,7 +286,7 @@ def overview_table(
     return Group(Text("Reliability Status", "bold"), *([table] if rows else []), *(Text(line, QUIET) for line in lines))
 
 
-_Row = tuple[str, Text, Text, str, Text]
+_Row = tuple[str, KeyText, Text, str, Text]
 """Workspace or user, key, state, failures, and what leads back."""
 
 
@@ -300,17 +300,17 @@ def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _
         recovery.append(f" ({counted(hit, 'session')})", QUIET)
     for line in (*(one.get("waiting", ()) if one["kind"] != "session" else ()), *one.get("orders", ())):
         recovery.append(f"\n{line}", QUIET)
-    state = Text(one["state"].upper(), BAD if one["severity"] == "severe" else WARN)
-    state.append(f"\n{_ago(one['since'], now)}", QUIET)
+    shown = Text(one["state"].upper(), BAD if one["severity"] == "severe" else WARN)
+    shown.append(f"\n{_ago(one['since'], now)}", QUIET)
     failures = next((row[3] for row in rows if row[3] != "-"), "-")
-    return one["workspace"].replace("user:", "user "), KeyText(one["subject"]), state, failures, recovery
+    return one["workspace"].replace("user:", "user "), KeyText(one["subject"]), shown, failures, recovery
 
 
 def _state_row(state: TrustUpdated | BreakerUpdated, now: datetime) -> _Row:
     if isinstance(state, TrustUpdated):
         failures = "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state)
-        word = Text(state.state.upper(), _STYLES[state.state])
-        return place_of(state), KeyText(state.key), word, failures, Text(recovery_words(state, now))
+        shown = Text(state.state.upper(), _STYLES[state.state])
+        return place_of(state), KeyText(state.key), shown, failures, Text(recovery_words(state, now))
     word = circuit_word(state, now)
     shown = Text(plain(word).upper(), _CIRCUITS.get(word, ""))
     next_ = Text(circuit_next(state, now))

@@ -119,6 +119,7 @@ method: How permission was decided, in the platform's words
 mode: enforce, observe or disabled
 model: Model; of the event, or the last that its session has named
 model_tier: Tier of the model, as the publisher names it
+narrowed: True: filters of tool, model or session are in force
 needed: It needs a person, or may need one soon; false: unknown or abandoned
 noted: False where a server knows that no question about failures, permissions or repetitions needs it
 nudge_id: Nudge that is judged or withdrawn

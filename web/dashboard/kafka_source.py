@@ -35,7 +35,7 @@ from ...streams.kafka.records import Sent, Stored, command_key, ended, partition
 from ...streams.kafka.settings import KafkaSettings
 from .current_state import Board, Change, place_in_words
 from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of
+from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ class KafkaSource:
         if board.skipped_last is not None:
             topic, place = board.skipped_last
             skipped_last = place_in_words(self._settings.topic(topic), place)
-        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last)
+        clocks = wrong_clocks((self._newest_ms or 0) / 1000 - time.time())
+        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last, clocks)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""

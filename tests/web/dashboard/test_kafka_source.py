@@ -91,6 +91,17 @@ def test_questions_to_people_and_lost_calls_are_incidents(followed: tuple[KafkaS
     assert not asyncio.run(source.decisions())
 
 
+def test_a_log_ahead_of_this_clock_is_told(
+    followed: tuple[KafkaSource, Topics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond what clocks may differ; then ages of a page are wrong."""
+    source, topics = followed
+    topics.pattern("s1", 1)
+    for before_s, words in ((59, ""), (7_200, "the log is 7,200 s ahead of this machine's clock")):
+        monkeypatch.setattr(kafka_source.time, "time", lambda at=NOON / 1000 + 1 - before_s: at)
+        assert source.freshness().clocks == words
+
+
 def test_circuits_that_changed_within_a_time(followed: tuple[KafkaSource, Topics]) -> None:
     """Both bounds count; decisions about anything else are no changes of circuits."""
     source, topics = followed

@@ -328,6 +328,17 @@ def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
     assert (len(news.asks), news.asks[-1].call_id, len(news.lost)) == (MAX_KEPT, f"c{3 * MAX_KEPT - 1}", MAX_KEPT)
 
 
+def test_a_publishers_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
+    """On every page, beside how old the data is."""
+    event = orjson.dumps(
+        {"schema_version": "1.0", "id": "e1", "type": "user.message", "time": before(-7_200), "session_id": "s"}
+    )
+    with dashboard(tmp_path) as client:
+        assert "Clocks differ" not in client.get("/").text
+        client.post("/v1/events", content=event)
+        assert "Clocks differ: 1 event came from a clock that is ahead of this one" in client.get("/").text
+
+
 def test_decisions_about_danger_and_about_failures_have_pages_side_by_side(tmp_path: Path) -> None:
     """Each is among the other's related decisions."""
     danger = {"schema_version": "1.0", "session_id": "s9", "call_id": "c1", "tool_name": "bash"}
