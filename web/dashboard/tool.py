@@ -383,6 +383,7 @@ def states_of(board: Board, key: str, now: datetime) -> list[Row]:
         for state in board.states.values()
         if state.key == key or ("|" not in key and owner_of(state)[1] == key)
         for one in of_family([state], now_ms)
+        if one.state != "ok" or state.kind != "quality"  # a score that is whole says nothing of a tool that fails
     ]
     return [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
 
