@@ -281,6 +281,13 @@ def title_of(whole: Timeline) -> str:
     return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
 
 
+def firsts_of(whole: Timeline) -> Ways:
+    """Ids of the first failure and of the first decision of a session."""
+    failure = (one.id for one in whole.items if one.failing)
+    decision = (one.id for one in whole.items if isinstance(one.what, Decision))
+    return Ways(next(failure, ""), next(decision, ""))
+
+
 def session_url(session_id: str, event: str = "") -> str:
     """Path of a session's page; with an event, at that event."""
     path = f"/sessions/{segment(session_id)}"
@@ -306,6 +313,7 @@ def session_routes(site: Site) -> Sequence[Route]:
             "session.html",
             session=whole,
             told=title_of(whole),
+            starts=firsts_of(whole),
             part=part,
             rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,
