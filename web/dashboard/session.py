@@ -303,7 +303,10 @@ def session_routes(site: Site) -> Sequence[Route]:
         session_id, asked = request.path_params["id"], Asked.of(request)
         whole = await shelf.timeline(session_id)
         if not whole.items:
-            return site.render(request, "session_missing.html", status=404, session_id=session_id)
+            return site.render(
+                request, "message.html", status=404, title=f"Session {session_id}", back="/sessions",
+                text="Nothing is kept of this session: nobody has published events of it here, or they are older.",
+            )  # fmt: skip
         part = part_of(
             whole.items, kinds=asked.kinds, only_errors=asked.only_errors, upto=asked.upto, at=asked.at
         )  # fmt: skip

@@ -65,7 +65,7 @@ def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> No
     for shown in (start, page.text):
         assert "The agent repeats itself" in shown
     assert page.text.count("The agent repeats itself") == 2  # on top, and where it was said
-    assert "(severe)</a> 6 times: bash `git status`" in page.text
+    assert "(severe)</a> 6 times: bash <code>git status</code>" in page.text
 
 
 def test_the_cause_of_an_escalation_is_three_clicks_away(tmp_path: Path) -> None:
