@@ -160,10 +160,10 @@ class Board:
                 self._new[key] = change
                 topics["now"] += 1
                 topics[f"tool:{subject_of(key.rpartition(chr(31))[2])}"] += 1
-            elif topic == "events":  # appended by the engine itself: a call that was lost
+            elif topic == "events":  # appended by the engine itself
                 topics[f"session:{key}"] += 1
                 if isinstance(value, bytes) and b'"lost"' in value:
-                    self._decided.append(Change(_HEARD, "", value))
+                    self.hear([value])
             elif topic in DECISION_TOPICS and value is not None:
                 self._decided.append(change)
                 topics["feed"] += 1
@@ -227,10 +227,12 @@ class Board:
         return self._sessions
 
     def hear(self, values: Iterable[bytes | None]) -> None:
-        """Apply input events: questions to people and their answers, the end of sessions, and that one works on."""
+        """Apply events: questions to people and their answers, lost calls, ends of sessions, and that one works on."""
         matters = bool(self._sessions or self._decided)
         self._decided += (
-            Change(_HEARD, "", value) for value in values if value and (matters or b'"permission.' in value)
+            Change(_HEARD, "", value)
+            for value in values
+            if value and (matters or b'"permission.' in value or b'"lost"' in value)
         )
         if len(self._decided) > MAX_WAITING:
             self._take()

@@ -28,7 +28,7 @@ from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
 from .current_state import MAX_OPEN, Board, Change, place_in_words, read_store
 from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of
+from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
 
 
 class EmbeddedSource:
@@ -74,13 +74,14 @@ class EmbeddedSource:
 
     def freshness(self) -> Freshness:
         """Age of the board's data."""
-        board = self.board
+        board, engine = self.board, self._service.writer.engine
         return Freshness(
             self._newest_ms,
             fault=self._service.writer.fault,
             past=self.foreign or None,
             skipped=board.skipped,
             skipped_last=place_in_words(*board.skipped_last) if board.skipped_last is not None else "",
+            clocks=wrong_clocks(engine.clock.ahead_s, engine.counted["clamped"]),
         )
 
     async def sessions(self) -> list[SessionSummary]:

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
 from ...projections.incidents import NEEDED, STATES, Incident, word_of
+from ...projections.tool.emitters import MAX_FAILURE_TIMES
 from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
     Line,
@@ -136,7 +137,7 @@ class ToolRow(NamedTuple):
         name: tool or service.
         url: its page.
         where: workspace.
-        failures: counted failures in the last hour.
+        failures: failures in the last hour that count for trust, `20+` if there are more than states hold.
         ticks: positions of these on the sparkline: 0 an hour ago, 100 now.
         keys: number of its keys, circuits and scores that differ from their default.
     """
@@ -145,7 +146,7 @@ class ToolRow(NamedTuple):
     name: str
     url: str
     where: str
-    failures: int
+    failures: str
     ticks: tuple[float, ...]
     keys: int
 
@@ -302,7 +303,8 @@ def _described(one: Incident, now: datetime) -> _Description:
     match one.parts[0]:
         case TrustUpdated() as state:
             # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-            value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+            words = failures_words(state).removeprefix("-")
+            value = f"now {words}" if words and state.state is not TrustState.BLOCKED else ""
             onward = "" if state.recovery_pending else recovery_words(state, now)
             return _Description("waits for you" if state.recovery_pending else plain(state.state), value, onward)
         case BreakerUpdated() as state:
@@ -334,8 +336,9 @@ def tools_by_health(ranked: Sequence[Incident], ranking: Ranking, now_ms: int) -
                 ticks = tuple(
                     round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS
                 )
+                failures = f"{len(ticks)}{'+' if len(ticks) == MAX_FAILURE_TIMES else ''}" if ticks else ""
                 url = key_url(owner[1], part.workspace_id or "")
-                worst[owner] = ToolRow(word, owner[1], url, owner[0], len(ticks), ticks, ranking.tools[owner])
+                worst[owner] = ToolRow(word, owner[1], url, owner[0], failures, ticks, ranking.tools[owner])
         if len(worst) >= TOOL_ROWS:
             break
     return list(worst.values())[:TOOL_ROWS]

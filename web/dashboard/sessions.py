@@ -149,7 +149,9 @@ def last_words(events: Sequence[Placed]) -> str:
     """Last action of a session: its latest call, else its latest message; empty if neither is known."""
     calls = calls_of(one.record for one in events)
     if calls:
-        return shortened(f"{calls[-1].tool} {calls[-1].summary} {calls[-1].verdict}", MAX_LAST)
+        last = calls[-1]
+        word = "failed" if last.counts_as == "failure" and not last.expected else last.verdict
+        return shortened(f"{last.tool} {last.summary} {word}", MAX_LAST)
     for one in reversed(events):
         if one.record["type"] == "model.text":
             return shortened(f"model: {one.record.get('text') or ''}", MAX_LAST)

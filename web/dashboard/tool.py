@@ -384,6 +384,7 @@ def states_of(board: Board, key: str, now: datetime, where: Sequence[str] = ()) 
         if (state.key == key or ("|" not in key and owner_of(state)[1] == key))
         and (not where or state.scope == "user" or state.workspace_id in where)
         for one in of_family([state], now_ms)
+        if one.state != "ok" or state.kind != "quality"  # a score that is whole says nothing of a tool that fails
     ]
     return [row_of(one, board, now) for one in sorted(own)[:PAGE_ROWS]]
 

@@ -136,7 +136,7 @@ def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
     board = board_of(*EVERY, Change("escalations", "w\x1fasks", orjson.dumps(decision)))
     rows = {row.title: row for row in now_page(board, Asked(), NOW).rows}
     asks = rows["asks"]
-    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "3/3", "2026-11-22T11:59:00.000Z")
+    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "now 3/3", "2026-11-22T11:59:00.000Z")
     assert asks.why_url == "/decisions/d1"
     assert asks.url == "/tools/asks?workspace=w"
     first = {title: row.orders[0] for title, row in rows.items()}
@@ -263,7 +263,7 @@ def test_any_query_is_answered(tmp_path: Path) -> None:
 
 
 def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> None:
-    """A blocked key is past its threshold; what waits for an operator says so without a command line."""
+    """As a count of now; a blocked key is past its threshold; what waits for an operator says so without a command."""
     common: dict[str, Any] = {
         "failures": 1,
         "threshold": 3,
@@ -277,9 +277,9 @@ def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> N
         shown[word] = row.value, row.onward
         assert "trustfold" not in row.reason
     assert shown == {
-        "escalated": ("1/3", "the next success starts recovery"),
+        "escalated": ("now 1/3", "the next success starts recovery"),
         "blocked": ("", "manual reset required"),
-        "recovering": ("1/3", ""),
+        "recovering": ("now 1/3", ""),
     }
 
 
@@ -335,6 +335,17 @@ def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
     board.apply(Change("events", "s", orjson.dumps(lost | {"call_id": f"l{n}"})) for n in range(3 * MAX_KEPT))
     (news,) = board.sessions.values()
     assert (len(news.asks), news.asks[-1].call_id, len(news.lost)) == (MAX_KEPT, f"c{3 * MAX_KEPT - 1}", MAX_KEPT)
+
+
+def test_a_publishers_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
+    """On every page, beside how old the data is."""
+    event = orjson.dumps(
+        {"schema_version": "1.0", "id": "e1", "type": "user.message", "time": before(-7_200), "session_id": "s"}
+    )
+    with dashboard(tmp_path) as client:
+        assert "Clocks differ" not in client.get("/").text
+        client.post("/v1/events", content=event)
+        assert "Clocks differ: 1 event came from a clock that is ahead of this one" in client.get("/").text
 
 
 def test_decisions_about_danger_and_about_failures_have_pages_side_by_side(tmp_path: Path) -> None:
