@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 class SessionFound(NamedTuple):
-    """Session whose id or events hold the text: at most `MAX_PLACES` events, newest first, and how many more there are."""
+    """Session whose id or events hold the text: at most `MAX_PLACES` events, newest first, and how many more."""
 
     session_id: str
     url: str
