@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import webbrowser
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from .render import console, note, write_json, write_output
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from ..history.reports import Answer
+    from ..history.reports import Answer, Question
 
 ROWS = 10
 """Rows of each table in the terminal."""
@@ -45,21 +46,15 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
 
     The page compares the time since --since (default: the last 7 days) with the same length before it.
     """
-    with open_history(*chosen) as connection:
-        from ..history.queries import ask
-        from ..history.reports import QUESTIONS, filters_for
-        from .history_view import as_json as objects
+    from ..history.reports import QUESTIONS
+    from .history_view import as_json as objects
 
-        rows = limit or (HTML_ROWS if html or opened else ROWS)
-        answers = []
-        for question in QUESTIONS:
-            filters = filters_for(question, chosen.filters)
-            if filters == chosen.filters:
-                answers.append(ask(connection, question, rows))
-            else:
-                with open_history(chosen.roots, filters, query=question.sql) as wider:
-                    answers.append(ask(wider, question, rows))
-        page = _page(connection, chosen, answers) if html or opened else ""
+    rows, page = limit or ROWS, ""
+    with open_history(*chosen) as connection:
+        if html or opened:
+            answers, page = _page(connection, chosen, limit or HTML_ROWS)
+        else:
+            answers = _answers(connection, chosen, QUESTIONS, rows)
     if as_json:
         write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})
         for answer in answers:
@@ -80,33 +75,41 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
                 console().print()
 
 
-def _page(connection: DuckDBPyConnection, chosen: Chosen, answers: list[Answer]) -> str:
-    from ..history.catalogue import narrow
+def _answers(connection: DuckDBPyConnection, chosen: Chosen, questions: Sequence[Question], rows: int) -> list[Answer]:
+    """Answers to questions, each with the filters that it takes."""
+    from ..history.catalogue import filtered_views, narrow
     from ..history.queries import ask
+    from ..history.reports import filters_for
+
+    found = []
+    for question in questions:
+        filters = filters_for(question, chosen.filters)
+        narrow(connection, chosen.roots, filters=filters, views=filtered_views(question.sql))
+        found.append(ask(connection, question, rows))
+    return found
+
+
+def _page(connection: DuckDBPyConnection, chosen: Chosen, rows: int) -> tuple[list[Answer], str]:
+    """Answers and the page, both of one period."""
+    from ..history.catalogue import narrow
     from ..history.report_page import Report, report_page
-    from ..history.reports import against_before
+    from ..history.reports import QUESTIONS, against_before
     from ..history.summary import counts, look_here_first, numbers, period_of, window_of
 
-    by_name = {answer.question.name: answer for answer in answers}
-    needing = len(by_name["now"].rows) + by_name["now"].left_out
     period, shown = period_of(connection, chosen.filters.since, PERIOD), []
+    if period:
+        chosen = chosen._replace(filters=chosen.filters._replace(since=period.begin.replace(tzinfo=UTC)))
+    by_name = {one.question.name: one for one in _answers(connection, chosen, QUESTIONS, rows)}
+    narrow(connection, chosen.roots, filters=chosen.filters)
     window = window_of(connection)
     if period:
-        both = chosen.filters._replace(since=period.before.replace(tzinfo=UTC))
-        narrow(connection, chosen.roots, filters=both)
+        both = chosen._replace(filters=chosen.filters._replace(since=period.before.replace(tzinfo=UTC)))
+        compared = against_before(period.end - period.begin)
+        by_name |= {one.question.name: one for one in _answers(connection, both, compared, rows)}
+        needing = len(by_name["now"].rows) + by_name["now"].left_out
+        narrow(connection, chosen.roots, filters=both.filters)
         shown = numbers(counts(connection, period.begin), needing, comparable=period.comparable)
-        if chosen.filters.since:
-            compared = against_before(period.end - period.begin)
-            by_name |= {one.name: ask(connection, one, HTML_ROWS) for one in compared}
-    return report_page(
-        Report(
-            TITLE,
-            period,
-            window,
-            chosen.filters.description(),
-            datetime.now(UTC),
-            shown,
-            look_here_first(by_name),
-            list(by_name.values()),
-        )
-    )
+    answers = list(by_name.values())
+    named = chosen.filters._replace(since=None, until=None).description()
+    first = look_here_first(by_name)
+    return answers, report_page(Report(TITLE, period, window, named, datetime.now(UTC), shown, first, answers))

@@ -46,7 +46,7 @@ HISTORY = 20
 MOST_DECISIONS = 1_000
 """Largest number of decisions shown."""
 
-MAX_INCIDENTS = 10
+MAX_INCIDENTS = 50
 """Maximum number of incidents shown."""
 
 MAX_WITHHELD = 10
@@ -110,11 +110,9 @@ def status(
     known = [one.state for one in records if one.state is not None]
     states = [state for state in known if not is_profile(state)]
     out = console(wide_in_pipes=True)
-    if incidents:
-        out.print(incidents_table(incidents, now))
     if key is None:
         complete = len(records) == len(known) and not unfolded
-        out.print(overview_table(states, mode, now, everything=everything, complete=complete))
+        out.print(overview_table(states, mode, now, incidents=incidents, everything=everything, complete=complete))
     if key is not None or history:
         complete = len(records) == len(known)
         out.print(details(key, states if key is not None else [], history or [], now, complete=complete))
@@ -242,51 +240,89 @@ _BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only 
 _CIRCUITS = {"open": BAD, "forced_open": BAD, "half-open": WARN, "closed": GOOD}
 
 
-def incidents_table(incidents: Sequence[Record], now: datetime) -> RenderableType:
-    """Incidents that need a person, most urgent first, and the number of the others."""
-    shown = [one for one in incidents if one["state"] in NEEDED][:MAX_INCIDENTS]
-    table = lined_table("State", "Since")
-    table.add_column("What", overflow="fold", min_width=16)
-    table.add_column("Cause, and what resolves it", overflow="fold", ratio=1)
-    for one in shown:
-        cause = Text(str(one.get("cause", "")))
-        hit = one.get("sessions_hit", 0)
-        if one["kind"] != "session" and hit:
-            cause.append(f" ({counted(hit, 'session')})", QUIET)
-        for line in (*one.get("waiting", ()), *one.get("orders", ())):
-            cause.append(f"\n{line}", QUIET)
-        style = BAD if one["severity"] == "severe" else WARN
-        table.add_row(Text(one["state"].upper(), style), _ago(one["since"], now), KeyText(one["subject"]), cause)
-    rest = Counter(one["state"] for one in incidents if one not in shown)
-    parts: list[RenderableType] = [Text("Incidents", "bold"), table] if shown else []
-    if rest:
-        parts.append(Text("And " + ", ".join(f"{number} {state}" for state, number in rest.items()), QUIET))
-    return Group(*parts)
-
-
 def overview_table(
-    states: Sequence[PublicState], mode: str | None, now: datetime, *, everything: bool, complete: bool = True
+    states: Sequence[PublicState],
+    mode: str | None,
+    now: datetime,
+    *,
+    incidents: Sequence[Record] = (),
+    everything: bool,
+    complete: bool = True,
 ) -> RenderableType:
-    """Tables of keys that are not trusted and circuits that are not closed, and the totals.
+    """One table: incidents, most urgent first, then the other keys and circuits that are not well; and the totals.
 
     Durations are counted from `now`. `everything` shows trusted keys with recent failures, too; `complete` is False if
     there are states that this version cannot read, or events that are not folded yet. The recovery `mode` is None if
     unknown.
     """
-    trust = [state for state in states if isinstance(state, TrustUpdated)]
-    circuits = [state for state in states if isinstance(state, BreakerUpdated)]
-    shown = [state for state in trust if everything or state.dangerous_calls or state.state is not TrustState.TRUSTED]
-    places = {place_of(state) for state in (*shown, *circuits)}
-    several = len(places) > 1 or any(state.scope == "user" for state in shown)
-    parts: list[RenderableType] = [Text("Reliability Status", "bold")]
-    if shown:
-        parts.append(_trust_table(shown, now, workspaces=several))
-    if circuits:
-        parts.append(_circuit_table(circuits, now, workspaces=several))
-    parts.append(Text(_totals(trust, circuits, everything=everything, complete=complete), QUIET))
-    if mode is not None:
-        parts.append(Text(f"Recovery mode: {mode}", QUIET))
-    return Group(*parts)
+    shown = [one for one in incidents if one["state"] in NEEDED][:MAX_INCIDENTS]
+    parts = {(one["workspace"], part): one for one in shown for part in one.get("parts", ())}
+    told: dict[int, list[PublicState]] = {}
+    others: list[TrustUpdated | BreakerUpdated] = []
+    for state in states:
+        where = f"user:{state.user_id}" if state.scope == "user" else state.workspace_id or ""
+        name = f"{state.kind} {state.key}: "
+        part = next((one for (place, text), one in parts.items() if place == where and text.startswith(name)), None)
+        if part is not None:
+            told.setdefault(id(part), []).append(state)
+        elif isinstance(state, BreakerUpdated) or (isinstance(state, TrustUpdated) and _is_listed(state, everything)):
+            others.append(state)
+    rows = [_incident_row(one, told.get(id(one), []), now) for one in shown]
+    rows += [_state_row(one, now) for one in sorted(others, key=_place_in_table)]
+    several = len({row[0] for row in rows}) > 1 or any(row[0].startswith("user ") for row in rows)
+    table = lined_table(*(["Workspace"] if several else []))
+    table.add_column("Tool/Parameters", overflow="fold", min_width=16)
+    table.add_column("State", no_wrap=True)
+    table.add_column("Failures", no_wrap=True, justify="right")
+    table.add_column("Recovery", overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(*row[0 if several else 1 :])
+    rest = Counter(one["state"] for one in incidents if one not in shown)
+    lines = ["And " + ", ".join(f"{number} {state}" for state, number in rest.items())] if rest else []
+    trust = [one for one in states if isinstance(one, TrustUpdated)]
+    circuits = [one for one in states if isinstance(one, BreakerUpdated)]
+    lines.append(_totals(trust, circuits, everything=everything, complete=complete and not shown))
+    lines += [f"Recovery mode: {mode}"] if mode is not None else []
+    return Group(Text("Reliability Status", "bold"), *([table] if rows else []), *(Text(line, QUIET) for line in lines))
+
+
+_Row = tuple[str, KeyText, Text, str, Text]
+"""Workspace or user, key, state, failures, and what leads back."""
+
+
+def _incident_row(one: Record, parts: Sequence[PublicState], now: datetime) -> _Row:
+    """Row of an incident: what leads back, then its cause, and the orders that resolve it."""
+    rows = [_state_row(state, now) for state in parts if isinstance(state, TrustUpdated | BreakerUpdated)]
+    recovery = Text("; ".join(dict.fromkeys(row[4].plain for row in rows if row[4].plain)))
+    recovery.append("\n" if recovery else "").append(str(one.get("cause", "")))
+    hit = one.get("sessions_hit", 0)
+    if one["kind"] != "session" and hit:
+        recovery.append(f" ({counted(hit, 'session')})", QUIET)
+    for line in (*(one.get("waiting", ()) if one["kind"] != "session" else ()), *one.get("orders", ())):
+        recovery.append(f"\n{line}", QUIET)
+    shown = Text(one["state"].upper(), BAD if one["severity"] == "severe" else WARN)
+    shown.append(f"\n{_ago(one['since'], now)}", QUIET)
+    failures = next((row[3] for row in rows if row[3] != "-"), "-")
+    return one["workspace"].replace("user:", "user "), KeyText(one["subject"]), shown, failures, recovery
+
+
+def _state_row(state: TrustUpdated | BreakerUpdated, now: datetime) -> _Row:
+    if isinstance(state, TrustUpdated):
+        failures = "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state)
+        shown = Text(state.state.upper(), _STYLES[state.state])
+        return place_of(state), KeyText(state.key), shown, failures, Text(recovery_words(state, now))
+    word = circuit_word(state, now)
+    shown = Text(plain(word).upper(), _CIRCUITS.get(word, ""))
+    next_ = Text(circuit_next(state, now))
+    return place_of(state), KeyText(state.key), shown, measured_failures(state) or "-", next_
+
+
+def _is_listed(state: TrustUpdated, everything: bool) -> bool:  # noqa: FBT001 - of one caller
+    return everything or bool(state.dangerous_calls) or state.state is not TrustState.TRUSTED
+
+
+def _place_in_table(state: TrustUpdated | BreakerUpdated) -> tuple[int, str]:
+    return (_ORDER.index(state.state) if isinstance(state, TrustUpdated) else len(_ORDER)), state.key
 
 
 def details(
@@ -329,35 +365,6 @@ def _decisions_table(history: Sequence[DecisionRecord]) -> Table:
         line = decision.line
         style, clock = STYLES[line.tone], _clock(str(decision.record.get("time")))
         table.add_row(clock, Text(line.mark, style), Text(line.what, style), Text(line.why, QUIET))
-    return table
-
-
-def _trust_table(states: Sequence[TrustUpdated], now: datetime, *, workspaces: bool) -> Table:
-    table = _table("Tool/Parameters", "Recovery", workspaces=workspaces)
-    for state in sorted(states, key=lambda one: (_ORDER.index(one.state), one.key)):
-        word = Text(state.state.upper(), _STYLES[state.state])
-        failures = "-" if state.state in {TrustState.BLOCKED, TrustState.REMOVED} else failures_words(state)
-        row = (KeyText(state.key), word, failures, recovery_words(state, now))
-        table.add_row(*([place_of(state)] if workspaces else []), *row)
-    return table
-
-
-def _circuit_table(states: Sequence[BreakerUpdated], now: datetime, *, workspaces: bool) -> Table:
-    table = _table("Circuit", "Next", workspaces=workspaces)
-    for state in sorted(states, key=lambda one: one.key):
-        word = circuit_word(state, now)
-        shown = Text(plain(word).upper(), _CIRCUITS.get(word, ""))
-        row = (KeyText(state.key), shown, measured_failures(state) or "-", circuit_next(state, now))
-        table.add_row(*([place_of(state)] if workspaces else []), *row)
-    return table
-
-
-def _table(first: str, last: str, *, workspaces: bool) -> Table:
-    table = lined_table(*(["Workspace"] if workspaces else []))
-    table.add_column(first, overflow="fold", min_width=16)
-    table.add_column("State", no_wrap=True)
-    table.add_column("Failures", no_wrap=True, justify="right")
-    table.add_column(last, overflow="fold")
     return table
 
 

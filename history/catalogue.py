@@ -299,10 +299,21 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
         comment = f"Records of {topic} as they were recorded, repeated ones too"
         yield f"recorded_{topic.replace('-', '_')}", query, comment
     for topic in KEYED:
-        comment = f"Last record of each key of {topic} before --since, which the other filters let pass"
+        comment = f"Transitions of {topic} before --since, of keys which the other filters let pass"
         yield f"carried_{topic}", filters.carried(topic, every[topic], causes), comment
+    heard = filters.unnamed.conditions("events", every["events"], causes)
+    query = f"FROM ({every['events']}) WHERE {' AND '.join(['fault IS NULL', *heard])}"
+    yield (
+        "recorded_heard",
+        query,
+        "Events that the filters of time and workspace let pass, whatever their tool, model or session",
+    )
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
-    yield "recorded_since", f"SELECT {start} AS since", "Where the filtered time begins; NULL: with the first record"
+    yield (
+        "recorded_since",
+        f"SELECT {start} AS since, {filters != filters.unnamed} AS narrowed",
+        "Where the filtered time begins; NULL: with the first record",
+    )
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
     first = f"SELECT min(time) AS first FROM ({times})"  # noqa: S608 - paths are quoted
     yield "recorded_first", first, "Time of the first recorded event, whatever is filtered"

@@ -17,6 +17,7 @@ agents: Agents of the session, without the main one
 alarms: Alarms raised: patterns, lost trust, openings
 alarms_judged_false.share: judged_false as a share of alarms
 all_waits: Time waited for all answers together
+answers: How often somebody answered
 answered: When it was answered; NULL: it was not
 appended: True: written by the engine itself; false: a finish that came late
 arrived: When the log took it, UTC; NULL where that is not known
@@ -118,6 +119,7 @@ method: How permission was decided, in the platform's words
 mode: enforce, observe or disabled
 model: Model; of the event, or the last that its session has named
 model_tier: Tier of the model, as the publisher names it
+narrowed: True: filters of tool, model or session are in force
 needed: It needs a person, or may need one soon; false: unknown or abandoned
 noted: False where a server knows that no question about failures, permissions or repetitions needs it
 nudge_id: Nudge that is judged or withdrawn

@@ -16,13 +16,6 @@ KEYED = {"escalations": "trust_key", "breakers": "breaker_key"}
 """Topics with state transitions of keys, and the column of the key."""
 
 _CHANGES = {"escalations": "trust.changed", "breakers": "breaker.changed"}
-_OWNER = {
-    "escalations": "CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END, "
-    "CASE WHEN scope = 'user' THEN user_id END",
-    "breakers": "workspace_id",
-}
-"""SQL columns that identify the owner of a key, by topic."""
-
 _OF_SESSIONS = frozenset({"events", "outcomes", "nudges", "suggestions"})
 _WITHOUT_WORKSPACE = frozenset({"settings", "rules", "dead-letters"})
 
@@ -52,6 +45,11 @@ class Filters(NamedTuple):
     models: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
 
+    @property
+    def unnamed(self) -> Filters:
+        """The same without tools, models and sessions."""
+        return self._replace(tools=(), models=(), sessions=())
+
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """SQL conditions for the rows of a topic, by its catalogue name.
 
@@ -77,18 +75,14 @@ class Filters(NamedTuple):
         return found
 
     def carried(self, topic: str, rows: str, events: str) -> str:
-        """Query of the last record of each key of a topic before `since`: the states at the start of the filtered time.
+        """Query of the transitions before `since` of the keys that the other filters let pass.
 
         `topic` is one of `KEYED`; `rows` and `events` as in `conditions`.
         """
         if not self.since:
             return f"FROM ({rows}) WHERE false"
         earlier = self._replace(since=None, until=self.since).conditions(topic, rows, events)
-        return (
-            f"FROM ({rows}) WHERE type = '{_CHANGES[topic]}' AND {' AND '.join(earlier)} "
-            f"QUALIFY row_number() OVER (PARTITION BY {_OWNER[topic]}, {KEYED[topic]} "
-            'ORDER BY time DESC, "offset" DESC) = 1'
-        )
+        return f"FROM ({rows}) WHERE type = '{_CHANGES[topic]}' AND {' AND '.join(earlier)}"
 
     def description(self) -> str:
         """Description of the filters; empty if there are none."""

@@ -68,6 +68,16 @@ def _new(rows: Sequence[Row], _totals: Row) -> str:
     return "New: " + ", ".join(counted(number, words(kind)) for kind, number in kinds.items()) + "."
 
 
+def _by_day(rows: Sequence[Row], _totals: Row) -> str:
+    failed = sum(row["calls"] for row in rows if row["severity"] != "not failed")
+    return f"{failed:,} of {counted(sum(row['calls'] for row in rows), 'call')} failed."
+
+
+def _compare(_rows: Sequence[Row], totals: Row) -> str:
+    told = {word: totals[f"all_{word}"] for word in ("worse", "better", "new", "gone")}
+    return "Tools and models: " + ", ".join(f"{number:,} {word}" for word, number in told.items()) + "."
+
+
 def _worse(rows: Sequence[Row], totals: Row) -> str:
     first, number = rows[0], totals["all_rows"]
     return (
@@ -199,6 +209,8 @@ _TOLD: dict[str, Callable[[Sequence[Row], Row], str]] = {
     "look-first": _look_first,
     "new": _new,
     "worse": _worse,
+    "by-day": _by_day,
+    "compare": _compare,
     "loop-costs": _wasted("model"),
     "loops": _wasted("tool"),
     "asks": _asks,

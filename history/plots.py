@@ -34,6 +34,12 @@ COLUMNS = 12
 FEW = 10
 """Minimum calls for a meaningful rate; cells with fewer have no colour."""
 
+LAST = 6
+"""Least width of a state that still holds, in pixels."""
+
+HEAD = 34
+"""Height of the heads of columns: two lines."""
+
 LETTER = 7
 """Width of a letter, in pixels."""
 
@@ -245,7 +251,8 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
     """States over time, a line for each label, on one linear axis that stops at the last known instant.
 
     A state that began before the window starts at its edge, equal neighbours are merged, and a dashed line means unknown.
-    Widths are durations; spans shorter than a pixel are counted in the notes.
+    Widths are durations, but for the state at the end, which is at least `LAST` pixels wide; other spans shorter than a
+    pixel are counted in the notes.
     """
     if not every:
         return Picture(Html())
@@ -266,6 +273,8 @@ def timeline(every: Sequence[Span], window: Window | None = None) -> Picture:
             if span.began > shown.end or (span.ended or shown.end) < shown.begin:
                 continue
             x, end = (LABEL + shown.place(at, room) for at in (span.began, span.ended or shown.end))
+            if not span.ended:
+                x = min(x, end - LAST)
             thin += end - x < 1
             until = f"until {moment(span.ended)}" if span.ended else f"and still at {moment(shown.end)}"
             title = f"{label}: {words(span.state)} from {moment(span.began)} {until}"
@@ -310,11 +319,12 @@ def heat(cells: Sequence[Cell]) -> Picture:
     marks = []
     for place, name in enumerate(across):
         x = LABEL + (place + 0.5) * wide
-        marks.append(
-            f'<text x="{x:.1f}" y="14" text-anchor="middle"><title>{escape(name)}</title>{escape(short(name, int(wide / LETTER) - 1))}</text>'
-        )
+        first, dash, rest = name.partition("-") if len(name) * LETTER > wide else ("", "", name)
+        for y, part in ((14, f"{first}{dash}"), (28, rest)):
+            told = escape(short(part, int(wide / LETTER)))
+            marks.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle"><title>{escape(name)}</title>{told}</text>')
     for line, label in enumerate(down):
-        y = 20 + line * tall
+        y = HEAD + line * tall
         marks.append(
             f'<text x="{LABEL - 8}" y="{y + 21}" text-anchor="end"><title>{escape(label)}</title>{escape(short(label))}</text>'
         )
@@ -325,7 +335,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
     key = [("var(--zero)", "0 %"), *((f"var(--sev-{step})", text) for step, text in enumerate(shades, 1))]
     notes = _left_out(len(all_down) - len(down), "rows") + _left_out(len(all_across) - len(across), "columns")
     said = f"Failures of calls in each cell. Empty: never called; without colour: fewer than {FEW} calls, too few for a claim."
-    return Picture(_svg(20 + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
+    return Picture(_svg(HEAD + len(down) * tall, marks, key, linked=any(cell.href for cell in cells)), (said, *notes))
 
 
 def meaning(state: str) -> str:
@@ -387,8 +397,9 @@ def words(name: str) -> str:
 
 
 def short(text: str, most: int = 27) -> str:
-    """A text cut to a maximum number of letters."""
-    return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
+    """A text cut in its middle to a maximum number of letters: names of models begin alike."""
+    tail = max(most - 1, 1) // 2
+    return text if len(text) <= most else f"{text[: max(most - 1, 1) - tail]}…{text[-tail:] if tail else ''}"
 
 
 def _shade(severity: str) -> str:

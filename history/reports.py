@@ -120,9 +120,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "asks",
         "Who is asked how often, and how often for nothing?",
-        "SELECT user_id, tool_name AS tool, false_asks, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait, "
-        "sum(asked) OVER ()::BIGINT AS all_asked, sum(granted_times + denied) OVER ()::BIGINT AS all_answered, sum(false_asks) OVER ()::BIGINT AS all_false FROM ask_rates LIMIT $limit",
-        Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "asked"),
+        "SELECT user_id, tool_name AS tool, false_asks, answers, asked, granted_times, denied, unanswered, share, share_low, share_high, median_wait, "
+        "sum(asked) OVER ()::BIGINT AS all_asked, sum(answers) OVER ()::BIGINT AS all_answered, sum(false_asks) OVER ()::BIGINT AS all_false FROM ask_rates LIMIT $limit",
+        Plot("bars", ("user_id", "tool"), "share", "share", "share_low", "share_high", "false_asks", "answers"),
         reads="For nothing: it was granted, and the call did not fail.",
         empty="Nobody was asked: the history holds no requests for permission. Session logs have none; hooks and guards publish them.",
     ),
@@ -139,7 +139,7 @@ QUESTIONS: tuple[Question, ...] = (
         "overview",
         "What is recorded?",
         "SELECT events, sessions, calls, failures, lost, reported, first, last FROM ("
-        "SELECT count(*) FILTER (sent) AS events, count(DISTINCT session_id) FILTER (sent) AS sessions, min(time) AS first, "
+        "SELECT count(*) FILTER (sent) AS events, count(DISTINCT session_id) FILTER (sent) AS sessions, min(time) FILTER (sent) AS first, "
         "max(time) FILTER (sent) AS last FROM (SELECT time, session_id, appended IS NOT TRUE AS sent FROM events)), ("
         "SELECT count(call_id) AS calls, count(call_id) FILTER (failed) AS failures, count(*) FILTER (outcome = 'lost') AS lost, "
         "count(*) FILTER (failed AND call_id IS NULL) AS reported "
@@ -263,13 +263,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "sessions",
         "Which sessions were stuck most?",
-        "WITH worst AS (SELECT session_id, count(*) AS patterns, list(DISTINCT pattern ORDER BY pattern) AS kinds "
-        "FROM patterns GROUP BY session_id ORDER BY patterns DESC, session_id LIMIT $limit) "
-        "SELECT session_id, arg_max(model, time) AS model, min(time) AS began, max(time) - min(time) AS lasted, "
-        "count(*) FILTER (type = 'tool_call.finished') AS calls, "
-        "count(*) FILTER (verdict = 'failure' AND expected IS NOT TRUE) AS failures, "
-        "any_value(patterns) AS patterns, any_value(kinds) AS kinds FROM events JOIN worst USING (session_id) "
-        "GROUP BY session_id ORDER BY patterns DESC, session_id",
+        "SELECT session_id, model, began, ended - began AS lasted, calls, failures, patterns, pattern_kinds AS kinds "
+        "FROM sessions WHERE patterns > 0 ORDER BY patterns DESC, session_id LIMIT $limit",
         empty="No session was stuck.",
     ),
     Question(

@@ -86,7 +86,7 @@ _COUNTS = """
 WITH calls AS (
     SELECT time >= $begin AS recent, verdict <> 'neutral' AS judged, verdict = 'failure' AND expected IS NOT TRUE AS failed, session_id,
            coalesce(same_result >= 2 AND max(same_result)
-                    OVER (PARTITION BY session_id, call_digest, coalesce(result_digest, signature)) >= 3, false) AS wasted, duration_ms, cost_usd
+                    OVER (PARTITION BY session_id, call_digest, coalesce(result_digest, signature), time >= $begin) >= 3, false) AS wasted, duration_ms, cost_usd
     FROM tool_calls, recorded_until WHERE time <= until
 ), repeated AS (
     SELECT recent, count(*) AS wasted, sum(duration_ms) / 1000 AS seconds, sum(cost_usd) AS usd FROM calls WHERE wasted GROUP BY recent
@@ -106,7 +106,7 @@ UNION ALL SELECT 'seconds', coalesce(round(sum(seconds) FILTER (recent)), 0), 0,
 UNION ALL SELECT 'cents', coalesce(round(100 * sum(usd) FILTER (recent)), 0), 0, coalesce(round(100 * sum(usd) FILTER (NOT recent)), 0), 0 FROM repeated
 UNION ALL SELECT 'asks', count(*) FILTER (time >= $begin AND for_nothing), count(*) FILTER (time >= $begin),
     count(*) FILTER (time < $begin AND for_nothing), count(*) FILTER (time < $begin)
-    FROM asks, recorded_until WHERE time <= until AND coalesce(method, '') NOT IN ('policy', 'whitelist')
+    FROM asks, recorded_until WHERE time <= until AND answered IS NOT NULL AND coalesce(method, '') NOT IN ('policy', 'whitelist')
 UNION ALL SELECT 'nudges', count(*) FILTER (time >= $begin AND effective), count(*) FILTER (time >= $begin AND effective IS NOT NULL),
     count(*) FILTER (time < $begin AND effective), count(*) FILTER (time < $begin AND effective IS NOT NULL) FROM nudges, recorded_until WHERE delivered AND time <= until
 UNION ALL SELECT 'outages', count(*) FILTER (began >= $begin), 0, count(*) FILTER (began < $begin), 0 FROM outages, recorded_until WHERE began <= until
@@ -170,15 +170,13 @@ def numbers(found: Mapping[str, Share], needing: int, *, comparable: bool) -> li
     every = [
         Number("need somebody now", f"{needing:,}", "incidents: outages, and sessions that wait or are stuck", section="now"),
         Number("of the calls failed", rate(failures), f"{failures.hits:,} of {counted(failures.trials, 'call')}", was(failures), failures.verdict(), "failures"),
-        Number("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself", was(stuck), stuck.verdict(), "patterns"),
+        Number("of the sessions were stuck", rate(stuck), f"{stuck.hits:,} of {counted(stuck.trials, 'session')}, in which a model repeated itself, fell silent or only talked", was(stuck), stuck.verdict(), "patterns"),
         Number("of the calls were for nothing", rate(wasted), f"{wasted.hits:,} of {counted(wasted.trials, 'call')} repeated a known result in a loop: {price}", was(wasted), wasted.verdict(), "loop-costs"),
         Number("outages began", f"{outages.hits:,}", "circuits that opened and keys that lost trust", count_before(outages), section="states"),
         Number("calls", f"{calls.hits:,}", f"of {counted(stuck.trials, 'session')}", count_before(calls), section="overview"),
     ]  # fmt: skip
     if asks.trials:
-        means = (
-            f"{asks.hits:,} of {counted(asks.trials, 'time')} that somebody was asked: granted, and the call went well"
-        )
+        means = f"{asks.hits:,} of {counted(asks.trials, 'answer')} of people: granted, and the call went well"
         every.insert(
             4, Number("of the questions were for nothing", rate(asks), means, was(asks), asks.verdict(), "asks")
         )

@@ -34,6 +34,11 @@ class StreamClock:
         """Leave out a time that was no silence: records had come and were not folded yet."""
         self._since = min(self._since + seconds, self._monotonic())
 
+    @property
+    def ahead_s(self) -> float:
+        """Seconds by which the stream is ahead of this machine's clock; 0 if it is not."""
+        return max(self._reached - self.wall_ms(), 0) / 1000
+
     def now(self) -> int:
         """Return the time that the stream has reached, milliseconds; 0 before the first event."""
         return min(self._passed(self._monotonic()), self.wall_ms())

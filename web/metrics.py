@@ -68,6 +68,7 @@ class EngineCollector(Collector):
             ("rules_up", "1 unless the newest rules files cannot be used.", float(writer.reloader.fault is None)),
             ("store_bytes", "Size of the store's files.", float(self._size())),
             ("waiting_bytes", "Bytes of requests that wait to be folded.", float(writer.waiting_bytes)),
+            ("log_ahead_seconds", "How far the log is ahead of this machine's clock.", writer.engine.clock.ahead_s),
             ("commit_age_seconds", "Time since a commit caused or took something.", time.time() - self._committed_at),
         ):
             yield GaugeMetricFamily(f"trustfold_{name}", text, number)

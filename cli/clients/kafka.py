@@ -36,6 +36,9 @@ from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, stan
 MANY_UNFOLDED = 1_000
 """Records from which on running workers count as late; fewer are always under way."""
 
+MAX_EVENTS = 5_000
+"""Latest events of each partition in which questions to people and lost calls are looked for."""
+
 
 class KafkaTarget:
     """Target that is a Kafka cluster, under one topic prefix."""
@@ -84,12 +87,13 @@ class KafkaTarget:
         return standing.fault(self.kafka.app_id) or late
 
     def incidents(self) -> list[Record]:
-        """Incidents of the present, most urgent first; questions to people and lost calls are not known from topics."""
+        """Incidents of the present, most urgent first; of questions and lost calls those of the latest events."""
         from ...web.dashboard.current_state import Board, Change
 
         board = Board()
         for topic in ("state", "nudges"):
             board.apply(Change(topic, one.key, one.value) for one in self._read(topic))
+        board.hear(one.value for one in self._read("events", MAX_EVENTS))
         return [one.record() for one in board.incidents(time.time_ns() // 1_000_000)]
 
     def history(self, limit: int) -> list[DecisionRecord]:
@@ -156,8 +160,9 @@ class KafkaTarget:
         """Write the records of dead letters to their topics again; each once, even with concurrent processes."""
         return run(self.kafka, LetterBox(self.kafka).republish(letters))
 
-    def _read(self, topic: str) -> list[Stored]:
-        records, _ = run(self.kafka, read(self.kafka, self.kafka.topic(topic)))
+    def _read(self, topic: str, most: int | None = None) -> list[Stored]:
+        """Records of a topic, oldest first; at most the latest `most` of each partition."""
+        records, _ = run(self.kafka, read(self.kafka, self.kafka.topic(topic), most=most))
         return records
 
     def _write(self, records: Sequence[Sent]) -> None:

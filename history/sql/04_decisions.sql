@@ -19,56 +19,52 @@ FROM (SELECT DISTINCT ON (id) * FROM recorded_breakers WHERE type = 'breaker.cha
 WINDOW of_circuit AS (PARTITION BY workspace_id, breaker_key ORDER BY time, "offset");
 COMMENT ON VIEW breaker_timeline IS 'Every change of a circuit, and when the next one of the same circuit came';
 
+CREATE OR REPLACE VIEW transitions AS
+SELECT DISTINCT ON (id) split_part(type, '.', 1) AS machine, coalesce(breaker_key, trust_key) AS subject,
+       CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END AS workspace,
+       CASE WHEN scope = 'user' THEN user_id END AS user_id, from_state, to_state, time, coalesce(time < since, false) AS carried, "offset", id
+FROM (FROM recorded_breakers UNION ALL BY NAME FROM carried_breakers
+      UNION ALL BY NAME FROM recorded_escalations UNION ALL BY NAME FROM carried_escalations), recorded_since
+WHERE type IN ('breaker.changed', 'trust.changed') ORDER BY "offset";
+COMMENT ON VIEW transitions IS 'Every change of trust and of circuits, also those before the filtered time, which are carried into it';
+COMMENT ON COLUMN transitions."offset" IS 'Order of what has one time';
+COMMENT ON COLUMN transitions.carried IS 'True: it was before the filtered time';
+
 CREATE OR REPLACE VIEW state_spans AS
-WITH changes AS (
-    SELECT 'breaker' AS machine, breaker_key AS subject, coalesce(workspace_id, 'default') AS workspace, NULL::VARCHAR AS user_id,
-           from_state, to_state, time, "offset", true AS carried FROM carried_breakers
-    UNION ALL
-    SELECT 'breaker', breaker_key, workspace, NULL, from_state, to_state, time, "offset", false FROM breaker_timeline
-    UNION ALL
-    SELECT 'trust', trust_key, CASE WHEN scope = 'user' THEN workspace_id ELSE coalesce(workspace_id, 'default') END,
-           CASE WHEN scope = 'user' THEN user_id END, from_state, to_state, time, "offset", true FROM carried_escalations
-    UNION ALL
-    SELECT 'trust', trust_key, workspace, CASE WHEN scope = 'user' THEN user_id END, from_state, to_state, time, "offset", false
-    FROM trust_timeline
-), present AS (
+WITH present AS (
     SELECT until, greatest(coalesce(since, (SELECT min(time) FROM recorded_events)), first) AS since
     FROM recorded_until, recorded_since, recorded_first
 ), spans AS (
     SELECT machine, subject, workspace, user_id, to_state AS state, time AS began,
-           lead(time) OVER key AS ended FROM changes
+           lead(time) OVER key AS ended FROM transitions
     WINDOW key AS (PARTITION BY machine, subject, workspace, user_id ORDER BY time, "offset")
     UNION ALL
     SELECT machine, subject, workspace, user_id, arg_min(from_state, (time, "offset")), NULL, min(time)
-    FROM changes GROUP BY ALL HAVING NOT bool_or(carried)
+    FROM transitions GROUP BY ALL HAVING NOT bool_or(carried) AND arg_min(from_state, (time, "offset")) NOT IN ('trusted', 'closed')
 )
-SELECT machine, subject, workspace, user_id, state, greatest(began, since) AS began, ended,
+SELECT machine, subject, workspace, user_id, state, coalesce(began, since) AS began, ended,
        min(CASE state WHEN 'blocked' THEN 1 WHEN 'removed' THEN 1 WHEN 'forced_open' THEN 1 WHEN 'escalated' THEN 2 WHEN 'open' THEN 3
                       WHEN 'half_open' THEN 4 WHEN 'recovering' THEN 5 ELSE 6 END) OVER of_key AS worst,
        count(*) OVER of_key AS changes
 FROM spans, present WHERE state IS NOT NULL AND coalesce(ended > since, true)
 WINDOW of_key AS (PARTITION BY machine, subject, workspace, user_id);
-COMMENT ON VIEW state_spans IS 'Every state of trust keys and circuits that have changed, from the beginning of the filtered time to its end';
-COMMENT ON COLUMN state_spans.began IS 'When the state began, but not before --since or the first event, UTC';
+COMMENT ON VIEW state_spans IS 'Every state of trust keys and circuits that have changed, since their first change; those of the filtered time, and that in which it begins';
+COMMENT ON COLUMN state_spans.began IS 'When the state began, UTC; where nobody knows, --since or the first event';
 COMMENT ON COLUMN state_spans.ended IS 'NULL: it is still so';
 COMMENT ON COLUMN state_spans.worst IS 'Rank of the worst state that the key was in: 1 blocked, 2 escalated, 3 open, 4 half open, 5 recovering';
 COMMENT ON COLUMN state_spans.changes IS 'How many states the key was in, one after the other';
 
 CREATE OR REPLACE VIEW outages AS
 WITH moves AS (
-    SELECT 'breaker' AS machine, workspace, NULL::VARCHAR AS user_id, breaker_key AS subject, time, "offset",
-           to_state NOT IN ('closed', 'half_open') AS bad, to_state = 'closed' AS good FROM breaker_timeline
-    UNION ALL
-    SELECT 'trust', workspace, CASE WHEN scope = 'user' THEN user_id END, trust_key, time, "offset",
-           to_state IN ('escalated', 'blocked', 'removed'), to_state = 'trusted' FROM trust_timeline
+    SELECT *, to_state IN ('open', 'forced_open', 'escalated', 'blocked', 'removed') AS bad, to_state IN ('closed', 'trusted') AS good FROM transitions
 ), numbered AS (
     SELECT *, count(*) FILTER (good) OVER (PARTITION BY machine, workspace, user_id, subject ORDER BY time, "offset"
                                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS episode FROM moves
 )
 SELECT machine, workspace, user_id, subject, service_of(subject) AS service, tool_of(subject) AS tool, min(time) FILTER (bad) AS began, max(time) FILTER (good) AS recovered,
        recovered - began AS lasted, count(*) FILTER (bad) AS setbacks
-FROM numbered GROUP BY machine, workspace, user_id, subject, episode HAVING min(time) FILTER (bad) IS NOT NULL ORDER BY began;
-COMMENT ON VIEW outages IS 'From the first opening or escalation until the circuit is closed or trust is back; recovered is NULL while it lasts; user_id is set where a user lost trust in all workspaces';
+FROM numbered, recorded_since GROUP BY machine, workspace, user_id, subject, episode, since HAVING min(time) FILTER (bad) >= coalesce(since, min(time)) ORDER BY began;
+COMMENT ON VIEW outages IS 'From the first opening or escalation until the circuit is closed or trust is back; recovered is NULL while it lasts; what began before the filtered time is not in it; user_id is set where a user lost trust in all workspaces';
 
 CREATE OR REPLACE VIEW time_to_recovery AS
 SELECT machine, subject, count(*) AS outages, count(recovered) AS recovered, avg(lasted) AS mean, median(lasted) AS median, max(lasted) AS longest

@@ -63,11 +63,11 @@ COMMENT ON COLUMN asks.outcome IS 'Of the call; NULL where it was not made or ha
 CREATE OR REPLACE VIEW ask_rates AS
 SELECT coalesce(user_id, 'unknown') AS user_id, workspace, tool_name, count(*) AS asked, count(*) FILTER (granted) AS granted_times,
        count(*) FILTER (NOT granted) AS denied, count(*) FILTER (granted IS NULL) AS unanswered,
-       count(*) FILTER (for_nothing) AS false_asks, false_asks / asked AS share, wilson_low(false_asks, asked) AS share_low,
-       wilson_high(false_asks, asked) AS share_high, median(waited) AS median_wait, to_seconds(sum(epoch(waited))) AS all_waits
+       count(granted) AS answers, count(*) FILTER (for_nothing) AS false_asks, false_asks / nullif(answers, 0) AS share,
+       wilson_low(false_asks, answers) AS share_low, wilson_high(false_asks, answers) AS share_high, median(waited) AS median_wait, to_seconds(sum(epoch(waited))) AS all_waits
 FROM asks WHERE coalesce(method, '') NOT IN ('policy', 'whitelist')
 GROUP BY ALL ORDER BY false_asks DESC, asked DESC, user_id, workspace, tool_name;
-COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; what a policy or a list answered asked nobody';
+COMMENT ON VIEW ask_rates IS 'Who is asked how often and how often for nothing; what a policy or a list answered asked nobody; share is one of the answers';
 
 CREATE OR REPLACE VIEW retries AS
 WITH judged AS (

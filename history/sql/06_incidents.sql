@@ -8,8 +8,11 @@ ANTI JOIN (SELECT 'trust' AS machine, trust_key AS subject, workspace, time FROM
   ON good.machine = s.kind AND good.subject = s.state_key AND good.time >= s.time
  AND good.workspace = coalesce(s.workspace_id, CASE WHEN s.scope = 'user' THEN NULL ELSE 'default' END)
 WHERE kind IS DISTINCT FROM 'model'
+  AND (NOT (SELECT narrowed FROM recorded_since)
+       OR (kind, state_key, coalesce(s.workspace_id, '')) IN (SELECT (machine, subject, coalesce(workspace, '')) FROM transitions)
+       OR (kind = 'quality' AND state_key IN (SELECT tool_name FROM tool_calls)))
 QUALIFY row_number() OVER (PARTITION BY key ORDER BY "offset" DESC) = 1 AND gone IS NOT TRUE;
-COMMENT ON VIEW last_states IS 'The last published state of each key, circuit and score that differs from its default';
+COMMENT ON VIEW last_states IS 'The last published state of each key, circuit and score that differs from its default, and that the filters let pass';
 
 CREATE OR REPLACE VIEW session_news AS
 WITH open_patterns AS (
@@ -26,7 +29,7 @@ WITH open_patterns AS (
 ), heard AS (
     SELECT session_id, max(time) FILTER (appended IS NOT TRUE) AS news, max(time) FILTER (type = 'user.message') AS spoke,
            coalesce(arg_max(workspace_id, time) FILTER (workspace_id IS NOT NULL), 'default') AS workspace
-    FROM events WHERE session_id IN (FROM concerned) GROUP BY session_id HAVING NOT bool_or(type = 'session.ended')
+    FROM recorded_heard WHERE session_id IN (FROM concerned) GROUP BY session_id HAVING NOT bool_or(type = 'session.ended')
 )
 SELECT session_id, workspace, news,
        (SELECT list(record) FROM open_patterns p WHERE p.session_id = h.session_id) AS patterns,

@@ -7,6 +7,7 @@ is slower and gives the same result. Records deleted by retention (`Store.forget
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -29,6 +30,9 @@ DEAD_LETTERS = "dead-letters"
 MAX_PAGE = 10_000
 """Largest number of records of one query; a follower continues from the last offset."""
 
+MAX_SEARCHED = 1_000_000
+"""Latest records of the log that are searched for a text: about a second."""
+
 PAGE_BYTES = 16 * 1024 * 1024
 """Bytes of records in a page; the last record may exceed it."""
 
@@ -49,6 +53,14 @@ _COLUMNS = "offset, topic, key, value, id, type, time_ms, traceparent"
 
 def _field(name: str) -> str:
     return f"CASE WHEN json_valid(CAST(value AS TEXT)) THEN json_extract(CAST(value AS TEXT), '$.{name}') END"
+
+
+_LIKE = "CAST(value AS TEXT) LIKE ? ESCAPE '!'"
+
+
+def _like(text: str) -> str:
+    """Pattern of `_LIKE` for texts that hold a text."""
+    return "%" + text.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
 
 
 class StoredDecision(NamedTuple):
@@ -185,11 +197,21 @@ class Views:
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
-    def sessions(self) -> list[tuple[str, SessionState]]:
-        """Return id and state of every open session (docs/events.md)."""
+    def sessions(self, keys: Collection[bytes] | None = None) -> list[tuple[str, SessionState]]:
+        """Return id and state of every open session (docs/events.md), or of those of the keys that are open."""
         stage = STAGE_OF_TOPIC["events"]
         codec = codec_of(stage)
-        rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+        rows = (
+            self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+            if keys is None
+            else [
+                (key, snapshot)
+                for key in keys
+                for (snapshot,) in self._all(
+                    "SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, key)
+                )
+            ]
+        )
         return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
     # --- for copying, each table by its own position ------------------------------------------------------------------
@@ -301,6 +323,27 @@ class Views:
             appended = self._decided(f"{_DECIDED} AND id = ? AND +topic = 'events'", (one,), 1)
             found += [StoredEvent(0, row.value, row.arrived_ms) for row in appended]
         return found
+
+    def events_with(self, text: str, limit: int) -> tuple[list[StoredEvent], int]:
+        """Return the latest events whose JSON holds a text, newest first, and the first `seq` of the log.
+
+        At most `limit` of the latest `MAX_SEARCHED` records. Upper and lower case of ASCII letters are the same.
+        """
+        ((first, last),) = self._all("SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) FROM log")
+        first = max(first, last - MAX_SEARCHED + 1)
+        plain, escaped = orjson.dumps(text).decode()[1:-1], json.dumps(text)[1:-1]
+        statement = (
+            f"SELECT seq, value, arrived_ms FROM log WHERE seq >= ? AND topic = 'events' "  # noqa: S608 - our own words
+            f"AND ({_LIKE} OR (? AND {_LIKE})) ORDER BY seq DESC"
+        )
+        rows = self._rows(statement, (first, _like(plain), plain != escaped, _like(escaped)))
+        return list(islice(_folded(rows), limit)), first
+
+    def sessions_with(self, text: str, *, limit: int = 50) -> list[str]:
+        """Return ids of open sessions that hold a text."""
+        statement = "SELECT key FROM states WHERE stage = ? AND CAST(key AS TEXT) LIKE ? ESCAPE '!' LIMIT ?"
+        rows = self._all(statement, (STAGE_OF_TOPIC["events"].name, _like(text), limit))
+        return [key.decode(errors="replace") for (key,) in rows]
 
     def close(self) -> None:
         """Close the connection."""

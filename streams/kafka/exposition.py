@@ -82,6 +82,8 @@ class WorkerCollector(Collector):
         behind, most = "trustfold_stream_time_lag_seconds", "trustfold_stream_time_lag_most_seconds"
         yield gauges(behind, "How far a stage is behind the newest record folded.", "stage", metrics.stream_lag)
         yield gauges(most, "The largest such distance of a record when folded.", "stage", metrics.stream_lag_most)
+        ahead = "How far the log is ahead of this machine's clock."
+        yield GaugeMetricFamily("trustfold_log_ahead_seconds", ahead, self._engine.clock.ahead_s)
         skew = self._engine.order.skew.seconds
         yield GaugeMetricFamily(
             "trustfold_worker_skew_seconds", "How far this worker is ahead of the slowest other.", skew

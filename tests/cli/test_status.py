@@ -16,7 +16,9 @@ from fixed_rules import Rules
 from rich.console import Console, RenderableType
 from trustfold.cli.demo import events
 from trustfold.cli.status import details, overview_table
+from trustfold.projections.incidents import OpenAsk, SessionNews, ranked
 from trustfold.schemas.decision_text import circuit_word, recovery_words
+from trustfold.schemas.events import epoch_ms
 from trustfold.schemas.public_state import BreakerUpdated, TrustUpdated
 from trustfold.streams.embedded.engine import EmbeddedEngine
 
@@ -81,6 +83,25 @@ def test_the_table_is_the_seeds() -> None:
     assert "1 blocked, 1 escalated, 1 recovering, 1 trusted with recent failures (--all shows them)" in table
     assert "Recovery mode: auto" in table
     assert "deploy" in shown(overview_table(states, None, NOW, everything=True))
+
+
+def test_an_outage_is_told_once() -> None:
+    """Incidents come first, with failures and recovery of their keys, cause and order; what is part of none follows."""
+    outage = [
+        trust("service:api", "escalated", scope="service", failures=5.0, recovery_at=at(minutes=12), reason="why"),
+        trust("fetch|domain=api", "escalated", failures=4.0, last_error="HTTP 503"),
+        circuit("service:api", "open", open_until=at(seconds=20)),
+    ]
+    others = [trust("bash", "removed"), circuit("tool:a", "closed", mode="observe"), trust("deploy", "trusted")]
+    asking = SessionNews("s9", "w1", asks=(OpenAsk("c1", "", "bash git push", 0),), news_ms=epoch_ms(NOW))
+    incidents = [one.record() for one in ranked([*outage, *others], [asking], epoch_ms(NOW))]
+    table = shown(overview_table([*outage, *others], "auto", NOW, incidents=incidents, everything=False), 160)
+    places = [table.index(word) for word in ("Failures", "s9", "service:api ", "bash   ", "tool:a")]
+    assert places == sorted(places)
+    assert table.count("fetch|domain=api") == table.count("OPEN") == 0
+    for words in ("WAITING", "5/3", "cooldown: 12m remaining", "a probe in 20s", "HTTP 503", "trustfold reset"):
+        assert table.count(words) == 1, words
+    assert "every tool is trusted" not in table
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_who_is_asked_for_nothing(tmp_path: Path) -> None:
     story.event("permission.resolved", call_id="by-rule", tool_name="bash", granted=True, method="policy")
     told(tmp_path, story)
     query = "SELECT user_id, tool_name, asked, granted_times, denied, unanswered, false_asks, share FROM ask_rates"
-    assert rows(tmp_path, query) == [("ann", "bash", 5, 3, 1, 1, 2, 0.4)]
+    assert rows(tmp_path, query) == [("ann", "bash", 5, 3, 1, 1, 2, 0.5)]
     assert rows(tmp_path, "SELECT count(*), median(waited) FROM asks") == [(6, timedelta(seconds=2))]
 
 
@@ -369,6 +369,28 @@ def test_what_needs_somebody_now(tmp_path: Path) -> None:
     early = Filters(until=datetime(2026, 1, 5, 10, 0, 3, tzinfo=UTC))
     with connect(tmp_path, filters=early) as history:
         assert run(history, columns)[1] == []
+
+
+def test_filters_narrow_outages(tmp_path: Path) -> None:
+    """By tool, model and session, in keys, scores and sessions; whether a session is over counts unfiltered."""
+    story = Story(session="a", model="m").fails("search", {"url": "https://a.example.com/1"}, http_status=503, times=6)
+    story.model = "n"
+    story.moved(session="b").fails("deploy", {"to": "x"}, message="no", times=6)
+    story.moved(session="c").fails("deploy", {"to": "y"}, message="no", times=6).event("session.ended")
+    told(tmp_path, story)
+
+    def found(**named: str) -> set[tuple[str, str]]:
+        filters = Filters(**{f"{name}s": (value,) for name, value in named.items()})
+        with connect(tmp_path, filters=filters) as history:
+            _, answer = run(history, "SELECT kind, subject FROM incidents")
+        return set(answer)
+
+    search, deploy = {("tool", "search"), ("session", "a")}, {("tool", "deploy"), ("session", "b")}
+    assert found() == search | deploy
+    assert found(tool="search") == found(model="m") == found(session="a") == search
+    assert found(tool="deploy") == found(model="n") == found(session="b") == deploy
+    assert found(session="c") == {("tool", "deploy")}
+    assert found(tool="other") == found(model="other") == set()
 
 
 def test_incidents_are_ranked_before_they_are_read(tmp_path: Path) -> None:

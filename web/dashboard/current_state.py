@@ -131,12 +131,15 @@ class Board:
         listeners: called with the changed topics and their numbers of records: `now` (a state or a pattern), `feed` (a
             decision), `tool:NAME` and `session:ID`.
         watched: topics with listeners, and the number of listeners.
+        seen: incidents that an operator has acknowledged, by key: time of their last news then, and of the
+            acknowledgement, milliseconds since 1970. Kept by this server alone, until it ends.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self.listeners: list[Callable[[Mapping[str, int]], None]] = []
         self.watched: Counter[str] = Counter()
+        self.seen: dict[str, tuple[int, int]] = {}
         self.skipped = 0
         self.skipped_last: tuple[str, tuple[int, ...]] | None = None
         self._states: dict[str, PublicState] = {}
@@ -157,10 +160,10 @@ class Board:
                 self._new[key] = change
                 topics["now"] += 1
                 topics[f"tool:{subject_of(key.rpartition(chr(31))[2])}"] += 1
-            elif topic == "events":  # appended by the engine itself: a call that was lost
+            elif topic == "events":  # appended by the engine itself
                 topics[f"session:{key}"] += 1
                 if isinstance(value, bytes) and b'"lost"' in value:
-                    self._decided.append(Change(_HEARD, "", value))
+                    self.hear([value])
             elif topic in DECISION_TOPICS and value is not None:
                 self._decided.append(change)
                 topics["feed"] += 1
@@ -206,6 +209,17 @@ class Board:
         """All incidents, most urgent first, without what is well or handled."""
         return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
 
+    def acknowledge(self, one: Incident, now_ms: int) -> None:
+        """Keep that somebody deals with an incident."""
+        self.seen[one.key] = one.news_ms, now_ms
+        while len(self.seen) > MAX_OPEN:
+            del self.seen[next(iter(self.seen))]
+
+    def seen_ms(self, one: Incident) -> int | None:
+        """When an incident was acknowledged; None if it was not, or has had news since."""
+        news_ms, at_ms = self.seen.get(one.key, (-1, 0))
+        return at_ms if news_ms >= one.news_ms else None
+
     @property
     def sessions(self) -> Mapping[str, SessionNews]:
         """Sessions with open patterns, questions or lost calls, by id."""
@@ -213,10 +227,12 @@ class Board:
         return self._sessions
 
     def hear(self, values: Iterable[bytes | None]) -> None:
-        """Apply input events: questions to people and their answers, the end of sessions, and that one works on."""
+        """Apply events: questions to people and their answers, lost calls, ends of sessions, and that one works on."""
         matters = bool(self._sessions or self._decided)
         self._decided += (
-            Change(_HEARD, "", value) for value in values if value and (matters or b'"permission.' in value)
+            Change(_HEARD, "", value)
+            for value in values
+            if value and (matters or b'"permission.' in value or b'"lost"' in value)
         )
         if len(self._decided) > MAX_WAITING:
             self._take()

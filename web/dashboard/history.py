@@ -24,27 +24,60 @@ from ...history.findings import finding
 from ...history.page import figure, table
 from ...history.plots import Window
 from ...history.queries import plain
-from ...history.reports import BY_NAME, Answer, Question, against_before, filters_for
+from ...history.reports import BY_NAME, Answer, Plot, Question, against_before, filters_for
 from .history_answers import Archive, Found, Unanswered
 from .history_filters import NAMES, PRESETS, Narrowing
 from .render import Site, link, positive, segment
 
 ROWS = 50
+FEW = 8
+"""Rows of an answer on the first page of the history."""
+
 MOST_ROWS = 10_000
 REACHED = 50_000
 """Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
 
 GROUPS = (
-    ("Asked first", ("now", "look-first", "new", "worse")),
+    ("Asked first", ("now", "look-first", "new", "worse", "compare", "whatif")),
     (
         "Tools and services",
         ("tools", "failures", "signatures", "reclassified", "states", "breakers", "recovery", "retries"),
     ),
     ("Models", ("models", "patterns", "loop-costs", "loops", "nudges", "sessions")),
     ("People", ("asks", "false-alarms", "reasons")),
-    ("What is recorded", ("overview", "recent", "dead-letters")),
+    ("What is recorded", ("overview", "by-day", "recent", "dead-letters")),
 )
 """Questions by topic."""
+
+COMPARE = Question(
+    "compare",
+    "What changed since the time before?",
+    "SELECT kind, name, verdict, rate, failures, calls, rate_before, failures_before, calls_before, change, "
+    "count(*) FILTER (verdict = 'worse') OVER () AS all_worse, count(*) FILTER (verdict = 'better') OVER () AS all_better, "
+    "count(*) FILTER (verdict = 'new') OVER () AS all_new, count(*) FILTER (verdict = 'gone') OVER () AS all_gone "
+    "FROM compared_rates(INTERVAL 7 DAY) LIMIT $limit",
+    reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
+    "of the change leaves out 0 and both have 10 calls.",
+)
+WHATIF = Question(
+    "whatif",
+    "What would other thresholds do?",
+    "",
+    reads="What is recorded, decided again with other numbers: who would have been asked, and which sessions caught.",
+)
+BY_DAY = Question(
+    "by-day",
+    "How many calls were there, and how many failed?",
+    "SELECT time::DATE AS day, CASE WHEN verdict = 'failure' AND expected IS NOT TRUE THEN severity ELSE 'not failed' END AS severity, "
+    "count(*)::BIGINT AS calls FROM tool_calls GROUP BY ALL ORDER BY ALL LIMIT $limit",
+    Plot("columns", ("severity",), "calls", "calls", began="day"),
+    reads="Days in UTC. The first and the last may be only partly within the chosen time.",
+)
+FIRST = ("by-day", "compare", "new", "loops", "asks")
+"""Questions that the first page of the history answers."""
+
+ASKED = {**BY_NAME, "compare": COMPARE, "by-day": BY_DAY}
+"""Questions that have a page, by name."""
 
 _WINDOW = Question(
     "window",
@@ -60,24 +93,17 @@ class Asked(NamedTuple):
         narrowing: time range and filters.
         page: page of the table, from 1.
         rows: rows per page.
-        compare: True to show the previous period beside.
     """
 
     narrowing: Narrowing
     page: int
     rows: int
-    compare: bool
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Parse a query string; invalid numbers count as missing."""
         rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
-        return cls(
-            Narrowing.of(query, now),
-            min(positive(query.get("page")), REACHED // rows),
-            rows,
-            query.get("compare") == "1",
-        )
+        return cls(Narrowing.of(query, now), min(positive(query.get("page")), REACHED // rows), rows)
 
 
 class Shown(NamedTuple):
@@ -86,7 +112,6 @@ class Shown(NamedTuple):
     Attributes:
         answer: answer with only the rows of this page.
         picture: rows of the plot: those of all pages up to this one.
-        first: number of the first row, from 1.
         total: number of rows on all pages.
         last: number of the last page.
         at: time of the answer.
@@ -94,7 +119,6 @@ class Shown(NamedTuple):
 
     answer: Answer
     picture: Answer
-    first: int
     total: int
     last: int
     at: datetime
@@ -102,10 +126,14 @@ class Shown(NamedTuple):
 
 def meant(name: str, narrowing: Narrowing) -> tuple[Question, Filters]:
     """The question of a name and its filters: what is new or got worse is so against as long before, which it must see."""
-    if narrowing.before is None or name not in {"worse", "new"}:
-        return BY_NAME[name], filters_for(BY_NAME[name], narrowing.filters)
+    if narrowing.before is None or name not in {"worse", "new", "compare"}:
+        return ASKED[name], filters_for(ASKED[name], narrowing.filters)
     worse, new = against_before(narrowing.length)
-    return worse if name == "worse" else new, narrowing.filters._replace(since=narrowing.before.since)
+    span = f"INTERVAL {int(narrowing.length.total_seconds() * 1000)} MILLISECOND"
+    compare = COMPARE._replace(sql=COMPARE.sql.replace("INTERVAL 7 DAY", span))
+    return {"worse": worse, "new": new, "compare": compare}[name], narrowing.filters._replace(
+        since=narrowing.before.since
+    )
 
 
 def question_asked(name: str, asked: Asked) -> tuple[Question, Filters, int]:
@@ -121,35 +149,12 @@ def shown(found: Found, asked: Asked) -> Shown:
     start = 0 if whole else (asked.page - 1) * asked.rows
     rows = answer.rows if whole else answer.rows[start : start + asked.rows]
     last = 1 if whole else min(max(1, -(-total // asked.rows)), REACHED // asked.rows)
-    return Shown(answer._replace(rows=rows, left_out=0), answer, start + 1, total, last, found.at)
+    return Shown(answer._replace(rows=rows, left_out=0), answer, total, last, found.at)
 
 
 def paged(question: Question) -> bool:
     """True if an answer has pages; answers by whole days have none."""
     return question.plot is None or question.plot.kind != "columns"
-
-
-def beside(answer: Answer, before: Answer) -> Answer:
-    """An answer with the values of the period before, by its labels; `before` is empty where there was none."""
-    plot = answer.question.plot
-    if plot is None or plot.kind not in {"bars", "heat"}:
-        return answer
-    known = {_labels(before, row): row[before.columns.index(plot.value)] for row in before.rows}
-    place = answer.columns.index(plot.value) + 1
-    return answer._replace(
-        columns=[*answer.columns[:place], f"{plot.value}_before", *answer.columns[place:]],
-        rows=[(*row[:place], known.get(_labels(answer, row)), *row[place:]) for row in answer.rows],
-    )
-
-
-def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
-    assert answer.question.plot is not None  # noqa: S101 - of `beside`
-    return tuple(row[answer.columns.index(name)] for name in answer.question.plot.label)
-
-
-def comparable(question: Question) -> bool:
-    """Whether the period before can stand beside an answer."""
-    return question.plot is not None and question.plot.kind in {"bars", "heat"}
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
@@ -228,22 +233,25 @@ def history_routes(site: Site) -> Sequence[Route]:
     async def history(request: Request) -> Response:
         """Page with the questions and an overview of the recording."""
         narrowing = Narrowing.of(request.query_params, site.clock())
+        asked = Asked(narrowing, 1, ROWS)
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
+            found = [(await archive.ask(*question_asked(name, asked))).answer for name in FIRST]
         except TrustfoldError as error:
             return unanswered(site, request, "History", narrowing, error)
 
-        groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
+        groups = [(title, [({**ASKED, "whatif": WHATIF})[name] for name in names]) for title, names in GROUPS]
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
             overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
+            first=[_at_first(one, narrowing) for one in found],
         )  # fmt: skip
 
     async def question(request: Request) -> Response:
         """Page of a question and its answer."""
         name, _, kind = request.path_params["question"].partition(".")
-        if name not in BY_NAME or kind not in {"", "csv", "json"}:
-            known = ", ".join(BY_NAME)
+        if name not in ASKED or kind not in {"", "csv", "json"}:
+            known = ", ".join(ASKED)
             return site.render(
                 request, "message.html", status=404, title="There is no such question",
                 text=f"History has no question {name!r}. There are: {known}.", back="/history",
@@ -252,10 +260,6 @@ def history_routes(site: Site) -> Sequence[Route]:
         one, filters, limit = question_asked(name, asked)
         try:
             found = await archive.ask(one, filters, limit)
-            before = asked.narrowing.before if asked.compare and comparable(one) else None
-            if before is not None:
-                earlier = await archive.ask(one, before, MOST_ROWS)
-                found = found._replace(answer=beside(found.answer, earlier.answer))
             timeline = one.plot is not None and one.plot.kind == "timeline"
             window = await window_of(archive, asked.narrowing) if timeline and not kind else None
         except TrustfoldError as error:
@@ -266,6 +270,15 @@ def history_routes(site: Site) -> Sequence[Route]:
         return _page_of(site, request, asked, part, window)
 
     return [Route("/history", history), Route("/history/{question}", question)]
+
+
+def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Markup, Markup]:
+    """An answer of the history's first page: its question, finding, picture, and if it has none its first rows."""
+    few = answer._replace(rows=answer.rows[: FEW if paged(answer.question) else None])
+    drawn = shown_figure(few, narrowing, rows=False)
+    rows = few.rows if not drawn else []
+    listed = Markup(table(few.columns[:4], [row[:4] for row in rows], linked(narrowing), answer.question.title))  # noqa: S704
+    return answer.question, finding(answer), drawn, listed if rows else Markup()
 
 
 def unanswered(
@@ -323,5 +336,5 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
         request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
         finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window, rows=False),
         table=Markup(rows),  # noqa: S704 - all parts are escaped
-        sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
+        sql=copied_sql(one, asked.rows),
     )  # fmt: skip

@@ -35,12 +35,15 @@ from ...streams.kafka.records import Sent, Stored, command_key, ended, partition
 from ...streams.kafka.settings import KafkaSettings
 from .current_state import Board, Change, place_in_words
 from .recorded_events import Recorded
-from .source import Freshness, Placed, Record, foreign_history, topic_of
+from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
 
 log = logging.getLogger(__name__)
 
 FIRST_DECISIONS = 1_000
 """Number of decisions of each partition read at the start."""
+
+FIRST_EVENTS = 5_000
+"""Number of events of each partition read at the start, for questions to people and lost calls."""
 
 MAX_DECISIONS = 20_000
 """Maximum decisions in memory; older ones are only in the history."""
@@ -76,7 +79,7 @@ class KafkaSource:
         self._kept: list[_Kept] = []
         self._newest_ms: int | None = None
         self._standing: Standing | None = None
-        wanted = {"state": ALL} | dict.fromkeys(DECISION_TOPICS, FIRST_DECISIONS)
+        wanted = {"state": ALL, "events": FIRST_EVENTS} | dict.fromkeys(DECISION_TOPICS, FIRST_DECISIONS)
         self._feed = Feed(settings, wanted, self._take, self._forget, self._turned)
 
     @property
@@ -125,7 +128,8 @@ class KafkaSource:
         if board.skipped_last is not None:
             topic, place = board.skipped_last
             skipped_last = place_in_words(self._settings.topic(topic), place)
-        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last)
+        clocks = wrong_clocks((self._newest_ms or 0) / 1000 - time.time())
+        return Freshness(self._newest_ms, behind, fault, self.foreign or None, board.skipped, skipped_last, clocks)
 
     async def sessions(self) -> list[SessionSummary]:
         """Sessions named by decisions in memory, and those of the last days of the history, which has their calls."""
@@ -204,6 +208,14 @@ class KafkaSource:
             found = {str(one.record["id"]): one for one in await past.events_of(missing)} | found
         return sorted(found.values(), key=lambda one: (str(one.record.get("time", "")), one.offset))
 
+    async def search(self, text: str, limit: int) -> Searched:
+        """Events that hold a text among the latest of each partition, and those of the history."""
+        sought, latest = orjson.dumps(text.lower())[1:-1], await self._latest("events")
+        found = [one for one in latest if one.value and sought in one.value.lower() and is_valid(one.value)]
+        found.sort(key=lambda one: one.timestamp, reverse=True)
+        here = Searched([orjson.loads(one.value or b"{}") for one in found[:limit]])
+        return here.and_then(await past.search(text, limit)) if (past := self._past) is not None else here
+
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Write orders and events; the workers apply them when they read them."""
         if self._feed.lost_since is not None:
@@ -231,13 +243,15 @@ class KafkaSource:
             change = Change(one.topic, one.key, one.value, (one.partition, one.offset))
             if one.topic == "state":
                 changes.append(change)
-            elif one.value is not None and (decision := self.board.read(change)) is not None:
+            elif one.topic != "events" and one.value is not None and (decision := self.board.read(change)) is not None:
                 changes.append(change._replace(value=decision))
                 self._kept.append(_Kept(_place_of(one), one.value, decision))
-        self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
+        if changes:
+            self._kept.sort(key=_PLACE)  # records are nearly always in time order, which makes this cheap
         del self._kept[:-MAX_DECISIONS]
         self._seen(max(one.timestamp for one in records))
         self.board.apply(changes)
+        self.board.hear(one.value for one in records if one.topic == "events")
 
     def _forget(self, topic: str) -> None:
         self.board.forget(topic)

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from ...history.sessions.timeline import millis
 from ...projections.incidents import NEEDED, STATES, Incident, word_of
+from ...projections.tool.emitters import MAX_FAILURE_TIMES
 from ...schemas.codec import rfc3339
 from ...schemas.decision_text import (
     Line,
@@ -101,6 +102,7 @@ class Row(NamedTuple):
         parts: keys and circuits of an outage that are not the subject, in words.
         waiting: what waits for a person, and approvals not used yet.
         commands: command lines that resolve it.
+        seen: when it was acknowledged, RFC 3339; empty if it was not.
         orders: names in `ORDERS`, the one that resolves it first.
         about: hidden fields of the form that sends the orders.
     """
@@ -122,6 +124,7 @@ class Row(NamedTuple):
     parts: tuple[str, ...]
     waiting: tuple[str, ...]
     commands: tuple[str, ...]
+    seen: str
     orders: tuple[str, ...]
     about: Mapping[str, str]
 
@@ -134,7 +137,7 @@ class ToolRow(NamedTuple):
         name: tool or service.
         url: its page.
         where: workspace.
-        failures: counted failures in the last hour.
+        failures: failures in the last hour that count for trust, `20+` if there are more than states hold.
         ticks: positions of these on the sparkline: 0 an hour ago, 100 now.
         keys: number of its keys, circuits and scores that differ from their default.
     """
@@ -143,7 +146,7 @@ class ToolRow(NamedTuple):
     name: str
     url: str
     where: str
-    failures: int
+    failures: str
     ticks: tuple[float, ...]
     keys: int
 
@@ -199,6 +202,8 @@ def now_page(board: Board, asked: Asked, now: datetime, *, fault: str | None = N
     wanted, total = ranked, len(ranked) - counts["handled"]
     if asked.state == "needed":  # these stand first
         total = sum(counts[word] for word in NEEDED)
+        if board.seen:
+            wanted = sorted(ranked[:total], key=lambda one: board.seen_ms(one) is not None)
     elif asked.state != "all":
         wanted = [one for one in ranked if one.state == asked.state]
         total = len(wanted)
@@ -231,7 +236,7 @@ def _empty(ranking: Ranking, asked: Asked, found: bool, fault: str | None) -> st
 
 def row_of(one: Incident, board: Board, now: datetime) -> Row:
     """Row of an incident."""
-    said, news, now_ms = _described(one, now), one.session, round(now.timestamp() * 1000)
+    said, news, now_ms, seen = _described(one, now), one.session, round(now.timestamp() * 1000), board.seen_ms(one)
     if news is not None:
         worst = max(news.patterns, key=lambda found: found.severity, default=None)
         url, why = f"/sessions/{segment(one.subject)}", worst.id if worst is not None else ""
@@ -259,8 +264,9 @@ def row_of(one: Incident, board: Board, now: datetime) -> Row:
         tuple(f"{_KINDS[part.kind]}{part.key} {word_of(part, now_ms)[0]}" for part in one.parts if len(one.parts) > 1),
         one.waiting if news is None else (),
         one.orders,
-        orders_for(one),
-        about,
+        rfc3339(seen) if seen is not None else "",
+        (*orders_for(one), *(("seen",) if seen is None and one.state in NEEDED else ())),
+        {**about, "row": row_id(one.key)},
     )  # fmt: skip
 
 
@@ -297,7 +303,8 @@ def _described(one: Incident, now: datetime) -> _Description:
     match one.parts[0]:
         case TrustUpdated() as state:
             # What is counted leads from trust to escalation; a blocked key is past that, for the reason that it names.
-            value = "" if state.state is TrustState.BLOCKED else failures_words(state)
+            words = failures_words(state).removeprefix("-")
+            value = f"now {words}" if words and state.state is not TrustState.BLOCKED else ""
             onward = "" if state.recovery_pending else recovery_words(state, now)
             return _Description("waits for you" if state.recovery_pending else plain(state.state), value, onward)
         case BreakerUpdated() as state:
@@ -329,8 +336,9 @@ def tools_by_health(ranked: Sequence[Incident], ranking: Ranking, now_ms: int) -
                 ticks = tuple(
                     round(100 - (now_ms - at) / SPARK_MS * 100, 1) for at in history if 0 <= now_ms - at <= SPARK_MS
                 )
+                failures = f"{len(ticks)}{'+' if len(ticks) == MAX_FAILURE_TIMES else ''}" if ticks else ""
                 url = key_url(owner[1], part.workspace_id or "")
-                worst[owner] = ToolRow(word, owner[1], url, owner[0], len(ticks), ticks, ranking.tools[owner])
+                worst[owner] = ToolRow(word, owner[1], url, owner[0], failures, ticks, ranking.tools[owner])
         if len(worst) >= TOOL_ROWS:
             break
     return list(worst.values())[:TOOL_ROWS]

@@ -45,6 +45,10 @@ ORDERS: dict[str, OrderWords] = {
         "False alarm", "Say that this was wrong: counted, and the agent is left alone about it in this session.",
         "noted as a false alarm",
     ),
+    "seen": OrderWords(
+        "Seen", "Say that somebody deals with it: it stands below the others until it has news.",
+        "it stands below the others until it has news",
+    ),
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from ...schemas.events import Event, FeedbackFalseAlarm
 from ...schemas.fields import MAX_NAME
 from ...schemas.public_state import BreakerUpdated, PublicState
 from ...streams.embedded.sign_in import Role
+from .now import row_id
 from .order_labels import ORDERS
 from .render import Site
 from .sign_in import own_path, read_form
@@ -57,6 +58,7 @@ class Given(NamedTuple):
         number: of the form, from which ids follow.
         about: id of the output that was a false alarm; else empty.
         reason: why, in words.
+        row: id of the incident's row on the page.
     """
 
     order: str
@@ -65,6 +67,7 @@ class Given(NamedTuple):
     number: str
     about: str = ""
     reason: str = ""
+    row: str = ""
 
 
 def records_for(given: Given, states: Iterable[PublicState], at: datetime) -> list[Command | Event]:
@@ -136,15 +139,26 @@ def order_routes(site: Site) -> Sequence[Route]:
             fields.get("number", "")[:64],
             fields.get("about", "")[:MAX_NAME],
             fields.get("reason", "")[:1000],
+            fields.get("row", ""),
         )
         if given.order not in ORDERS or not given.key or not given.number.isalnum():
             return _said(request, 400, "This order cannot be read; reload the page and try again.")
+        if given.order == "seen":
+            return _said(request, 200, f"{ORDERS['seen'].label}, {given.key}:", _acknowledged(given))
         try:
             records = records_for(given, site.source.board.states.values(), datetime.now(UTC))
             decisions = await site.source.send(records)
         except TrustfoldError as fault:
             return _said(request, 409, f"Not done: {fault}")
         return _said(request, 200, f"{ORDERS[given.order].label}, {given.key}:", _lines(given, decisions))
+
+    def _acknowledged(given: Given) -> list[Line]:
+        board, now_ms = site.source.board, round(site.clock().timestamp() * 1000)
+        found = next((one for one in board.incidents(now_ms) if row_id(one.key) == given.row), None)
+        if found is None:
+            return [Line("·", "it needs nobody any more", "", Tone.QUIET)]
+        board.acknowledge(found, now_ms)
+        return _lines(given, [])
 
     def _said(request: Request, status: int, text: str, lines: Sequence[Line] = ()) -> Response:
         template = "said.html" if "hx-request" in request.headers else "ordered.html"

@@ -23,7 +23,7 @@ from ...projections.incidents import NOTHING
 from ...projections.topology import DECISION_TOPICS
 from ...rules.rules import Rules
 from .history_answers import Unanswered, limited
-from .source import Placed
+from .source import Placed, Searched
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,6 +46,9 @@ STALE_S = 600.0
 
 LIMIT_S = 10.0
 """Seconds after which a query is given up: pages show what the topics have, and wait for no more."""
+
+MAX_HITS = 20
+"""Events found of one session, so that one does not hide the others."""
 
 AT_ONCE = 2
 """Queries under way; one that takes long holds up no other."""
@@ -160,6 +163,20 @@ class Recorded:
         )
         return Placed(0, orjson.loads(rows[0][0])) if rows else None
 
+    async def search(self, text: str, limit: int, before: int | None = None) -> Searched:
+        """Latest input events that hold a text, in front of an offset; of each session at most `MAX_HITS`."""
+        question = (
+            'SELECT record FROM recorded_events WHERE "offset" < ? AND "partition" <> ? AND record IS NOT NULL AND '
+            "contains(lower(record), lower(?)) QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY time DESC) "
+            "<= ? ORDER BY time DESC LIMIT ?"
+        )
+        values = [before or 1 << 62, APPENDED_PARTITION, orjson.dumps(text)[1:-1].decode(), MAX_HITS, limit]
+        try:
+            rows = await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, question, values)
+        except Unanswered:
+            return Searched([], left_out=f"the history was not searched: that took more than {self._limit_s:g} s")
+        return Searched([orjson.loads(record) for (record,) in rows])
+
     async def timeline(self, session_id: str, rules: Rules) -> Timeline | None:
         """Timeline of a session; None if it is not recorded.
 
@@ -179,13 +196,22 @@ class Recorded:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._rows, question, values)
 
     def _rows(self, question: str, values: Sequence[Any]) -> list[Any]:
+        try:
+            return self._answer(question, values)
+        except Unanswered as slow:
+            log.warning("the history was left out of a page: %s", slow)
+            return []
+
+    def _answer(self, question: str, values: Sequence[Any]) -> list[Any]:
+        """Rows of a query; none where nothing can be read.
+
+        Raises:
+            Unanswered: it took too long.
+        """
         if not source_of(self._root):
             return []
         try:
             found: list[Any] = self._read(lambda connection: connection.execute(question, values).fetchall())
-        except Unanswered as slow:
-            log.warning("the history was left out of a page: %s", slow)
-            return []
         except (HistoryError, ConfigError, ImportError) as error:
             log.debug("the history was not read: %s", error)
             return []

@@ -6,6 +6,7 @@ error. Nothing is loaded from another host, and no script or style stands inside
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -146,6 +147,8 @@ def environment() -> Environment:
         digest=digest,
         prose=prose,
         sentence=sentence,
+        timed=timed,
+        broken=broken,
     )
     return made
 
@@ -264,6 +267,23 @@ def prose(text: str) -> Markup:
         return escape(visible(text))
     code = Markup("<code>{}</code>")
     return Markup().join(code.format(part) if at % 2 else part for at, part in enumerate(parts))
+
+
+def timed(text: str) -> Markup:
+    """A text with its RFC 3339 times as `<time>`, which the page shows in its zone."""
+    parts = _STAMP.split(visible(text))
+    return Markup().join(moment(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+
+
+_STAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?Z)")
+
+
+def broken(text: str) -> Markup:
+    """A key or id with places where a line may break: behind its separators, and nowhere within a word."""
+    return Markup("<wbr>").join(escape(part) for part in _WORDS.findall(visible(text)))
+
+
+_WORDS = re.compile(r"[^-_./:|=,]*[-_./:|=,]*")
 
 
 def segment(text: str) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, request_response
 from ...errors import ConfigError, TrustfoldError
 from ...history.reports import BY_NAME
 from ...streams.embedded.roles import API
-from . import decision, history, models, now, orders, session, sessions, sign_in, tool
+from . import decision, history, models, now, orders, search, session, sessions, sign_in, tool, whatif
 from .history_answers import Wanted
 from .history_filters import DEFAULT_SPAN, EVERYTHING
 from .live import live
@@ -39,8 +39,10 @@ def dashboard_routes(site: Site) -> Sequence[BaseRoute]:
         *decision.decision_routes(site),
         *tool.tool_routes(site),
         *models.model_routes(site),
+        *whatif.whatif_routes(site),
         *history.history_routes(site),
         *orders.order_routes(site),
+        *search.search_routes(site),
         *sign_in.sign_in_routes(site),
     ]
     for page in pages:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...history.sessions.calls import Call, Record, Verdict
+from ...history.sessions.calls import Call, Record, Verdict, shortened
 from ...history.sessions.json_view import timeline_document
 from ...history.sessions.paging import Part, Ways, holds, part_of, ways_from
 from ...history.sessions.timeline import (
@@ -49,6 +49,9 @@ PAYLOAD_CHARS = 4096
 
 MEMBERS = 20
 """Maximum calls of a repetition that are listed individually."""
+
+MAX_TITLE = 120
+"""Characters of a page's title."""
 
 SHAPES = {Message: "message", Call: "call", Repeats: "repeats", Decision: "decision", Note: "note"}
 
@@ -139,6 +142,7 @@ class Row(NamedTuple):
         line: text of a decision; None for other items.
         payloads: contents of its events; None unless requested.
         ways: ids of the next failure and of the next decision.
+        asked: True if it holds the event that the page was asked for.
     """
 
     item: Item
@@ -146,6 +150,7 @@ class Row(NamedTuple):
     line: Line | None
     payloads: tuple[Payload, ...] | None
     ways: Ways
+    asked: bool
 
 
 class _Kept:
@@ -218,7 +223,7 @@ class Shelf:
         return kept.told
 
 
-def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]]) -> list[Row]:
+def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, ...]], at: str = "") -> list[Row]:
     """Rows of a page."""
     ways = ways_from(whole.items, part.items)
     return [
@@ -228,6 +233,7 @@ def rows_of(whole: Timeline, part: Part, payloads: Mapping[str, tuple[Payload, .
             line_of_record(item.what.record) if isinstance(item.what, Decision) else None,
             payloads.get(item.id),
             ways[item.id],
+            bool(at) and holds(item, at),
         )
         for item in part.items
     ]
@@ -265,6 +271,23 @@ def _payload(title: str, value: Any, *, whole: bool) -> Payload:
     return Payload(title, text if whole else text[:PAYLOAD_CHARS], len(text))
 
 
+def title_of(whole: Timeline) -> str:
+    """What a session began with: the first message that was published, or else its first call; empty if neither is."""
+    words = (
+        one.what.text if isinstance(one.what, Message) else f"{one.what.tool} {one.what.summary}"
+        for one in whole.items
+        if isinstance(one.what, Message | Call)
+    )
+    return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
+
+
+def firsts_of(whole: Timeline) -> Ways:
+    """Ids of the first failure and of the first decision of a session."""
+    failure = (one.id for one in whole.items if one.failing)
+    decision = (one.id for one in whole.items if isinstance(one.what, Decision))
+    return Ways(next(failure, ""), next(decision, ""))
+
+
 def session_url(session_id: str, event: str = "") -> str:
     """Path of a session's page; with an event, at that event."""
     path = f"/sessions/{segment(session_id)}"
@@ -280,7 +303,10 @@ def session_routes(site: Site) -> Sequence[Route]:
         session_id, asked = request.path_params["id"], Asked.of(request)
         whole = await shelf.timeline(session_id)
         if not whole.items:
-            return site.render(request, "session_missing.html", status=404, session_id=session_id)
+            return site.render(
+                request, "message.html", status=404, title=f"Session {session_id}", back="/sessions",
+                text="Nothing is kept of this session: nobody has published events of it here, or they are older.",
+            )  # fmt: skip
         part = part_of(
             whole.items, kinds=asked.kinds, only_errors=asked.only_errors, upto=asked.upto, at=asked.at
         )  # fmt: skip
@@ -289,8 +315,10 @@ def session_routes(site: Site) -> Sequence[Route]:
             request,
             "session.html",
             session=whole,
+            told=title_of(whole),
+            starts=firsts_of(whole),
             part=part,
-            rows=rows_of(whole, part, payloads),
+            rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,
             kinds=list(Kind),
             words=WORDS,

@@ -9,8 +9,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ...history.files import source_of
 from ...history.sessions.ranking import SessionSummary
 from ...history.sessions.timeline import Timeline
+from ...projections.processor import CLOCK_TOLERANCE_MS
 from ...rules.rules import Rules
 from ...schemas.commands import Command
+from ...schemas.decision_text import counted
 from ...schemas.events import Event
 from ...schemas.topics import TOPICS
 from .current_state import Board
@@ -34,6 +36,24 @@ class Placed(NamedTuple):
     arrived_ms: int = -1
 
 
+class Searched(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        records: events that hold the text, newest first.
+        sessions: ids of sessions that hold it.
+        left_out: what was not searched, in words; empty if everything was.
+    """
+
+    records: list[Record]
+    sessions: Sequence[str] = ()
+    left_out: str = ""
+
+    def and_then(self, older: Searched) -> Searched:
+        """This result, with the one of a search in older records."""
+        return Searched([*self.records, *older.records], self.sessions, self.left_out or older.left_out)
+
+
 class Freshness(NamedTuple):
     """How new the data is.
 
@@ -44,6 +64,7 @@ class Freshness(NamedTuple):
         past: why the history is not read, in words; None where it is.
         skipped: records that could not be read, since the start of this server.
         skipped_last: topic and place of the last of these, in words; empty if there is none.
+        clocks: which clock is wrong, in words; empty if none is known to be.
     """
 
     newest_ms: int | None
@@ -52,6 +73,22 @@ class Freshness(NamedTuple):
     past: str | None = None
     skipped: int = 0
     skipped_last: str = ""
+    clocks: str = ""
+
+
+def wrong_clocks(ahead_s: float, clamped: int = 0) -> str:
+    """Which clock is wrong, in words; empty if none is known to be.
+
+    Args:
+        ahead_s: seconds by which the log is ahead of this machine's clock.
+        clamped: number of events whose times were cut, as they ran ahead.
+    """
+    found = []
+    if ahead_s > CLOCK_TOLERANCE_MS / 1000:
+        found.append(f"the log is {ahead_s:,.0f} s ahead of this machine's clock")
+    if clamped:
+        found.append(f"{counted(clamped, 'event')} came from a clock that is ahead of this one's")
+    return ", and ".join(found)
 
 
 def topic_of(record: Command | Event) -> Literal["commands", "events"]:
@@ -137,6 +174,9 @@ class Source(Protocol):
 
     async def events_of(self, ids: Collection[str], *, session: str = "") -> list[Placed]:
         """Input events of the given ids that are still kept, oldest first; `session` is a hint where to look."""
+
+    async def search(self, text: str, limit: int) -> Searched:
+        """Latest input events whose JSON holds a text in any case, at most `limit`, and sessions whose id does."""
 
     async def send(self, records: Sequence[Command | Event]) -> list[Record] | None:
         """Send orders and events of an operator; returns the decisions they caused.

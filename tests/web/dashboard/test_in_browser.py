@@ -13,7 +13,7 @@ import pytest
 from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
 from command_line import Up, up
 from dashboard_kit import failures
-from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, WORSE_TOOL, serving_a_planted_day
+from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, serving_a_planted_day
 from playwright.sync_api import Browser, Page, expect
 from scenes import MAX_BYTES, SCENES, Scene, shoot
 
@@ -30,6 +30,9 @@ PAGES = {
     "models": "/models?since=14d",
     "history": "/history",
     "question": "/history/tools?since=14d",
+    "search": "/search?q=deploy",
+    "what-if": "/history/whatif",
+    "compare": "/history/compare",
     "sign-in": "/sign-in",
 }
 
@@ -192,41 +195,6 @@ def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
         expect(focused(page)).to_have_attribute("name", "since")
 
 
-# --- three tasks -----------------------------------------------------------------------------------------------------
-
-
-def test_the_cause_of_an_escalation_is_two_clicks_away(browser: Browser, server: Up) -> None:
-    """From what needs an operator to the decision with the failures behind it, and into the session where one is."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        row = (
-            page.locator("[data-row]", has=page.locator(".state-escalated")).filter(has_text="service:atlassian").first
-        )
-        row.get_by_role("link", name="Why").click()
-        expect(page.locator("h2", has_text="The events behind it")).to_be_visible()
-        page.locator("[data-row] [data-open]").first.click()
-        expect(page.locator(".tl-asked, .row:target").first).to_contain_text("mcp_atlassian")
-
-
-def test_a_repeated_call_is_one_click_away(browser: Browser, server: Up) -> None:
-    """From the stuck session on the first page to what it repeats, how often, and with what result."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        page.locator("[data-row]", has_text=STUCK_SESSION).first.locator("[data-open]").click()
-        loops = page.locator("table", has_text="Wasted calls")
-        expect(loops).to_contain_text("pytest tests/test_login.py")
-        expect(loops).to_contain_text("×9")
-
-
-def test_what_got_worse_this_week_is_two_clicks_away(browser: Browser, server: Up) -> None:
-    """From the first page over the questions to the tool, with the numbers of both weeks."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name="History").click()
-        page.get_by_role("link", name="What got worse this week?").click()
-        expect(page.locator("main table").first).to_contain_text(WORSE_TOOL)
-
-
 # --- live, orders ----------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +223,31 @@ def test_an_order_takes_effect(browser: Browser, server: Up) -> None:
     assert [one["state"] for one in states if one["key"] == "wrongly_accused" and one["kind"] == "trust"] != [
         "escalated"
     ]
+
+
+@pytest.mark.slow
+def test_a_reset_can_be_taken_back_and_no_row_moves(browser: Browser, server: Up) -> None:
+    """It waits for some seconds; then its row says so where it stands, until the pointer has left the list."""
+    for number in range(3):
+        server.post("/v1/events", failures(f"tidy_{number}", times=6, session=f"tidy-{number}", workspace_id="tidy"))
+    with visit(browser, server.url) as visitor:
+        page = visitor.tab("/?q=tidy_&workspace=tidy")
+        live(page)
+        rows = page.locator("#attention [data-row]").filter(has=page.locator("a[href^='/tools/tidy_']"))
+        expect(rows).to_have_count(3)
+        middle, last = rows.nth(1), rows.nth(2)
+        key, place = middle.locator("[data-open]").inner_text(), last.bounding_box()
+        middle.get_by_role("button", name="Reset").click()
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator("#said")).to_have_text(f"Not done: Reset, {key}")
+        assert trust_in(server, key) == ["escalated"]
+        middle.get_by_role("button", name="Reset").click()
+        expect(page.locator("#said")).to_contain_text("reset by an operator")
+        expect(middle).to_contain_text("done")
+        assert last.bounding_box() == place
+        page.mouse.move(1, 1)
+        expect(rows).to_have_count(2)
+    assert trust_in(server, key) == []
 
 
 def test_an_order_takes_effect_without_scripts(browser: Browser, server: Up) -> None:

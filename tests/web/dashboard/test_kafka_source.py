@@ -79,6 +79,29 @@ def test_sessions_that_decisions_name_are_listed(followed: tuple[KafkaSource, To
     assert (second.session_id, second.news.patterns, second.last_ms) == ("s2", (), NOON + 4_000)
 
 
+def test_questions_to_people_and_lost_calls_are_incidents(followed: tuple[KafkaSource, Topics]) -> None:
+    """They stand in events, the lost ones in those that workers append; an answer ends a question."""
+    source, topics = followed
+    for session in ("asks", "answered"):
+        topics.write("events", 1, session, type="permission.requested", session_id=session, call_id="c1")
+    topics.write("events", 2, "answered", type="permission.resolved", session_id="answered", call_id="c1", granted=True)
+    topics.write("events", 3, "lost", type="tool_call.finished", session_id="lost", call_id="c2", status="lost")
+    found = {one.subject: one.state for one in source.board.incidents(NOON + 5_000)}
+    assert found == {"asks": "waiting", "lost": "unknown"}
+    assert not asyncio.run(source.decisions())
+
+
+def test_a_log_ahead_of_this_clock_is_told(
+    followed: tuple[KafkaSource, Topics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond what clocks may differ; then ages of a page are wrong."""
+    source, topics = followed
+    topics.pattern("s1", 1)
+    for before_s, words in ((59, ""), (7_200, "the log is 7,200 s ahead of this machine's clock")):
+        monkeypatch.setattr(kafka_source.time, "time", lambda at=NOON / 1000 + 1 - before_s: at)
+        assert source.freshness().clocks == words
+
+
 def test_circuits_that_changed_within_a_time(followed: tuple[KafkaSource, Topics]) -> None:
     """Both bounds count; decisions about anything else are no changes of circuits."""
     source, topics = followed

@@ -23,6 +23,7 @@ from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import Ranking
 from trustfold.web.dashboard.render import clock
+from trustfold.web.dashboard.tool import states_of
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
@@ -135,7 +136,7 @@ def test_a_row_says_why_since_when_and_what_resolves_it() -> None:
     board = board_of(*EVERY, Change("escalations", "w\x1fasks", orjson.dumps(decision)))
     rows = {row.title: row for row in now_page(board, Asked(), NOW).rows}
     asks = rows["asks"]
-    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "3/3", "2026-11-22T11:59:00.000Z")
+    assert (asks.reason, asks.value, asks.since) == ("3/3 failures in 1h.", "now 3/3", "2026-11-22T11:59:00.000Z")
     assert asks.why_url == "/decisions/d1"
     assert asks.url == "/tools/asks?workspace=w"
     first = {title: row.orders[0] for title, row in rows.items()}
@@ -160,6 +161,14 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
         "s2": "The agent cannot find make.",
         "s3": "Error retry loop: bash `make all` 7 times.",
     }
+
+
+def test_a_tools_page_shows_the_states_of_its_workspace() -> None:
+    """Those of other workspaces are left out, unless it shows all."""
+    board = board_of(state("trust", "bash|command=rm", "blocked", workspace="w"),
+                     state("trust", "bash|command=make", "blocked", workspace="v"))  # fmt: skip
+    assert [one.where for one in states_of(board, "bash", NOW, ("v",))] == ["v"]
+    assert {one.where for one in states_of(board, "bash", NOW)} == {"v", "w"}
 
 
 def test_the_list_is_filtered_by_the_url() -> None:
@@ -213,7 +222,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     with dashboard(tmp_path, Roles(local_orders=True)) as client:
         hostile = failures("t<img src=x onerror=alert(1)>\u202ey", TO_OPEN, session="s<b>1")
         client.post("/v1/events", content=hostile)
-        page = client.get("/").text
+        page = client.get("/").text.replace("<wbr>", "")
     assert "<img" not in page
     assert "<b>" not in page
     assert "t&lt;img src=x onerror=alert(1)&gt;\\u202ey</a>" in page
@@ -254,7 +263,7 @@ def test_any_query_is_answered(tmp_path: Path) -> None:
 
 
 def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> None:
-    """A blocked key is past its threshold; what waits for an operator says so without a command line."""
+    """As a count of now; a blocked key is past its threshold; what waits for an operator says so without a command."""
     common: dict[str, Any] = {
         "failures": 1,
         "threshold": 3,
@@ -268,9 +277,9 @@ def test_beside_a_reason_stands_only_what_is_still_counted_and_no_command() -> N
         shown[word] = row.value, row.onward
         assert "trustfold" not in row.reason
     assert shown == {
-        "escalated": ("1/3", "the next success starts recovery"),
+        "escalated": ("now 1/3", "the next success starts recovery"),
         "blocked": ("", "manual reset required"),
-        "recovering": ("1/3", ""),
+        "recovering": ("now 1/3", ""),
     }
 
 
@@ -326,6 +335,17 @@ def test_a_session_that_asks_without_end_takes_no_more_memory() -> None:
     board.apply(Change("events", "s", orjson.dumps(lost | {"call_id": f"l{n}"})) for n in range(3 * MAX_KEPT))
     (news,) = board.sessions.values()
     assert (len(news.asks), news.asks[-1].call_id, len(news.lost)) == (MAX_KEPT, f"c{3 * MAX_KEPT - 1}", MAX_KEPT)
+
+
+def test_a_publishers_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
+    """On every page, beside how old the data is."""
+    event = orjson.dumps(
+        {"schema_version": "1.0", "id": "e1", "type": "user.message", "time": before(-7_200), "session_id": "s"}
+    )
+    with dashboard(tmp_path) as client:
+        assert "Clocks differ" not in client.get("/").text
+        client.post("/v1/events", content=event)
+        assert "Clocks differ: 1 event came from a clock that is ahead of this one" in client.get("/").text
 
 
 def test_decisions_about_danger_and_about_failures_have_pages_side_by_side(tmp_path: Path) -> None:

@@ -155,6 +155,27 @@ def test_a_pattern_is_called_a_false_alarm(client: TestClient) -> None:
     assert "noted as a false alarm" in answer.text
 
 
+def test_an_acknowledged_incident_stands_below_the_others_until_it_has_news(client: TestClient) -> None:
+    """Its row says since when, and offers no second acknowledgement."""
+
+    def keys() -> list[str]:
+        return re.findall(r'href="/tools/([a-z]+)[^"]*" data-open', client.get("/").text)
+
+    let_fail(client, "deploy")
+    let_fail(client, "invoice")
+    sign_in(client, "orders")
+    first, second = keys()
+    answer = client.post("/orders", data=fields_of(client.get("/").text, first) | {"order": "seen"})
+    assert "below the others" in answer.text
+    assert keys() == [second, first]
+    row = client.get(f"/?q={first}").text.partition('id="attention"')[2]
+    assert "Seen <time" in row
+    assert 'value="seen"' not in row
+    later = failures(first, 1, session="s2", time=before(0))
+    assert client.post("/v1/events", content=later, headers={"authorization": "Bearer reads"}).status_code == 200
+    assert keys() == [first, second]
+
+
 def test_an_order_that_cannot_be_read_is_refused(client: TestClient) -> None:
     """In words."""
     let_fail(client)
@@ -213,7 +234,7 @@ def test_one_order_resolves_all_of_an_outage(client: TestClient) -> None:
     sign_in(client, "orders")
     of_service = {key for key in states(client) if "api.example.com" in key}
     assert len(of_service) >= 4
-    page = client.get("/").text
+    page = client.get("/").text.replace("<wbr>", "")
     rows = re.findall(r"data-open>([^<]+)</a>", page)
     assert rows == ["service:api.example.com", "s1"]
     client.post("/orders", data=fields_of(page, "service:api.example.com") | {"order": "reset"})

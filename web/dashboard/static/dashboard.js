@@ -9,7 +9,7 @@
 
   // --- times ---------------------------------------------------------------------------------------------------
 
-  const zone = zoneOf(new URLSearchParams(location.search).get("tz"));
+  const zone = zoneOf($("#zone")?.dataset.zone || new URLSearchParams(location.search).get("tz"));
   const full = formatOf({ year: "numeric", month: "2-digit", day: "2-digit" });
   const short = formatOf({});
   const day = (at) => full.format(at).slice(0, 10);
@@ -44,7 +44,16 @@
     return hours % 24 && days < 10 ? `${days} d ${hours % 24} h` : `${days} d`;
   }
 
+  /* On a phone a row of a table is a card, and its cells say which column they are. */
+  function nameCells(within = document) {
+    for (const table of $$("main table", within)) {
+      const names = $$("thead th", table).map((one) => one.textContent);
+      for (const row of $$("tbody tr", table)) [...row.cells].forEach((cell, at) => { cell.dataset.name = names[at] || ""; });
+    }
+  }
+
   function tellTimes(within = document) {
+    nameCells(within);
     for (const time of $$("time[data-show]", within)) {
       const at = new Date(time.dateTime);
       const text = {
@@ -60,7 +69,7 @@
 
   // --- live regions --------------------------------------------------------------------------------------------
 
-  const state = $("#live"), pause = $("#pause");
+  const state = $("#live"), pause = $("#pause"), said = $("#said");
   const unseen = new Map(); // id of a region -> changes that it does not show yet
   let paused = false, fetching = false, lostAt = 0;
   let queued = null; // ids of regions that are to be put in place after the fetch under way, held or not
@@ -105,8 +114,9 @@
     refresh();
   }
 
-  /* Fetches the page once and puts those regions in place that have changed and are not held. */
-  async function refresh(forced = []) {
+  /* Fetches the page once and puts those regions in place that have changed and are not held; of `still`, if it is held,
+     only the rows that stand there. */
+  async function refresh(forced = [], still = null) {
     const wanted = regions().filter((one) => unseen.has(one.id) && (forced.includes(one.id) || !isHeld(one)));
     for (const one of regions()) if (unseen.has(one.id) && !wanted.includes(one)) announce(one);
     if (paused) showLive();
@@ -124,6 +134,11 @@
       const text = await answer.text();
       for (const [one, count] of taken) {
         if (!one.isConnected || (isHeld(one) && !forced.includes(one.id))) continue;
+        if (one === still && isHeld(one)) {
+          await inPlace(one, text);
+          tellTimes(one);
+          continue;
+        }
         unseen.set(one.id, unseen.get(one.id) - count);
         if (!unseen.get(one.id)) unseen.delete(one.id);
         await htmx.swap({ text, target: one, swap: "outerMorph", select: `#${one.id}`, sourceElement: one });
@@ -252,18 +267,68 @@
 
   // --- orders --------------------------------------------------------------------------------------------------
 
+  const UNDO_MS = 6000;
+  let pending = null; // the reset that is sent when its time is over
+
   document.addEventListener("htmx:after:request", (event) => {
     const form = event.target.closest?.("form.orders");
-    if (!form) return;
-    const held = form.closest("[data-region]"), row = form.closest("[data-row]");
-    const next = row?.nextElementSibling?.id || row?.previousElementSibling?.id;
-    for (const one of regions()) unseen.set(one.id, Math.max(1, unseen.get(one.id) || 0));
-    refresh(idsOfRegions()).then(() => {
-      if (document.activeElement && document.activeElement !== document.body) return;
-      const place = (row && document.getElementById(row.id)) || document.getElementById(next) || held;
-      $("a, button", place || document.body)?.focus();
-    });
+    if (form) ordered(form.closest("[data-row]"));
   });
+
+  /* Shows what an order has changed. The list of its row keeps its places until the pointer and the focus have left. */
+  function ordered(row) {
+    const list = row?.closest("[data-region]"), at = row?.id;
+    for (const one of regions()) unseen.set(one.id, Math.max(1, unseen.get(one.id) || 0));
+    const typed = document.activeElement?.matches(":focus-visible");
+    if (!typed) document.activeElement?.blur(); // or the list would be held after the pointer has left
+    refresh(idsOfRegions(), list).then(() => {
+      if (!typed || (document.activeElement && document.activeElement !== document.body)) return;
+      $("a, button", document.getElementById(at) || list || document.body)?.focus();
+    });
+  }
+
+  async function inPlace(list, text) {
+    const fresh = new DOMParser().parseFromString(text, "text/html");
+    for (const row of $$("[data-row][id]", list)) {
+      if (fresh.getElementById(row.id)) {
+        await htmx.swap({ text, target: row, swap: "outerMorph", select: `#${row.id}`, sourceElement: row });
+      } else {
+        $(".badge", row)?.replaceChildren("✓ done");
+        row.classList.add("done");
+      }
+    }
+  }
+
+  /* A reset forgets what was counted, and no order brings that back: it waits, and can be taken back until it is sent. */
+  document.addEventListener("submit", (event) => {
+    const form = event.target, button = event.submitter;
+    if (!form.matches("form.orders") || button?.value !== "reset") return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    pending?.send();
+    const body = new URLSearchParams(new FormData(form, button)), row = form.closest("[data-row]");
+    const undo = document.createElement("button");
+    const timer = setTimeout(() => pending.send(), UNDO_MS);
+    const end = (...words) => {
+      clearTimeout(timer);
+      pending = null;
+      said.replaceChildren(...words);
+    };
+    undo.textContent = "Undo";
+    undo.addEventListener("click", () => end(`Not done: Reset, ${body.get("key")}`));
+    said.replaceChildren(`Reset, ${body.get("key")}: in ${UNDO_MS / 1000} s `, undo);
+    pending = {
+      send: async () => {
+        end("…");
+        const headers = { "HX-Request": "true" };
+        const answer = await fetch("/orders", { method: "POST", body, headers, keepalive: true }).catch(() => null);
+        const told = answer && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("said");
+        said.replaceChildren(...(told ? told.childNodes : ["Not done: the server does not answer"]));
+        ordered(row);
+      },
+    };
+  }, true);
+  addEventListener("pagehide", () => pending?.send());
 
   // --- keys ----------------------------------------------------------------------------------------------------
 
@@ -290,6 +355,7 @@
       field?.closest("details")?.setAttribute("open", "");
       field?.focus();
     },
+    f: () => $("[data-search]")?.focus(),
     p: () => pause && !pause.hidden && pause.click(),
     "?": () => help?.showModal(),
     g: () => { going = Date.now(); },
