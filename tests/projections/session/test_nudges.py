@@ -248,7 +248,7 @@ def test_the_oldest_of_many_waiting_nudges_is_withdrawn() -> None:
 
 
 def test_a_session_that_starts_again_goes_on_where_it_was() -> None:
-    """Undelivered nudges are issued again, also of other agents; the old ones are withdrawn, and the report counts them."""
+    """Undelivered nudges of all agents are issued again, the old ones are withdrawn, and the report counts them."""
     story = waits_for_delivery()
     first = story.decided("nudge.issued")
     story.event("session.settings_changed", settings={"nudge_level": "gentle"})
