@@ -38,7 +38,7 @@ REACHED = 50_000
 """Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
 
 GROUPS = (
-    ("Asked first", ("now", "look-first", "new", "worse", "compare", "whatif")),
+    ("Asked first", ("now", "look-first", "new", "worse", "compare")),
     (
         "Tools and services",
         ("tools", "failures", "signatures", "reclassified", "states", "breakers", "recovery", "retries"),
@@ -58,12 +58,6 @@ COMPARE = Question(
     "FROM compared_rates(INTERVAL 7 DAY) LIMIT $limit",
     reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
     "of the change leaves out 0 and both have 10 calls.",
-)
-WHATIF = Question(
-    "whatif",
-    "What would other thresholds do?",
-    "",
-    reads="What is recorded, decided again with other numbers: who would have been asked, and which sessions caught.",
 )
 BY_DAY = Question(
     "by-day",
@@ -93,24 +87,17 @@ class Asked(NamedTuple):
         narrowing: time range and filters.
         page: page of the table, from 1.
         rows: rows per page.
-        compare: True to show the previous period beside.
     """
 
     narrowing: Narrowing
     page: int
     rows: int
-    compare: bool
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Parse a query string; invalid numbers count as missing."""
         rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
-        return cls(
-            Narrowing.of(query, now),
-            min(positive(query.get("page")), REACHED // rows),
-            rows,
-            query.get("compare") == "1",
-        )
+        return cls(Narrowing.of(query, now), min(positive(query.get("page")), REACHED // rows), rows)
 
 
 class Shown(NamedTuple):
@@ -119,7 +106,6 @@ class Shown(NamedTuple):
     Attributes:
         answer: answer with only the rows of this page.
         picture: rows of the plot: those of all pages up to this one.
-        first: number of the first row, from 1.
         total: number of rows on all pages.
         last: number of the last page.
         at: time of the answer.
@@ -127,7 +113,6 @@ class Shown(NamedTuple):
 
     answer: Answer
     picture: Answer
-    first: int
     total: int
     last: int
     at: datetime
@@ -158,35 +143,12 @@ def shown(found: Found, asked: Asked) -> Shown:
     start = 0 if whole else (asked.page - 1) * asked.rows
     rows = answer.rows if whole else answer.rows[start : start + asked.rows]
     last = 1 if whole else min(max(1, -(-total // asked.rows)), REACHED // asked.rows)
-    return Shown(answer._replace(rows=rows, left_out=0), answer, start + 1, total, last, found.at)
+    return Shown(answer._replace(rows=rows, left_out=0), answer, total, last, found.at)
 
 
 def paged(question: Question) -> bool:
     """True if an answer has pages; answers by whole days have none."""
     return question.plot is None or question.plot.kind != "columns"
-
-
-def beside(answer: Answer, before: Answer) -> Answer:
-    """An answer with the values of the period before, by its labels; `before` is empty where there was none."""
-    plot = answer.question.plot
-    if plot is None or plot.kind not in {"bars", "heat"}:
-        return answer
-    known = {_labels(before, row): row[before.columns.index(plot.value)] for row in before.rows}
-    place = answer.columns.index(plot.value) + 1
-    return answer._replace(
-        columns=[*answer.columns[:place], f"{plot.value}_before", *answer.columns[place:]],
-        rows=[(*row[:place], known.get(_labels(answer, row)), *row[place:]) for row in answer.rows],
-    )
-
-
-def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
-    assert answer.question.plot is not None  # noqa: S101 - of `beside`
-    return tuple(row[answer.columns.index(name)] for name in answer.question.plot.label)
-
-
-def comparable(question: Question) -> bool:
-    """Whether the period before can stand beside an answer."""
-    return question.plot is not None and question.plot.kind in {"bars", "heat"}
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
@@ -265,14 +227,14 @@ def history_routes(site: Site) -> Sequence[Route]:
     async def history(request: Request) -> Response:
         """Page with the questions and an overview of the recording."""
         narrowing = Narrowing.of(request.query_params, site.clock())
-        asked = Asked(narrowing, 1, ROWS, compare=False)
+        asked = Asked(narrowing, 1, ROWS)
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
             found = [(await archive.ask(*question_asked(name, asked))).answer for name in FIRST]
         except TrustfoldError as error:
             return unanswered(site, request, "History", narrowing, error)
 
-        groups = [(title, [({**ASKED, "whatif": WHATIF})[name] for name in names]) for title, names in GROUPS]
+        groups = [(title, [ASKED[name] for name in names]) for title, names in GROUPS]
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
             overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
@@ -292,10 +254,6 @@ def history_routes(site: Site) -> Sequence[Route]:
         one, filters, limit = question_asked(name, asked)
         try:
             found = await archive.ask(one, filters, limit)
-            before = asked.narrowing.before if asked.compare and comparable(one) else None
-            if before is not None:
-                earlier = await archive.ask(one, before, MOST_ROWS)
-                found = found._replace(answer=beside(found.answer, earlier.answer))
             timeline = one.plot is not None and one.plot.kind == "timeline"
             window = await window_of(archive, asked.narrowing) if timeline and not kind else None
         except TrustfoldError as error:
@@ -312,9 +270,9 @@ def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Mark
     """An answer of the history's first page: its question, finding, picture, and if it has none its first rows."""
     few = answer._replace(rows=answer.rows[: FEW if paged(answer.question) else None])
     drawn = shown_figure(few, narrowing, rows=False)
-    rows = few.rows if not drawn else []
-    listed = Markup(table(few.columns[:4], [row[:4] for row in rows], linked(narrowing), answer.question.title))  # noqa: S704
-    return answer.question, finding(answer), drawn, listed if rows else Markup()
+    rows = [row[:4] for row in few.rows]
+    listed = table(few.columns[:4], rows, linked(narrowing), answer.question.title) if rows and not drawn else ""
+    return answer.question, finding(answer), drawn, Markup(listed)  # noqa: S704 - all parts are escaped
 
 
 def unanswered(
@@ -324,7 +282,8 @@ def unanswered(
     recorded = not isinstance(error, Unanswered) or error.recorded
     return site.render(
         request, "unanswered.html", status=503 if recorded else 200, title=title, narrowing=narrowing, presets=PRESETS,
-        names=NAMES, recorded=recorded, why=str(error), **known,
+        names=NAMES, recorded=recorded, recording=site.archive.root is not None and site.archive.root.is_dir(),
+        why=str(error), **known,
     )  # fmt: skip
 
 
@@ -372,5 +331,5 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
         request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
         finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window, rows=False),
         table=Markup(rows),  # noqa: S704 - all parts are escaped
-        sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
+        sql=copied_sql(one, asked.rows),
     )  # fmt: skip

@@ -28,6 +28,9 @@ INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")
 LOOKED_AT = 6
 """Number of latest events of a session that are searched for its last call."""
 
+MAX_TOLD = 1_000
+"""Sessions whose last action is kept."""
+
 MAX_LAST = 160
 """Maximum characters of a session's last action."""
 
@@ -159,15 +162,24 @@ def last_words(events: Sequence[Placed]) -> str:
 
 def sessions_routes(site: Site) -> Sequence[Route]:
     """Route of this page."""
+    told: dict[str, tuple[tuple[int, ...], str]] = {}
+
+    async def last_of(one: SessionSummary) -> str:
+        """Last action of a session, kept until it has done more."""
+        stand = one.last_ms, one.calls, one.pending, one.judged
+        kept = told.get(one.session_id)
+        if kept is None or kept[0] != stand:
+            if len(told) >= MAX_TOLD:
+                told.clear()
+            words = last_words(await site.source.events(session=one.session_id, limit=LOOKED_AT))
+            kept = told[one.session_id] = stand, words
+        return kept[1]
 
     async def sessions(request: Request) -> Response:
         """Render the page."""
         now_ms = round(site.clock().timestamp() * 1000)
         page = sessions_page(await site.source.sessions(), Asked.of(request.query_params), now_ms)
-        rows = [
-            row._replace(last=last_words(await site.source.events(session=row.summary.session_id, limit=LOOKED_AT)))
-            for row in page.rows
-        ]
+        rows = [row._replace(last=await last_of(row.summary)) for row in page.rows]
         past = site.source.history
         recorded = past is not None and past.is_dir() and not site.source.foreign
         return site.render(request, "sessions.html", found=page._replace(rows=rows), recorded=recorded)
