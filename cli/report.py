@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..config import Settings
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
 from .options import json_option
 from .render import console, note, write_json, write_output
@@ -30,7 +31,7 @@ HTML_ROWS = 400
 PERIOD = timedelta(days=7)
 """Default period of a page without `--since`: the last recorded days."""
 
-TITLE = "What the agents' tools did"
+TITLE = "What the agents' tools did in {project}, {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 
 @click.command()
@@ -112,4 +113,8 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, rows: int) -> tuple[li
     answers = list(by_name.values())
     named = chosen.filters._replace(since=None, until=None).description()
     first = look_here_first(by_name)
-    return answers, report_page(Report(TITLE, period, window, named, datetime.now(UTC), shown, first, answers))
+    root = (chosen.roots or (Settings.from_env().history,))[0].absolute()
+    project = next((part for part in reversed(root.parts) if part not in {"history", ".trustfold"}), "")
+    made = datetime.now(UTC)
+    title = TITLE.format(project=project, begin=period.begin if period else made, end=period.end if period else made)
+    return answers, report_page(Report(title, period, window, named, made, shown, first, answers))
