@@ -12,6 +12,7 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, NotInstalled
+from ..history.files import places_of
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
 from .options import json_option
 from .render import console, note, write_json
@@ -86,7 +87,7 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
             raise ConfigError(f"--since {since} is not before --until {until}; the range is empty")
         named = {name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
         filters = Filters(start, end, **named)
-        command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
+        command(chosen=Chosen(roots or usual_places(), filters), **rest)
 
     options = [
         click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
@@ -103,6 +104,12 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     return filtered
 
 
+def usual_places() -> tuple[Path, ...]:
+    """Directories of the configured history with records, one for each source; the first one if there are none."""
+    root = Settings.from_env().history
+    return tuple(one for one in places_of(root) if any(one.glob("*/date=*"))) or (root,)
+
+
 def open_history(
     roots: Sequence[Path], filters: Filters = EVERYTHING, *, query: str | None = None
 ) -> DuckDBPyConnection:
@@ -116,7 +123,7 @@ def open_history(
         from ..history.catalogue import connect
     except ImportError as missing:
         raise NotInstalled("the history", missing) from missing
-    return connect(roots or (Settings.from_env().history,), filters=filters, query=query)
+    return connect(roots or usual_places(), filters=filters, query=query)
 
 
 @click.command()

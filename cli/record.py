@@ -14,6 +14,7 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..history.files import place_of
 from .options import bootstrap_option, store_option
 from .render import ExitCode, error_line, note
 from .replay import check_files, damaged, reading
@@ -73,8 +74,14 @@ def record(  # noqa: PLR0913 - options of a command
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
     if files:
         check_files(files)
-    root = history or settings.history
     broker = bootstrap or ("" if store else settings.broker)
+    from ..recording.files import files_source
+    from ..recording.store import source_of_store
+
+    if history is not None or broker:
+        root = history or settings.history
+    else:
+        root = place_of(settings.history, files_source(files) if files else source_of_store(Path(store or settings.db)))
     recorder = open_recorder(root, flush_s)
     interrupted = False
     try:
