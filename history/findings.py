@@ -69,13 +69,8 @@ def _new(rows: Sequence[Row], _totals: Row) -> str:
 
 
 def _by_day(rows: Sequence[Row], _totals: Row) -> str:
-    failed = [row for row in rows if row["severity"] != "not failed"]
-    calls, failures = (sum(row["calls"] for row in some) for some in (rows, failed))
-    days = Counter[Any]()
-    for row in failed:
-        days[row["day"]] += row["calls"]
-    most = "".join(f"; most on {day}: {number:,}" for day, number in days.most_common(1))
-    return f"{counted(calls, 'call')}, of which {failures:,} failed{most}."
+    failed = sum(row["calls"] for row in rows if row["severity"] != "not failed")
+    return f"{failed:,} of {counted(sum(row['calls'] for row in rows), 'call')} failed."
 
 
 def _compare(_rows: Sequence[Row], totals: Row) -> str:

@@ -319,7 +319,7 @@ def heat(cells: Sequence[Cell]) -> Picture:
     marks = []
     for place, name in enumerate(across):
         x = LABEL + (place + 0.5) * wide
-        first, dash, rest = name.partition("-")  # names of models begin with their family
+        first, dash, rest = name.partition("-") if len(name) * LETTER > wide else ("", "", name)
         for y, part in ((14, f"{first}{dash}"), (28, rest)):
             told = escape(short(part, int(wide / LETTER)))
             marks.append(f'<text x="{x:.1f}" y="{y}" text-anchor="middle"><title>{escape(name)}</title>{told}</text>')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...projections.incidents import NEEDED, STATES, Incident, SessionNews, of_session
@@ -44,12 +45,18 @@ class SessionSummary(NamedTuple):
 
     def incident(self, now_ms: int) -> Incident | None:
         """Its incident; None if nothing is wrong."""
-        return of_session(self.news, now_ms)
+        news = self.news
+        return of_session(news, now_ms) if news.patterns or news.asks or news.lost else None
 
     def state(self, now_ms: int) -> str:
         """State of its incident; `ok` without one."""
         found = self.incident(now_ms)
         return "ok" if found is None else found.state
+
+
+@lru_cache(maxsize=4096)
+def _surely(failed: int, judged: int) -> float:
+    return wilson_bounds(failed, judged)[0]
 
 
 def ranked(sessions: Iterable[SessionSummary], now_ms: int) -> list[SessionSummary]:
@@ -64,6 +71,6 @@ def ranked(sessions: Iterable[SessionSummary], now_ms: int) -> list[SessionSumma
         found = one.incident(now_ms)
         order = found.order if found is not None and found.state in NEEDED else (len(STATES), 0, 0, 0, 0)
         patterns = max(one.patterns, len(one.news.patterns))
-        return (*order, -patterns, -wilson_bounds(one.failed, one.judged)[0], -one.last_ms)
+        return (*order, -patterns, -_surely(one.failed, one.judged), -one.last_ms)
 
     return sorted(sessions, key=lambda one: (place(one), one.session_id))

@@ -40,6 +40,9 @@ LIVE_STATES = 4_000
 FORGET_EVERY = 32
 """Batches between two evictions of decoded states; each costs time with every kept state."""
 
+MAX_TOUCHED = 20_000
+"""Sessions that are noted for a follower; one that comes later reads all of them."""
+
 INPUT_TOPICS = frozenset(STAGE_OF_TOPIC) | {SETTINGS}
 
 INTERNAL_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.internal)
@@ -89,6 +92,7 @@ class EmbeddedEngine:
         views: queries over the same file.
         counted: counters of the folds since the start, by name: `untracked`, failures counted only in their tool's key
             because the tool had its most fine keys (`trust.max_fine_keys`).
+        touched: sessions whose states were stored or deleted since a follower took them; None: nobody follows.
     """
 
     def __init__(self, store: Store, source: RuleSource, clock: StreamClock | None = None) -> None:
@@ -97,6 +101,7 @@ class EmbeddedEngine:
         self.clock = clock or StreamClock()
         self.views = Views(store.connection, store.path)
         self.counted: Counter[str] = Counter()
+        self.touched: dict[bytes, None] | None = None
         self._store = store
         self._owners = Owners(store.owner, self._exists, lambda session: self.views.owner(session)[0])
         self._batches = 0
@@ -347,6 +352,10 @@ class EmbeddedEngine:
                 self._owners.claimed(),
             )
         )
+        if self.touched is not None:
+            self.touched.update((key, None) for stage, key, _ in snapshots if stage == STAGE_OF_TOPIC["events"].name)
+            if len(self.touched) > MAX_TOUCHED:
+                self.touched = None
         self.clock.reach(self._topology.stream_time)
         self._next_output += len(kept)
         self.counted += self._topology.counted()

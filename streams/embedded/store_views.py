@@ -197,11 +197,21 @@ class Views:
         state = self._session(session_id)
         return (state.workspace_id, state.user_id) if state is not None else ("", "")
 
-    def sessions(self) -> list[tuple[str, SessionState]]:
-        """Return id and state of every open session (docs/events.md)."""
+    def sessions(self, keys: Collection[bytes] | None = None) -> list[tuple[str, SessionState]]:
+        """Return id and state of every open session (docs/events.md), or of those of the keys that are open."""
         stage = STAGE_OF_TOPIC["events"]
         codec = codec_of(stage)
-        rows = self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+        rows = (
+            self._all("SELECT key, snapshot FROM states WHERE stage = ?", (stage.name,))
+            if keys is None
+            else [
+                (key, snapshot)
+                for key in keys
+                for (snapshot,) in self._all(
+                    "SELECT snapshot FROM states WHERE stage = ? AND key = ?", (stage.name, key)
+                )
+            ]
+        )
         return [(key.decode(errors="replace"), codec.decode(snapshot)) for key, snapshot in rows]
 
     # --- for copying, each table by its own position ------------------------------------------------------------------

@@ -110,7 +110,10 @@ def decision_routes(site: Site) -> Sequence[Route]:
         decision_id = request.path_params["id"]
         found = await site.source.decision(decision_id)
         if found is None:
-            return site.render(request, "decision_missing.html", status=404, decision_id=decision_id)
+            return site.render(
+                request, "message.html", status=404, title=f"Decision {decision_id}", back="/",
+                text="This decision is not kept: it was never made here, or it is older than what is kept.",
+            )  # fmt: skip
         made = await read_behind(site.source, found)
         key = str(found.record.get("key") or found.record.get("breaker_key") or "")
         return site.render(

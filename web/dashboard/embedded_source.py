@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -25,7 +26,7 @@ from ...streams.embedded.engine import Request
 from ...streams.embedded.server import Service
 from ...streams.embedded.store import STORE_ID
 from ...streams.embedded.store_views import DEAD_LETTERS, StoredDecision, StoredEvent, StoredOutput, session_of
-from .current_state import Board, Change, place_in_words, read_store
+from .current_state import MAX_OPEN, Board, Change, place_in_words, read_store
 from .recorded_events import Recorded
 from .source import Freshness, Placed, Record, Searched, foreign_history, topic_of, wrong_clocks
 
@@ -41,6 +42,9 @@ class EmbeddedSource:
         engine = service.writer.engine
         read_store(self.board, engine.views)
         self._newest_ms = engine.views.newest_ms()
+        self._summaries: dict[str, SessionSummary] = {}
+        self._listing = asyncio.Lock()
+        self._patterns = Counter(engine.views.patterns_by_session())
         self._origin = store_source(engine.views.noted(STORE_ID), service.path)
         self._recorded = Recorded(history) if history is not None else None
         if self._recorded is not None:
@@ -81,15 +85,31 @@ class EmbeddedSource:
         )
 
     async def sessions(self) -> list[SessionSummary]:
-        """All sessions that have not ended."""
-        patterns: dict[str, int] = await self._service.search("patterns_by_session")
-        found: list[tuple[str, SessionState]] = await self._service.search("sessions")
-        lost = {name: news.lost for name, news in self.board.sessions.items() if news.lost}
-        every = [_summary(session_id, state, patterns.get(session_id, 0)) for session_id, state in found]
-        return [
-            one._replace(news=one.news._replace(lost=lost[one.session_id])) if one.session_id in lost else one
-            for one in every
-        ]
+        """All sessions that have not ended; only states that have changed since the last time are read."""
+        async with self._listing:
+            engine = self._service.writer.engine
+            keys, touched = None, engine.touched
+            if touched is None:
+                engine.touched = {}
+                self._summaries.clear()
+            else:
+                keys = [touched.popitem()[0] for _ in range(len(touched))]
+            try:
+                found: list[tuple[str, SessionState]] = await self._service.search("sessions", keys)
+            except TrustfoldError:
+                engine.touched = None
+                raise
+            for key in keys or ():
+                self._summaries.pop(key.decode(errors="replace"), None)
+            self._summaries.update((session_id, _summary(session_id, state)) for session_id, state in found)
+        listed = dict(self._summaries)
+        for name, count in self._patterns.items():
+            if name in listed:
+                listed[name] = listed[name]._replace(patterns=count)
+        for name, news in self.board.sessions.items():
+            if news.lost and name in listed:
+                listed[name] = listed[name]._replace(news=listed[name].news._replace(lost=news.lost))
+        return list(listed.values())
 
     async def decisions(self, *, session: str = "", before: int | None = None, limit: int = 200) -> list[Placed]:
         """Latest decisions, oldest first."""
@@ -175,6 +195,11 @@ class EmbeddedSource:
 
     def _listen(self, outputs: Sequence[Output]) -> None:
         self.board.apply(Change(one.topic, one.key, one.value) for one in outputs)
+        for one in outputs:
+            if one.type == "pattern.detected" and (session := session_of(one.value)):
+                self._patterns[session] += 1
+        while len(self._patterns) > MAX_OPEN:
+            del self._patterns[next(iter(self._patterns))]
 
 
 def _placed(stored: StoredOutput) -> Placed:
@@ -189,8 +214,8 @@ def _happened(stored: StoredEvent) -> Placed:
     return Placed(stored.seq, orjson.loads(stored.value), stored.arrived_ms)
 
 
-def _summary(session_id: str, state: SessionState, patterns: int) -> SessionSummary:
+def _summary(session_id: str, state: SessionState) -> SessionSummary:
     return SessionSummary(
         session_id, state.workspace_id, state.user_id, state.model, state.calls, state.failed_calls,
-        state.neutral_calls, news_of(session_id, state), patterns, len(state.open_calls), state.clock, state.turn.open,
+        state.neutral_calls, news_of(session_id, state), 0, len(state.open_calls), state.clock, state.turn.open,
     )  # fmt: skip

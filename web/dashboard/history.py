@@ -93,24 +93,17 @@ class Asked(NamedTuple):
         narrowing: time range and filters.
         page: page of the table, from 1.
         rows: rows per page.
-        compare: True to show the previous period beside.
     """
 
     narrowing: Narrowing
     page: int
     rows: int
-    compare: bool
 
     @classmethod
     def of(cls, query: QueryParams, now: datetime) -> Asked:
         """Parse a query string; invalid numbers count as missing."""
         rows = min(positive(query.get("rows"), ROWS), MOST_ROWS)
-        return cls(
-            Narrowing.of(query, now),
-            min(positive(query.get("page")), REACHED // rows),
-            rows,
-            query.get("compare") == "1",
-        )
+        return cls(Narrowing.of(query, now), min(positive(query.get("page")), REACHED // rows), rows)
 
 
 class Shown(NamedTuple):
@@ -119,7 +112,6 @@ class Shown(NamedTuple):
     Attributes:
         answer: answer with only the rows of this page.
         picture: rows of the plot: those of all pages up to this one.
-        first: number of the first row, from 1.
         total: number of rows on all pages.
         last: number of the last page.
         at: time of the answer.
@@ -127,7 +119,6 @@ class Shown(NamedTuple):
 
     answer: Answer
     picture: Answer
-    first: int
     total: int
     last: int
     at: datetime
@@ -158,35 +149,12 @@ def shown(found: Found, asked: Asked) -> Shown:
     start = 0 if whole else (asked.page - 1) * asked.rows
     rows = answer.rows if whole else answer.rows[start : start + asked.rows]
     last = 1 if whole else min(max(1, -(-total // asked.rows)), REACHED // asked.rows)
-    return Shown(answer._replace(rows=rows, left_out=0), answer, start + 1, total, last, found.at)
+    return Shown(answer._replace(rows=rows, left_out=0), answer, total, last, found.at)
 
 
 def paged(question: Question) -> bool:
     """True if an answer has pages; answers by whole days have none."""
     return question.plot is None or question.plot.kind != "columns"
-
-
-def beside(answer: Answer, before: Answer) -> Answer:
-    """An answer with the values of the period before, by its labels; `before` is empty where there was none."""
-    plot = answer.question.plot
-    if plot is None or plot.kind not in {"bars", "heat"}:
-        return answer
-    known = {_labels(before, row): row[before.columns.index(plot.value)] for row in before.rows}
-    place = answer.columns.index(plot.value) + 1
-    return answer._replace(
-        columns=[*answer.columns[:place], f"{plot.value}_before", *answer.columns[place:]],
-        rows=[(*row[:place], known.get(_labels(answer, row)), *row[place:]) for row in answer.rows],
-    )
-
-
-def _labels(answer: Answer, row: Sequence[Any]) -> tuple[Any, ...]:
-    assert answer.question.plot is not None  # noqa: S101 - of `beside`
-    return tuple(row[answer.columns.index(name)] for name in answer.question.plot.label)
-
-
-def comparable(question: Question) -> bool:
-    """Whether the period before can stand beside an answer."""
-    return question.plot is not None and question.plot.kind in {"bars", "heat"}
 
 
 def linked(narrowing: Narrowing) -> Callable[[str, dict[str, Any]], str]:
@@ -265,7 +233,7 @@ def history_routes(site: Site) -> Sequence[Route]:
     async def history(request: Request) -> Response:
         """Page with the questions and an overview of the recording."""
         narrowing = Narrowing.of(request.query_params, site.clock())
-        asked = Asked(narrowing, 1, ROWS, compare=False)
+        asked = Asked(narrowing, 1, ROWS)
         try:
             overview = await archive.ask(BY_NAME["overview"], narrowing.filters)
             found = [(await archive.ask(*question_asked(name, asked))).answer for name in FIRST]
@@ -292,10 +260,6 @@ def history_routes(site: Site) -> Sequence[Route]:
         one, filters, limit = question_asked(name, asked)
         try:
             found = await archive.ask(one, filters, limit)
-            before = asked.narrowing.before if asked.compare and comparable(one) else None
-            if before is not None:
-                earlier = await archive.ask(one, before, MOST_ROWS)
-                found = found._replace(answer=beside(found.answer, earlier.answer))
             timeline = one.plot is not None and one.plot.kind == "timeline"
             window = await window_of(archive, asked.narrowing) if timeline and not kind else None
         except TrustfoldError as error:
@@ -372,5 +336,5 @@ def _page_of(site: Site, request: Request, asked: Asked, part: Shown, window: Wi
         request, "question.html", question=one, narrowing=narrowing, presets=PRESETS, names=NAMES, asked=asked, part=part,
         finding=finding(part.picture), figure=shown_figure(part.picture, narrowing, window, rows=False),
         table=Markup(rows),  # noqa: S704 - all parts are escaped
-        sql=copied_sql(one, asked.rows), can_compare=comparable(one) and narrowing.before is not None,
+        sql=copied_sql(one, asked.rows),
     )  # fmt: skip

@@ -281,6 +281,13 @@ def title_of(whole: Timeline) -> str:
     return shortened(next((text for text in words if text.strip()), ""), MAX_TITLE)
 
 
+def firsts_of(whole: Timeline) -> Ways:
+    """Ids of the first failure and of the first decision of a session."""
+    failure = (one.id for one in whole.items if one.failing)
+    decision = (one.id for one in whole.items if isinstance(one.what, Decision))
+    return Ways(next(failure, ""), next(decision, ""))
+
+
 def session_url(session_id: str, event: str = "") -> str:
     """Path of a session's page; with an event, at that event."""
     path = f"/sessions/{segment(session_id)}"
@@ -296,7 +303,10 @@ def session_routes(site: Site) -> Sequence[Route]:
         session_id, asked = request.path_params["id"], Asked.of(request)
         whole = await shelf.timeline(session_id)
         if not whole.items:
-            return site.render(request, "session_missing.html", status=404, session_id=session_id)
+            return site.render(
+                request, "message.html", status=404, title=f"Session {session_id}", back="/sessions",
+                text="Nothing is kept of this session: nobody has published events of it here, or they are older.",
+            )  # fmt: skip
         part = part_of(
             whole.items, kinds=asked.kinds, only_errors=asked.only_errors, upto=asked.upto, at=asked.at
         )  # fmt: skip
@@ -306,6 +316,7 @@ def session_routes(site: Site) -> Sequence[Route]:
             "session.html",
             session=whole,
             told=title_of(whole),
+            starts=firsts_of(whole),
             part=part,
             rows=rows_of(whole, part, payloads, asked.at),
             asked=asked,

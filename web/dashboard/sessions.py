@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +27,9 @@ INCIDENTS = ("waiting", "stuck", "unknown", "abandoned")
 
 LOOKED_AT = 6
 """Number of latest events of a session that are searched for its last call."""
+
+MAX_TOLD = 1_000
+"""Sessions whose last action is kept."""
 
 MAX_LAST = 160
 """Maximum characters of a session's last action."""
@@ -159,15 +162,24 @@ def last_words(events: Sequence[Placed]) -> str:
 
 def sessions_routes(site: Site) -> Sequence[Route]:
     """Route of this page."""
+    told: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()
+
+    async def last_of(one: SessionSummary) -> str:
+        """Last action of a session, kept until it has done more."""
+        stand = one.last_ms, one.calls, one.pending, one.judged
+        kept = told.pop(one.session_id, None)
+        if kept is None or kept[0] != stand:
+            kept = stand, last_words(await site.source.events(session=one.session_id, limit=LOOKED_AT))
+        told[one.session_id] = kept
+        if len(told) > MAX_TOLD:
+            told.popitem(last=False)
+        return kept[1]
 
     async def sessions(request: Request) -> Response:
         """Render the page."""
         now_ms = round(site.clock().timestamp() * 1000)
         page = sessions_page(await site.source.sessions(), Asked.of(request.query_params), now_ms)
-        rows = [
-            row._replace(last=last_words(await site.source.events(session=row.summary.session_id, limit=LOOKED_AT)))
-            for row in page.rows
-        ]
+        rows = [row._replace(last=await last_of(row.summary)) for row in page.rows]
         past = site.source.history
         recorded = past is not None and past.is_dir() and not site.source.foreign
         return site.render(request, "sessions.html", found=page._replace(rows=rows), recorded=recorded)

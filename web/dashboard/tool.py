@@ -375,13 +375,14 @@ def four_numbers(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> li
     ]  # fmt: skip
 
 
-def states_of(board: Board, key: str, now: datetime) -> list[Row]:
-    """Rows of a key's current state; for a tool those of all its keys, the worst first."""
+def states_of(board: Board, key: str, now: datetime, where: Sequence[str] = ()) -> list[Row]:
+    """Rows of a key's current state, in all or the given workspaces; for a tool those of all its keys, the worst first."""
     now_ms = round(now.timestamp() * 1000)
     own = [
         one
         for state in board.states.values()
-        if state.key == key or ("|" not in key and owner_of(state)[1] == key)
+        if (state.key == key or ("|" not in key and owner_of(state)[1] == key))
+        and (not where or state.scope == "user" or state.workspace_id in where)
         for one in of_family([state], now_ms)
         if one.state != "ok" or state.kind != "quality"  # a score that is whole says nothing of a tool that fails
     ]
@@ -400,10 +401,12 @@ def key_of(decision: DecisionBase) -> str:
     return ""
 
 
-def decided_of(board: Board, key: str) -> list[FeedLine]:
-    """Latest decisions about a key, or about any key of a tool, that are still in memory."""
+def decided_of(board: Board, key: str, where: Sequence[str] = ()) -> list[FeedLine]:
+    """Latest decisions about a key, or about any key of a tool, that are still in memory; `where` as of `states_of`."""
     found = []
     for one in board.feed(200):
+        if where and one.workspace_id not in where:
+            continue
         about = key_of(one)
         if about and (about == key or ("|" not in key and tool_of_key(about.removeprefix("tool:")) == key)):
             found.append(feed_line(one))
@@ -445,9 +448,8 @@ def tool_routes(site: Site) -> Sequence[Route]:
         now = site.clock()
         narrowing = Narrowing.of(request.query_params, now)
         subject = Subject.of(request.path_params["key"])
-        states, decided = (
-            find(site.source.board, subject.key, *more) for find, *more in ((states_of, now), (decided_of,))
-        )
+        board, where = site.source.board, narrowing.filters.workspaces
+        states, decided = states_of(board, subject.key, now, where), decided_of(board, subject.key, where)
         known: dict[str, Any] = {"subject": subject, "states": states, "decided": decided}
         try:
             if wanted := request.query_params.get("download"):

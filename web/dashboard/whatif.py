@@ -134,21 +134,15 @@ def kinds_table(found: Mapping[str, Any]) -> Markup:
     return Markup(table(("decision", *columns), rows, title="Decisions under the other thresholds"))  # noqa: S704
 
 
-def shifts_table(shifts: Sequence[Mapping[str, Any]], narrowing: Narrowing, title: str) -> Markup:
-    """Table of streaks or incidents that differ."""
-
-    def row(one: Mapping[str, Any]) -> tuple[Any, ...]:
+def shifts_table(found: Mapping[str, Any], narrowing: Narrowing) -> Markup:
+    """Table of the sessions that repeat themselves, keys and circuits that differ."""
+    rows = []
+    for one in (*found["streaks"], *found["incidents"]):
         sides = [side or {"worst": "", "asked": 0, "refused": 0} for side in (one["before"], one["after"])]
         held = [side["asked"] + side["refused"] for side in sides]
-        return one["how"], one["subject"], one["session"], sides[0]["worst"], sides[1]["worst"], *held
-
-    named = "pattern" if title == STREAKS else "subject"
-    columns = ("how", named, "session_id", "before", "after", "held_before", "held_after")
-    return Markup(table(columns, map(row, shifts), linked(narrowing), title))  # noqa: S704
-
-
-STREAKS = "Sessions that repeat themselves"
-KEYS = "Keys and circuits"
+        rows.append((one["how"], one["subject"], one["session"], sides[0]["worst"], sides[1]["worst"], *held))
+    columns = ("how", "what", "session_id", "before", "after", "held_before", "held_after")
+    return Markup(table(columns, rows, linked(narrowing), "What differs"))  # noqa: S704
 
 
 def whatif_routes(site: Site) -> Sequence[Route]:
@@ -169,20 +163,19 @@ def whatif_routes(site: Site) -> Sequence[Route]:
             times = {"--since": narrowing.filters.since, "--until": narrowing.filters.until}
             options += [f"{name}={at.isoformat()}" for name, at in times.items() if at]
             options += [f"--{name}={one}" for name, values in narrowing.named.items() for one in values]
-            trial = trials.of(tried_rules(rules, numbers), options)
-            await asyncio.wait([trial.task], timeout=WAIT_S)
-            if not trial.task.done():
-                known["waits"], answer_headers["Refresh"] = time.monotonic() - trial.began, "3"
-            elif (fault := trial.task.exception()) is not None:
+            try:
+                trial = trials.of(tried_rules(rules, numbers), options)
+                await asyncio.wait([trial.task], timeout=WAIT_S)
+                if trial.task.done():
+                    known["found"] = trial.task.result()
+                else:
+                    known["waits"], answer_headers["Refresh"] = time.monotonic() - trial.began, "3"
+            except (ValueError, TrustfoldError) as fault:
                 known["why"] = str(fault)
-            else:
-                known["found"] = trial.task.result()
         found = known["found"] or {"kinds": {}, "streaks": [], "incidents": []}
         answer = site.render(
             request, "whatif.html", narrowing=narrowing, presets=PRESETS, names=NAMES, fields=FIELDS, numbers=numbers,
-            force=in_force(rules), kinds=kinds_table(found), **known,
-            tables=[(title, shifts_table(found[name], narrowing, title), found[name], found.get(f"{name}_left_out"))
-                    for title, name in ((STREAKS, "streaks"), (KEYS, "incidents"))],
+            force=in_force(rules), kinds=kinds_table(found), shifts=shifts_table(found, narrowing), **known,
         )  # fmt: skip
         answer.headers.update(answer_headers)
         return answer

@@ -35,7 +35,7 @@ from trustfold.history.reports import BY_NAME, QUESTIONS, Answer, Question
 from trustfold.streams.embedded.engine import EmbeddedEngine
 from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard import history_answers
-from trustfold.web.dashboard.history import BY_DAY, COMPARE, GROUPS, Asked, beside, shown
+from trustfold.web.dashboard.history import BY_DAY, COMPARE, GROUPS, Asked, shown
 from trustfold.web.dashboard.history_answers import Archive, Found, Unanswered, Wanted
 from trustfold.web.dashboard.history_filters import Narrowing, bucket_of
 from trustfold.web.dashboard.models import measured
@@ -154,16 +154,6 @@ def test_pages_of_a_table_have_every_row_once() -> None:
         assert (part.total, part.last) == (25, 3)
         seen += part.answer.rows
     assert seen == rows
-
-
-def test_the_period_before_stands_beside_by_label() -> None:
-    """What was not there before has no value, which is not zero."""
-    question = BY_NAME["patterns"]
-    now = Answer(question, ["pattern", "model", "times"], [("a", "m", 3), ("b", "m", 1)])
-    before = Answer(question, ["pattern", "model", "times"], [("a", "m", 7), ("c", "m", 9)])
-    both = beside(now, before)
-    assert both.columns == ["pattern", "model", "times", "times_before"]
-    assert both.rows == [("a", "m", 3, 7), ("b", "m", 1, None)]
 
 
 def test_few_calls_are_no_claim() -> None:
@@ -392,7 +382,7 @@ def test_what_needs_somebody_now_does_not_end_where_the_shown_time_begins(client
 
 def test_files_have_the_rows_of_the_table(client: TestClient) -> None:
     """The same page, the same order; so has JSON."""
-    for query in ("since=all&rows=3&page=2", "since=all&compare=1", "since=all&tool=bash"):
+    for query in ("since=all&rows=3&page=2", "since=all&tool=bash"):
         shown_rows = cells(client.get(f"/history/signatures?{query}").text)
         saved = list(csv.reader(StringIO(client.get(f"/history/signatures.csv?{query}").text)))
         assert [row[0] for row in saved[1:]] == [row[0] for row in shown_rows]

@@ -13,7 +13,7 @@ import pytest
 from browser_kit import Visitor, barriers, browsing, focused, picture, too_wide, visit
 from command_line import Up, up
 from dashboard_kit import failures
-from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, WORSE_TOOL, serving_a_planted_day
+from planted_day import HOSTILE_SESSION, HOSTILE_TOOL, MARKUP, STUCK_SESSION, serving_a_planted_day
 from playwright.sync_api import Browser, Page, expect
 from scenes import MAX_BYTES, SCENES, Scene, shoot
 
@@ -193,41 +193,6 @@ def test_keys_move_between_rows_and_pages(browser: Browser, server: Up) -> None:
         page.goto(f"{server.url}/history")
         page.keyboard.press("/")
         expect(focused(page)).to_have_attribute("name", "since")
-
-
-# --- three tasks -----------------------------------------------------------------------------------------------------
-
-
-def test_the_cause_of_an_escalation_is_two_clicks_away(browser: Browser, server: Up) -> None:
-    """From what needs an operator to the decision with the failures behind it, and into the session where one is."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        row = (
-            page.locator("[data-row]", has=page.locator(".state-escalated")).filter(has_text="service:atlassian").first
-        )
-        row.get_by_role("link", name="Why").click()
-        expect(page.locator("h2", has_text="The events behind it")).to_be_visible()
-        page.locator("[data-row] [data-open]").first.click()
-        expect(page.locator(".tl-asked, .row:target").first).to_contain_text("mcp_atlassian")
-
-
-def test_a_repeated_call_is_one_click_away(browser: Browser, server: Up) -> None:
-    """From the stuck session on the first page to what it repeats, how often, and with what result."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        page.locator("[data-row]", has_text=STUCK_SESSION).first.locator("[data-open]").click()
-        loops = page.locator("table", has_text="Wasted calls")
-        expect(loops).to_contain_text("pytest tests/test_login.py")
-        expect(loops).to_contain_text("×9")
-
-
-def test_what_got_worse_this_week_is_two_clicks_away(browser: Browser, server: Up) -> None:
-    """From the first page over the questions to the tool, with the numbers of both weeks."""
-    with visit(browser, server.url) as visitor:
-        page = visitor.tab()
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name="History").click()
-        page.get_by_role("link", name="What got worse this week?").click()
-        expect(page.locator("main table").first).to_contain_text(WORSE_TOOL)
 
 
 # --- live, orders ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from trustfold.web.dashboard.embedded_source import EmbeddedSource
 from trustfold.web.dashboard.now import PAGE_ROWS, Asked, now_page
 from trustfold.web.dashboard.ranking import Ranking
 from trustfold.web.dashboard.render import clock
+from trustfold.web.dashboard.tool import states_of
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
@@ -160,6 +161,14 @@ def test_a_stuck_session_says_what_a_person_should_know() -> None:
         "s2": "The agent cannot find make.",
         "s3": "Error retry loop: bash `make all` 7 times.",
     }
+
+
+def test_a_tools_page_shows_the_states_of_its_workspace() -> None:
+    """Those of other workspaces are left out, unless it shows all."""
+    board = board_of(state("trust", "bash|command=rm", "blocked", workspace="w"),
+                     state("trust", "bash|command=make", "blocked", workspace="v"))  # fmt: skip
+    assert [one.where for one in states_of(board, "bash", NOW, ("v",))] == ["v"]
+    assert {one.where for one in states_of(board, "bash", NOW)} == {"v", "w"}
 
 
 def test_the_list_is_filtered_by_the_url() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from recorded import told
 from starlette.testclient import TestClient
 from story import Story
 from trustfold.history import catalogue
+from trustfold.streams.embedded.store_views import Views
 from trustfold.web.dashboard.recorded_events import Recorded
 from trustfold.web.dashboard.session import Shelf
 from trustfold.web.dashboard.source import Placed
@@ -63,7 +65,7 @@ def test_a_stuck_sessions_repeated_call_is_two_clicks_away(tmp_path: Path) -> No
     for shown in (start, page.text):
         assert "The agent repeats itself" in shown
     assert page.text.count("The agent repeats itself") == 2  # on top, and where it was said
-    assert "(severe)</a> 6 times: bash `git status`" in page.text
+    assert "(severe)</a> 6 times: bash <code>git status</code>" in page.text
 
 
 def test_the_cause_of_an_escalation_is_three_clicks_away(tmp_path: Path) -> None:
@@ -310,3 +312,39 @@ async def test_a_session_is_shown_by_its_decisions_where_its_events_are_gone(tmp
     whole = await Shelf(cast("Any", Decisions())).timeline("s1")
     assert kept
     assert whole.items
+
+
+def test_only_sessions_with_news_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list costs what has changed since it was last shown, and shows what a new server would."""
+    read: list[str] = []
+    sessions = Views.sessions
+
+    def counted(views: Views, keys: Collection[bytes] | None = None) -> list[tuple[str, Any]]:
+        found = sessions(views, keys)
+        read.extend(name for name, _ in found)
+        return found
+
+    def listed(client: TestClient) -> list[str]:
+        rows = client.get("/sessions").text.partition('id="sessions"')[2].replace("<wbr>", "")
+        return re.findall(r"data-open>([^<]+)</a>.*?([0-9]+) call", rows, re.DOTALL)
+
+    with dashboard(tmp_path) as client:
+        for number in range(20):
+            publish(client, of_now(Story(session=f"s{number}")).works("bash", {"command": "ls"}))
+        client.get("/sessions")
+        monkeypatch.setattr(Views, "sessions", counted)
+        assert len(listed(client)) == 20
+        assert read == []
+        story = of_now(Story(session="s7"))
+        story._ids = 1 << 30
+        publish(client, story.works("bash", {"command": "pwd"}, times=2))
+        before = listed(client)
+        assert read == ["s7"]
+        assert ("s7", "3") in before
+        ended = of_now(Story(session="s8"))
+        ended._ids = 2 << 30
+        ended.event("session.ended")
+        publish(client, ended)
+        before = listed(client)
+    with dashboard(tmp_path) as client:
+        assert listed(client) == before

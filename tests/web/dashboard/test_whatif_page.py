@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_kit import dashboard
+from dashboard_kit import HERE, dashboard
 from fixed_rules import Rules
+from starlette.testclient import TestClient
 from trustfold.errors import TrustfoldError
 from trustfold.rules.rules import Rules as ShippedRules
+from trustfold.streams.embedded.engine import EmbeddedEngine
+from trustfold.streams.embedded.server import make_app
 from trustfold.web.dashboard.whatif import KEPT, Trials, in_force, tried_rules
+from trustfold.web.routes import more_routes
 
 
 def test_numbers_replace_those_of_the_rules_in_force() -> None:
@@ -63,3 +68,15 @@ async def test_a_comparison_that_cannot_be_made_says_why(tmp_path: Path) -> None
     """The last line of the command."""
     with pytest.raises(TrustfoldError, match="no history there"):
         await Trials().of(ShippedRules(), ["--history", str(tmp_path / "none")]).task
+
+
+def test_numbers_that_no_rules_can_have_are_refused(tmp_path: Path) -> None:
+    """With the words of the rules; no page breaks."""
+    app = make_app(
+        EmbeddedEngine.open(tmp_path / "s.sqlite", ShippedRules()), tmp_path / "s.sqlite",
+        more=partial(more_routes, history=tmp_path / "none"),
+    )  # fmt: skip
+    with TestClient(app, base_url=HERE) as client:
+        page = client.get("/history/whatif?repeat=90")
+    assert page.status_code == 200
+    assert "window_steps" in page.text
