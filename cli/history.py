@@ -188,9 +188,6 @@ def _length(text: str) -> timedelta:
     return length
 
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 _PERIOD = "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
 _RATES = (
     "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
@@ -208,11 +205,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     _, ((end, first),) = run(connection, _PERIOD)
     questions = (
         Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
-        Question(
-            "rates",
-            "Which tools and models got worse?",
-            f"{_RATES} FROM compared_rates({length}) LIMIT $limit",
-        ),
+        Question("rates", "Which tools and models got worse?", f"{_RATES} FROM compared_rates({length}) LIMIT $limit"),
     )
     answers = [ask(connection, question, limit) for question in questions]
     periods = (

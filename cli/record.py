@@ -78,10 +78,8 @@ def record(  # noqa: PLR0913 - options of a command
     from ..recording.files import files_source
     from ..recording.store import source_of_store
 
-    if history is not None or broker:
-        root = history or settings.history
-    else:
-        root = place_of(settings.history, files_source(files) if files else source_of_store(Path(store or settings.db)))
+    source = files_source(files) if files else "" if broker else source_of_store(Path(store or settings.db))
+    root = history or (place_of(settings.history, source) if source else settings.history)
     recorder = open_recorder(root, flush_s)
     interrupted = False
     try:

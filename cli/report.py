@@ -50,12 +50,12 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
     from ..history.reports import QUESTIONS
     from .history_view import as_json as objects
 
-    rows, page = limit or ROWS, ""
+    page = ""
     with open_history(*chosen) as connection:
         if html or opened:
             answers, page = _page(connection, chosen, limit or HTML_ROWS)
         else:
-            answers = _answers(connection, chosen, QUESTIONS, rows)
+            answers = _answers(connection, chosen, QUESTIONS, limit or ROWS)
     if as_json:
         write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})
         for answer in answers:

@@ -234,6 +234,7 @@ def _belongs(name: str, key: str) -> bool:
 
 
 _ORDER = (TrustState.BLOCKED, TrustState.REMOVED, TrustState.ESCALATED, TrustState.RECOVERING, TrustState.TRUSTED)
+_PLACES: dict[str, int] = {word: place for place, word in enumerate(_ORDER)}
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
 _KINDS = ("trust", "breaker", "quality", "model")
 _BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only observed"))
@@ -270,17 +271,8 @@ def overview_table(
         ):
             others.append(state)
     rows = [_incident_row(one, told.get(id(one), []), now) for one in shown]
-    rows += [
-        _state_row(one, now)
-        for one in sorted(
-            others,
-            key=lambda one: (
-                isinstance(one, BreakerUpdated),
-                _ORDER.index(one.state) if isinstance(one, TrustUpdated) else 0,
-                one.key,
-            ),
-        )
-    ]
+    others.sort(key=lambda one: (_PLACES.get(one.state, len(_PLACES)), one.key))
+    rows += [_state_row(one, now) for one in others]
     several = len({row[0] for row in rows}) > 1 or any(row[0].startswith("user ") for row in rows)
     table = lined_table(*(["Workspace"] if several else []))
     table.add_column("Tool/Parameters", overflow="fold", min_width=16)

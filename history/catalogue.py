@@ -297,7 +297,8 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     for topic in KEYED:
         comment = f"Transitions of {topic} before --since, of keys which the other filters let pass"
         yield f"carried_{topic}", filters.carried(topic, every[topic], causes), comment
-    heard = filters.unnamed.conditions("events", every["events"], causes)
+    unnamed = filters._replace(tools=(), models=(), sessions=())
+    heard = unnamed.conditions("events", every["events"], causes)
     query = f"FROM ({every['events']}) WHERE {' AND '.join(['fault IS NULL', *heard])}"
     yield (
         "recorded_heard",
@@ -307,7 +308,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield (
         "recorded_since",
-        f"SELECT {start} AS since, {filters != filters.unnamed} AS narrowed",
+        f"SELECT {start} AS since, {filters != unnamed} AS narrowed",
         "Where the filtered time begins; NULL: with the first record",
     )
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
