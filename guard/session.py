@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..projections.session.announcing import announces
 from ..schemas import events as ev
-from ..schemas.decisions import GuaranteeViolated, ModelSwitchSuggested, NudgeIssued, NudgeWithdrawn, PatternDetected
+from ..schemas.decisions import (
+    GuaranteeFields,
+    ModelSwitchSuggested,
+    NudgeIssued,
+    NudgeWithdrawn,
+    PatternDetected,
+    SessionRestored,
+)
 from ..schemas.settings import SettingsOverrides
 from ..schemas.vocabulary import InputSource, TrustState
 from ..schemas.words import words_in
@@ -39,7 +46,7 @@ class GuardSession:
         message_id: id of the model's message whose calls are made now; None if unknown.
         spending: counter of its limits; None without limits, which a recursive call ends.
         inbox: inbox of nudges.
-        suggestions: other suggestions for it: models, limits; newest last.
+        suggestions: other decisions for it: models, limits, what was restored of an earlier run; newest last.
     """
 
     def __init__(self, guard: GuardInterface, session_id: str, **options: Unpack[SessionOptions]) -> None:
@@ -233,7 +240,7 @@ class GuardSession:
         if isinstance(decision, PatternDetected):
             self.inbox.notify(decision)
             return
-        if isinstance(decision, ModelSwitchSuggested | GuaranteeViolated) or hasattr(decision, "guarantee"):
+        if isinstance(decision, ModelSwitchSuggested | GuaranteeFields | SessionRestored):
             self.suggestions.append(decision)
             del self.suggestions[:-MAX_SUGGESTIONS]
             if self._on_suggestion is not None:

@@ -24,6 +24,7 @@ from .decisions import (
     PatternCleared,
     PatternDetected,
     ProbeAnswer,
+    SessionRestored,
     TrustChanged,
     TrustDangerNoted,
     TrustFields,
@@ -198,6 +199,20 @@ def _guarantee(decision: GuaranteeFields) -> Line:
     return Line("!", what, f"{decision.used:g} of {decision.limit:g}", Tone.BAD if beyond else Tone.WARN)
 
 
+def _restored(decision: SessionRestored) -> Line:
+    kept = [
+        "" if decision.turn_index is None else f"turn {decision.turn_index}",
+        _many(decision.active_patterns, "active pattern"),
+        _many(decision.pending_nudges, "pending nudge"),
+        "its settings" if decision.settings_restored else "",
+    ]
+    return Line("·", "session restored", ", ".join(filter(None, kept)), Tone.QUIET)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}" if count else ""
+
+
 def _advice(decision: ModelSwitchSuggested | ConfidenceLow) -> Line:
     what = "confidence low" if isinstance(decision, ConfidenceLow) else "model switch suggested"
     return Line("→", what, decision.message or "", Tone.WARN)
@@ -232,6 +247,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     NudgeIssued: _nudge,
     NudgeJudged: _nudge,
     NudgeWithdrawn: _nudge,
+    SessionRestored: _restored,
     GuaranteeWarned: _guarantee,
     GuaranteeViolated: _guarantee,
     ModelSwitchSuggested: _advice,

@@ -66,6 +66,7 @@ __all__ = [
     "ProbeAnswer",
     "PublicState",
     "QualityUpdated",
+    "SessionRestored",
     "StateUpdated",
     "TrustChanged",
     "TrustDangerNoted",
@@ -303,6 +304,22 @@ class NudgeWithdrawn(DecisionBase, kw_only=True, frozen=True, omit_defaults=True
     nudge_id: str
 
 
+class SessionRestored(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="session.restored"):
+    """A session that was started again goes on with what was kept of it (docs/design/semantics.md#nudges).
+
+    Attributes:
+        turn_index: index of its last turn; absent if unknown.
+        active_patterns: patterns that have not ended.
+        pending_nudges: nudges that no answer had carried; each is issued again, and the old one withdrawn.
+        settings_restored: its own settings are still in force.
+    """
+
+    turn_index: int | None = None
+    active_patterns: int = 0
+    pending_nudges: int = 0
+    settings_restored: bool = False
+
+
 class ModelSwitchSuggested(DecisionBase, kw_only=True, frozen=True, omit_defaults=True, tag="model_switch.suggested"):
     """Another model succeeds more often with this tool (docs/design/semantics.md#models).
 
@@ -463,6 +480,7 @@ Decision = (
     | NudgeIssued
     | NudgeJudged
     | NudgeWithdrawn
+    | SessionRestored
     | ModelSwitchSuggested
     | ConfidenceLow
     | GuaranteeWarned

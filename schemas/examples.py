@@ -214,6 +214,7 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
     ),
     "nudge.judged": _output(nudge_id=_OUTPUT["id"], effective=True),
     "nudge.withdrawn": _output(nudge_id=_OUTPUT["id"]),
+    "session.restored": _output(turn_index=3, active_patterns=1, pending_nudges=1, settings_restored=True),
     "model_switch.suggested": _output(
         current_model="small-1",
         suggested_model="large-1",

@@ -187,6 +187,7 @@ _CATALOGUE = (
             decisions.NudgeIssued,
             decisions.NudgeJudged,
             decisions.NudgeWithdrawn,
+            decisions.SessionRestored,
         ),
     ),
     Topic(

@@ -51,7 +51,7 @@ _KINDS = {
     "permission.requested": Kind.PERMISSION, "permission.resolved": Kind.PERMISSION,
     "pattern.detected": Kind.PATTERN, "pattern.cleared": Kind.PATTERN,
     "nudge.issued": Kind.NUDGE, "nudge.judged": Kind.NUDGE, "nudge.withdrawn": Kind.NUDGE,
-    "feedback.false_alarm": Kind.NUDGE,
+    "feedback.false_alarm": Kind.NUDGE, "session.restored": Kind.NUDGE,
     "trust.changed": Kind.TRUST, "trust.recovery_pending": Kind.TRUST, "trust.danger_noted": Kind.TRUST,
     "breaker.changed": Kind.CIRCUIT, "breaker.probe_granted": Kind.CIRCUIT, "breaker.probe_denied": Kind.CIRCUIT,
     "model_switch.suggested": Kind.LIMIT, "confidence.low": Kind.LIMIT, "guarantee.warned": Kind.LIMIT,

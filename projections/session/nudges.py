@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn
+from ...schemas.decisions import NudgeIssued, NudgeJudged, NudgeWithdrawn, SessionRestored
 from ...schemas.events import FeedbackFalseAlarm, NudgeDelivered
 from ...schemas.vocabulary import Lane, NudgeLevel, NudgeType, Pattern
 from ..calls.fingerprints import digest
@@ -45,7 +45,7 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     Only the first by precedence is nudged; during its cooldown the others, which are its consequences, are not nudged
     either. Patterns marked as false alarms are skipped.
     """
-    state, rules, emit = ctx.state, ctx.rules, ctx.emit
+    state, rules = ctx.state, ctx.rules
     feedback = state.feedback
     if feedback.muted:
         sighted = [active for active in sighted if (active.pattern, active.fingerprint) not in feedback.muted]
@@ -53,31 +53,41 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
     allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
     if active is None or not allowed:
         return
-    pattern, fingerprint = active.pattern, active.fingerprint
-    severity, strongest = active.severity, 3 if active.proven else 1 if active.hint_only else 2
+    severity, strongest = active.severity, _strongest(active)
     waiting = next((one for one in nudges_of(active, state) if one.waiting), None)
     last = (waiting.at_call, waiting.waiting) if waiting else (active.nudged_at, active.nudged_severity)
     if last[0] >= 0 and severity <= last[1]:
         if state.calls - last[0] < rules.nudges.cooldown_calls:
             return
         severity = max(severity, min(strongest, last[1] + active.raised))
-    strength = min(severity, allowed, strongest)
-    nudge_type = _TYPES[strength - 1]
     active.raised = 0
     if waiting:
         close_nudge(NudgeWithdrawn, waiting, ctx)
+    _issue(active, severity, min(severity, allowed, strongest), ctx)
+
+
+def _strongest(active: ActivePattern) -> int:
+    """Return the highest strength of a nudge about a streak: 3 interrupt, 2 direct, 1 gentle."""
+    return 3 if active.proven else 1 if active.hint_only else 2
+
+
+def _issue(active: ActivePattern, severity: int, strength: int, ctx: Context) -> None:
+    state, rules = ctx.state, ctx.rules
+    feedback = state.feedback
+    nudge_type = _TYPES[strength - 1]
     nudge_id = decide(
         NudgeIssued,
         active,
         severity,
         ctx,
-        caused_by=(emit.cause,),
+        caused_by=(ctx.emit.cause,),
         nudge_type=nudge_type,
         message=filled_text(KINDS[active.pattern].template(active, severity, strength, rules), active, ctx),
         pattern_id=active.pattern_id,
         lane=_LANES[nudge_type],
         request=active.request or None,
     )
+    pattern, fingerprint = active.pattern, active.fingerprint
     pending = PendingNudge(nudge_id, pattern, fingerprint, state.calls, KINDS[pattern].wants_action, severity)
     state.pending_nudges.append(pending)
     while len(state.pending_nudges) > MAX_PENDING:
@@ -86,6 +96,39 @@ def nudge_one(sighted: Iterable[ActivePattern], ctx: Context) -> None:
         _counts(pending, active, state.calls, ctx)
     issued = IssuedNudge(digest(nudge_id.encode()), pattern, fingerprint, active.tool_name)
     feedback.issued = [*feedback.issued[1 - MAX_ISSUED :], issued]
+
+
+def restore_session(ctx: SessionContext, *, settings_restored: bool) -> None:
+    """Issue the undelivered nudges of a session that was started again anew, and report what was kept of it, if any.
+
+    The process that was to show them may be gone. Each is withdrawn first, so that none is shown twice.
+    """
+    state, rules = ctx.state, ctx.rules
+    allowed = _STRONGEST[rules.nudges.level] if rules.nudges.enabled else 0
+    active_patterns = pending_nudges = 0
+    for _ in state.each_agent(everyone=True):
+        active_patterns += len(state.active)
+        for active in state.active if allowed else ():
+            for pending in nudges_of(active, state):
+                if pending.waiting:
+                    pending_nudges += 1
+                    close_nudge(NudgeWithdrawn, pending, ctx)
+                    _issue(active, pending.waiting, min(pending.waiting, allowed, _strongest(active)), ctx)
+    turn_index = state.turn.index if state.turn.known else None
+    if turn_index is None and not (active_patterns or settings_restored):
+        return
+    ctx.emit.decision(
+        "nudges",
+        ctx.session_id,
+        SessionRestored,
+        session_id=ctx.session_id,
+        workspace_id=state.workspace_id or None,
+        caused_by=(ctx.emit.cause,),
+        turn_index=turn_index,
+        active_patterns=active_patterns,
+        pending_nudges=pending_nudges,
+        settings_restored=settings_restored,
+    )
 
 
 def delivered(event: NudgeDelivered, ctx: SessionContext) -> None:

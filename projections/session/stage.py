@@ -334,6 +334,8 @@ def _settings(event: ev.SessionSettingsChanged | ev.SessionStarted, ctx: Session
         feedback.tells_deliveries = feedback.tells_deliveries or bool(event.reports_deliveries)
         if event.models is not None:
             _models_available(event, ctx)
+        if ctx.state.recent_ids:  # not the first event of the session
+            nudges.restore_session(ctx, settings_restored=event.settings is None and bool(ctx.state.overrides))
 
 
 def _models_available(event: ev.ModelsAvailable | ev.SessionStarted, ctx: SessionContext) -> None:

@@ -357,3 +357,19 @@ async def test_what_the_folds_suggest_reaches_the_session(guard: ToolGuard) -> N
             await session.call("ask", works, {"n": n}, recursion_depth=1)
     assert [one.guarantee for one in heard] == ["max_recursive_calls"]
     assert heard == session.suggestions
+
+
+async def test_a_process_that_takes_over_a_session_gets_its_undelivered_nudges(guard: ToolGuard) -> None:
+    """The first process dies with a hint that no answer carried; the next is told what was restored, and carries it."""
+    lost = guard.session("s1", settings=SettingsOverrides(nudge_level=NudgeLevel.GENTLE)).begin()
+    with lost.turn():
+        await repeat(lost, 3)
+    assert decided(guard, "nudge.judged") == []
+    heard: list[Any] = []
+    async with guard.session("s1", on_suggestion=heard.append) as session:
+        (hint,) = session.messages()
+    assert "read_file" in str(hint)
+    (restored,) = heard
+    assert (restored.turn_index, restored.active_patterns, restored.pending_nudges) == (0, 1, 1)
+    assert restored.settings_restored
+    assert [one["nudge_id"] for one in decided(guard, "nudge.withdrawn")] == [decided(guard, "nudge.issued")[0]["id"]]

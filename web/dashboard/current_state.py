@@ -209,12 +209,6 @@ class Board:
         """All incidents, most urgent first, without what is well or handled."""
         return [one for one in self.ranking(now_ms).ranked(now_ms) if one.state not in CALM]
 
-    def acknowledge(self, one: Incident, now_ms: int) -> None:
-        """Keep that somebody deals with an incident."""
-        self.seen[one.key] = one.news_ms, now_ms
-        while len(self.seen) > MAX_OPEN:
-            del self.seen[next(iter(self.seen))]
-
     def seen_ms(self, one: Incident) -> int | None:
         """When an incident was acknowledged; None if it was not, or has had news since."""
         news_ms, at_ms = self.seen.get(one.key, (-1, 0))

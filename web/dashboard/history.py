@@ -38,7 +38,7 @@ REACHED = 50_000
 """Maximum rows of an answer over all pages; `trustfold sql` has no limit."""
 
 GROUPS = (
-    ("Asked first", ("now", "look-first", "new", "worse", "compare", "whatif")),
+    ("Asked first", ("now", "look-first", "new", "worse", "compare")),
     (
         "Tools and services",
         ("tools", "failures", "signatures", "reclassified", "states", "breakers", "recovery", "retries"),
@@ -58,12 +58,6 @@ COMPARE = Question(
     "FROM compared_rates(INTERVAL 7 DAY) LIMIT $limit",
     reads="Failure rates of all tools and models beside those of as long before; `worse` and `better` only where the 95 % interval "
     "of the change leaves out 0 and both have 10 calls.",
-)
-WHATIF = Question(
-    "whatif",
-    "What would other thresholds do?",
-    "",
-    reads="What is recorded, decided again with other numbers: who would have been asked, and which sessions caught.",
 )
 BY_DAY = Question(
     "by-day",
@@ -240,7 +234,7 @@ def history_routes(site: Site) -> Sequence[Route]:
         except TrustfoldError as error:
             return unanswered(site, request, "History", narrowing, error)
 
-        groups = [(title, [({**ASKED, "whatif": WHATIF})[name] for name in names]) for title, names in GROUPS]
+        groups = [(title, [ASKED[name] for name in names]) for title, names in GROUPS]
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
             overview=finding(overview.answer), found_at=overview.at, root=archive.root, nothing=not overview.answer.rows[0][0],
@@ -276,9 +270,9 @@ def _at_first(answer: Answer, narrowing: Narrowing) -> tuple[Question, str, Mark
     """An answer of the history's first page: its question, finding, picture, and if it has none its first rows."""
     few = answer._replace(rows=answer.rows[: FEW if paged(answer.question) else None])
     drawn = shown_figure(few, narrowing, rows=False)
-    rows = few.rows if not drawn else []
-    listed = Markup(table(few.columns[:4], [row[:4] for row in rows], linked(narrowing), answer.question.title))  # noqa: S704
-    return answer.question, finding(answer), drawn, listed if rows else Markup()
+    rows = [row[:4] for row in few.rows]
+    listed = table(few.columns[:4], rows, linked(narrowing), answer.question.title) if rows and not drawn else ""
+    return answer.question, finding(answer), drawn, Markup(listed)  # noqa: S704 - all parts are escaped
 
 
 def unanswered(
@@ -288,7 +282,8 @@ def unanswered(
     recorded = not isinstance(error, Unanswered) or error.recorded
     return site.render(
         request, "unanswered.html", status=503 if recorded else 200, title=title, narrowing=narrowing, presets=PRESETS,
-        names=NAMES, recorded=recorded, why=str(error), **known,
+        names=NAMES, recorded=recorded, recording=site.archive.root is not None and site.archive.root.is_dir(),
+        why=str(error), **known,
     )  # fmt: skip
 
 

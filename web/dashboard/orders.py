@@ -157,7 +157,7 @@ def order_routes(site: Site) -> Sequence[Route]:
         found = next((one for one in board.incidents(now_ms) if row_id(one.key) == given.row), None)
         if found is None:
             return [Line("·", "it needs nobody any more", "", Tone.QUIET)]
-        board.acknowledge(found, now_ms)
+        board.seen[found.key] = found.news_ms, now_ms
         return _lines(given, [])
 
     def _said(request: Request, status: int, text: str, lines: Sequence[Line] = ()) -> Response:

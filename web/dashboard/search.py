@@ -14,7 +14,7 @@ from .now import Row as KeyRow
 from .now import row_of
 from .render import Site, segment
 from .session import session_url
-from .source import Record
+from .source import Record, Searched
 
 LEAST_CHARS = 2
 MOST_CHARS = 200
@@ -53,12 +53,7 @@ class Place(NamedTuple):
 
 
 class SessionFound(NamedTuple):
-    """Session whose id or events hold the text.
-
-    Attributes:
-        places: the latest of its events that do, newest first, at most `MAX_PLACES`.
-        more: number of further ones.
-    """
+    """Session whose id or events hold the text: at most `MAX_PLACES` events, newest first, and how many more."""
 
     session_id: str
     url: str
@@ -132,9 +127,7 @@ def search_routes(site: Site) -> Sequence[Route]:
     async def search(request: Request) -> Response:
         """Render the page."""
         text = request.query_params.get("q", "").strip()[:MOST_CHARS]
-        if len(text) < LEAST_CHARS:
-            return site.render(request, "search.html", text=text, least=LEAST_CHARS, keys=[], sessions=[], left_out="")
-        got = await site.source.search(text, LOOKED_AT)
+        got = await site.source.search(text, LOOKED_AT) if len(text) >= LEAST_CHARS else Searched([])
         sessions = await run_in_threadpool(searched, got.records, text, got.sessions)
         decision = await site.source.decision(text)
         return site.render(

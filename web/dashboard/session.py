@@ -283,9 +283,8 @@ def title_of(whole: Timeline) -> str:
 
 def firsts_of(whole: Timeline) -> Ways:
     """Ids of the first failure and of the first decision of a session."""
-    failure = (one.id for one in whole.items if one.failing)
     decision = (one.id for one in whole.items if isinstance(one.what, Decision))
-    return Ways(next(failure, ""), next(decision, ""))
+    return Ways(next((one.id for one in whole.items if one.failing), ""), next(decision, ""))
 
 
 def session_url(session_id: str, event: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -162,17 +162,17 @@ def last_words(events: Sequence[Placed]) -> str:
 
 def sessions_routes(site: Site) -> Sequence[Route]:
     """Route of this page."""
-    told: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()
+    told: dict[str, tuple[tuple[int, ...], str]] = {}
 
     async def last_of(one: SessionSummary) -> str:
         """Last action of a session, kept until it has done more."""
         stand = one.last_ms, one.calls, one.pending, one.judged
-        kept = told.pop(one.session_id, None)
+        kept = told.get(one.session_id)
         if kept is None or kept[0] != stand:
-            kept = stand, last_words(await site.source.events(session=one.session_id, limit=LOOKED_AT))
-        told[one.session_id] = kept
-        if len(told) > MAX_TOLD:
-            told.popitem(last=False)
+            if len(told) >= MAX_TOLD:
+                told.clear()
+            words = last_words(await site.source.events(session=one.session_id, limit=LOOKED_AT))
+            kept = told[one.session_id] = stand, words
         return kept[1]
 
     async def sessions(request: Request) -> Response:

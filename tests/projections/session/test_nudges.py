@@ -245,3 +245,43 @@ def test_the_oldest_of_many_waiting_nudges_is_withdrawn() -> None:
     issued = {one["id"] for one in story.all("nudge.issued")}
     assert len(issued) > MAX_PENDING
     assert issued - set(withdrawn(story)) == {one.nudge_id for one in story.state().pending_nudges}
+
+
+def test_a_session_that_starts_again_goes_on_where_it_was() -> None:
+    """Undelivered nudges of all agents are issued again, the old ones are withdrawn, and the report counts them."""
+    story = waits_for_delivery()
+    first = story.decided("nudge.issued")
+    story.event("session.settings_changed", settings={"nudge_level": "gentle"})
+    story.event("model.text", text="The other one is at work.", agent_id="b")
+    story.event("session.started", reports_deliveries=True, turn_index=4)
+    assert withdrawn(story) == [first["id"]]
+    again = story.decided("nudge.issued")
+    assert (again["pattern_id"], again["message"]) == (first["pattern_id"], first["message"])
+    assert again["id"] != first["id"]
+    restored = story.decided("session.restored")
+    assert restored["caused_by"] == again["caused_by"]
+    what = ("turn_index", "active_patterns", "pending_nudges", "settings_restored")
+    assert [restored[name] for name in what] == [4, 1, 1, True]
+    story.event("nudge.delivered", nudge_id=again["id"])
+    story.event("session.started", reports_deliveries=True)
+    assert len(story.all("nudge.issued")) == 2
+    assert "pending_nudges" not in story.decided("session.restored")
+
+
+def test_what_a_restored_session_issues_again_keeps_to_its_level() -> None:
+    """Off since then: the nudge goes on waiting, and is withdrawn with its session."""
+    story = waits_for_delivery()
+    story.event("session.settings_changed", settings={"nudge_level": "off"})
+    story.event("session.started", reports_deliveries=True)
+    assert len(story.all("nudge.issued")) == 1
+    assert story.decided("session.restored")["active_patterns"] == 1
+
+
+@pytest.mark.parametrize("settings", [None, {"nudge_level": "gentle"}])
+def test_nothing_is_restored_of_a_session_of_which_nothing_is_kept(settings: dict[str, str] | None) -> None:
+    """Neither of a first start, nor after a text alone, nor of settings that the start itself brings."""
+    story = Story()
+    story.event("session.started", settings=settings)
+    story.says("Hello.")
+    story.event("session.started", settings=settings)
+    assert story.all("session.restored") == []

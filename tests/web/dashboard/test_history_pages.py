@@ -339,7 +339,7 @@ def test_the_report_has_the_colours_of_the_pages() -> None:
 def test_every_question_has_a_page_and_a_way_to_it(client: TestClient) -> None:
     """Each in one group; each page has an answer, a query to copy and its files."""
     listed = [name for _, names in GROUPS for name in names]
-    assert sorted(listed) == sorted([*BY_NAME, "by-day", "compare", "whatif"])
+    assert sorted(listed) == sorted([*BY_NAME, "by-day", "compare"])
     text = client.get("/history?since=all&tool=bash").text
     for question in (*QUESTIONS, COMPARE, BY_DAY):
         url = f"/history/{question.name}?since=all&amp;tool=bash"
