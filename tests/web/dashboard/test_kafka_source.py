@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -234,6 +235,24 @@ def test_a_fault_while_measuring_is_logged_once_and_measuring_goes_on(
     assert [record.message for record in caplog.records if record.exc_info] == [
         "the workers' lag cannot be measured; trying again"
     ]
+
+
+def test_a_search_looks_at_the_latest_events_of_the_topic(
+    monkeypatch: pytest.MonkeyPatch, followed: tuple[KafkaSource, Topics]
+) -> None:
+    """The newest first, in upper or lower case, without what no fold has taken, and no more than asked for."""
+    source, _ = followed
+    about = {"schema_version": "1.0", "type": "model.text", "time": "2026-01-01T12:00:00Z", "session_id": "s"}
+
+    async def latest(_topic: str) -> list[Any]:
+        texts = ["Make Deploy", "make test", "then make deploy again", "MAKE DEPLOY"]
+        events = [orjson.dumps(about | {"id": f"e{at}", "text": text}) for at, text in enumerate(texts)]
+        kept = [*events, b"make deploy, but no event", None]
+        return [SimpleNamespace(value=value, timestamp=at) for at, value in enumerate(kept)]
+
+    monkeypatch.setattr(source, "_latest", latest)
+    assert [one["id"] for one in asyncio.run(source.search("make DEPLOY", 10)).records] == ["e3", "e2", "e0"]
+    assert [one["id"] for one in asyncio.run(source.search("deploy", 2)).records] == ["e3", "e2"]
 
 
 def test_requests_for_the_list_of_sessions_share_one_look_into_the_history(
