@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -120,17 +120,26 @@ def events() -> list[bytes]:
     return files(__package__).joinpath(EVENTS).read_bytes().splitlines()
 
 
+def _ending_now() -> list[bytes]:
+    """The scripted events, the last one now."""
+    told = [orjson.loads(event) for event in events()]
+    later = datetime.now(UTC) - datetime.fromisoformat(told[-1]["time"])
+    moved = [(datetime.fromisoformat(event["time"]) + later).isoformat(timespec="milliseconds") for event in told]
+    return [orjson.dumps(event | {"time": time}) for event, time in zip(told, moved, strict=True)]
+
+
 @click.command()
 @json_option("Print decisions as JSON, one per line, exactly as published.")
 @click.option("--events", "as_events", is_flag=True, help="Print the events instead, a file for the other commands.")
-def demo(*, as_json: bool, as_events: bool) -> None:
+@click.option("--now", is_flag=True, help="With --events: let the day end now, so that pages of the last days show it.")
+def demo(*, as_json: bool, as_events: bool, now: bool) -> None:
     """Replay a scripted agent whose tools fail, and show each decision.
 
     The events are scripted; the embedded engine folds them in a temporary store, which is deleted at the
     end. `trustfold demo --events > run.ndjson` makes a file to replay, record and publish.
     """
     if as_events:
-        data().writelines(event + b"\n" for event in events())
+        data().writelines(event + b"\n" for event in (_ending_now() if now else events()))
         return
     with (
         TemporaryDirectory(prefix="trustfold-demo-") as directory,

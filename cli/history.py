@@ -12,6 +12,7 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, NotInstalled
+from ..history.files import places_of
 from ..history.filters import EVERYTHING, Filters, moment_of, span_of
 from .options import json_option
 from .render import console, note, write_json
@@ -86,7 +87,7 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
             raise ConfigError(f"--since {since} is not before --until {until}; the range is empty")
         named = {name: rest.pop(name) for name in ("workspaces", "tools", "models", "sessions")}
         filters = Filters(start, end, **named)
-        command(chosen=Chosen(roots or (Settings.from_env().history,), filters), **rest)
+        command(chosen=Chosen(roots or usual_places(), filters), **rest)
 
     options = [
         click.option(f"--{name}", f"{name}s", metavar="NAME", multiple=True, help=f"{what} Give it again for several.")
@@ -103,6 +104,12 @@ def history_options(command: Callable[..., None]) -> Callable[..., None]:
     return filtered
 
 
+def usual_places() -> tuple[Path, ...]:
+    """Directories of the configured history with records, one for each source; the first one if there are none."""
+    root = Settings.from_env().history
+    return tuple(one for one in places_of(root) if any(one.glob("*/date=*"))) or (root,)
+
+
 def open_history(
     roots: Sequence[Path], filters: Filters = EVERYTHING, *, query: str | None = None
 ) -> DuckDBPyConnection:
@@ -116,7 +123,7 @@ def open_history(
         from ..history.catalogue import connect
     except ImportError as missing:
         raise NotInstalled("the history", missing) from missing
-    return connect(roots or (Settings.from_env().history,), filters=filters, query=query)
+    return connect(roots or usual_places(), filters=filters, query=query)
 
 
 @click.command()
@@ -181,9 +188,6 @@ def _length(text: str) -> timedelta:
     return length
 
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 _PERIOD = "SELECT until, greatest(first, since) FROM recorded_until, recorded_since, recorded_first"
 _RATES = (
     "SELECT kind, name, verdict, rate, rate_before, change, change_low, change_high, calls, calls_before, failures, "
@@ -201,11 +205,7 @@ def compared(connection: DuckDBPyConnection, span: timedelta, limit: int, *, as_
     _, ((end, first),) = run(connection, _PERIOD)
     questions = (
         Question("signatures", "Which failures are new?", f"FROM compared_signatures({length}) LIMIT $limit"),
-        Question(
-            "rates",
-            "Which tools and models got worse?",
-            f"{_RATES} FROM compared_rates({length}) LIMIT $limit",
-        ),
+        Question("rates", "Which tools and models got worse?", f"{_RATES} FROM compared_rates({length}) LIMIT $limit"),
     )
     answers = [ask(connection, question, limit) for question in questions]
     periods = (

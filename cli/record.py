@@ -14,6 +14,7 @@ import click
 
 from ..config import DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, NotInstalled, TrustfoldError
+from ..history.files import place_of
 from .options import bootstrap_option, store_option
 from .render import ExitCode, error_line, note
 from .replay import check_files, damaged, reading
@@ -73,8 +74,12 @@ def record(  # noqa: PLR0913 - options of a command
         raise ConfigError(f"{' and '.join(given)} name different places; give one of them")
     if files:
         check_files(files)
-    root = history or settings.history
     broker = bootstrap or ("" if store else settings.broker)
+    from ..recording.files import files_source
+    from ..recording.store import source_of_store
+
+    source = files_source(files) if files else "" if broker else source_of_store(Path(store or settings.db))
+    root = history or (place_of(settings.history, source) if source else settings.history)
     recorder = open_recorder(root, flush_s)
     interrupted = False
     try:

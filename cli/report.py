@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..config import Settings
 from .history import MOST_ROWS, Chosen, history_options, open_history, show
 from .options import json_option
 from .render import console, note, write_json, write_output
@@ -30,7 +31,7 @@ HTML_ROWS = 400
 PERIOD = timedelta(days=7)
 """Default period of a page without `--since`: the last recorded days."""
 
-TITLE = "What the agents' tools did"
+TITLE = "What the agents' tools did in {project}, {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 
 @click.command()
@@ -49,12 +50,12 @@ def report(*, chosen: Chosen, html: str | None, opened: bool, limit: int | None,
     from ..history.reports import QUESTIONS
     from .history_view import as_json as objects
 
-    rows, page = limit or ROWS, ""
+    page = ""
     with open_history(*chosen) as connection:
         if html or opened:
             answers, page = _page(connection, chosen, limit or HTML_ROWS)
         else:
-            answers = _answers(connection, chosen, QUESTIONS, rows)
+            answers = _answers(connection, chosen, QUESTIONS, limit or ROWS)
     if as_json:
         write_json({answer.question.name: objects(answer.columns, answer.rows) for answer in answers})
         for answer in answers:
@@ -112,4 +113,8 @@ def _page(connection: DuckDBPyConnection, chosen: Chosen, rows: int) -> tuple[li
     answers = list(by_name.values())
     named = chosen.filters._replace(since=None, until=None).description()
     first = look_here_first(by_name)
-    return answers, report_page(Report(TITLE, period, window, named, datetime.now(UTC), shown, first, answers))
+    root = (chosen.roots or (Settings.from_env().history,))[0].absolute()
+    project = next((part for part in reversed(root.parts) if part not in {"history", ".trustfold"}), "")
+    made = datetime.now(UTC)
+    title = TITLE.format(project=project, begin=period.begin if period else made, end=period.end if period else made)
+    return answers, report_page(Report(title, period, window, named, made, shown, first, answers))

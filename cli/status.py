@@ -234,6 +234,7 @@ def _belongs(name: str, key: str) -> bool:
 
 
 _ORDER = (TrustState.BLOCKED, TrustState.REMOVED, TrustState.ESCALATED, TrustState.RECOVERING, TrustState.TRUSTED)
+_PLACES: dict[str, int] = {word: place for place, word in enumerate(_ORDER)}
 _STYLES = {"blocked": BAD, "removed": BAD, "escalated": WARN, "recovering": WARN, "trusted": GOOD}
 _KINDS = ("trust", "breaker", "quality", "model")
 _BY_HAND = ((BreakerMode.DISABLED, "switched off"), (BreakerMode.OBSERVE, "only observed"))
@@ -265,10 +266,13 @@ def overview_table(
         part = next((one for (place, text), one in parts.items() if place == where and text.startswith(name)), None)
         if part is not None:
             told.setdefault(id(part), []).append(state)
-        elif isinstance(state, BreakerUpdated) or (isinstance(state, TrustUpdated) and _is_listed(state, everything)):
+        elif isinstance(state, BreakerUpdated) or (
+            isinstance(state, TrustUpdated) and (everything or state.dangerous_calls or state.state != "trusted")
+        ):
             others.append(state)
     rows = [_incident_row(one, told.get(id(one), []), now) for one in shown]
-    rows += [_state_row(one, now) for one in sorted(others, key=_place_in_table)]
+    others.sort(key=lambda one: (_PLACES.get(one.state, len(_PLACES)), one.key))
+    rows += [_state_row(one, now) for one in others]
     several = len({row[0] for row in rows}) > 1 or any(row[0].startswith("user ") for row in rows)
     table = lined_table(*(["Workspace"] if several else []))
     table.add_column("Tool/Parameters", overflow="fold", min_width=16)
@@ -317,14 +321,6 @@ def _state_row(state: TrustUpdated | BreakerUpdated, now: datetime) -> _Row:
     shown = Text(plain(word).upper(), _CIRCUITS.get(word, ""))
     next_ = Text(circuit_next(state, now))
     return place_of(state), KeyText(state.key), shown, measured_failures(state) or "-", next_
-
-
-def _is_listed(state: TrustUpdated, everything: bool) -> bool:  # noqa: FBT001 - of one caller
-    return everything or bool(state.dangerous_calls) or state.state is not TrustState.TRUSTED
-
-
-def _place_in_table(state: TrustUpdated | BreakerUpdated) -> tuple[int, str]:
-    return (_ORDER.index(state.state) if isinstance(state, TrustUpdated) else len(_ORDER)), state.key
 
 
 def details(

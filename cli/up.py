@@ -14,8 +14,9 @@ import click
 from ..config import DEFAULT_DB, DEFAULT_HISTORY, Settings
 from ..errors import ConfigError, NotInstalled
 from ..guard.backends.engine import running_at
+from ..history.files import place_of, store_source
 from ..streams.embedded.engine import EmbeddedEngine
-from ..streams.embedded.store import StoreLocked
+from ..streams.embedded.store import STORE_ID, StoreLocked
 from .options import listen_options, rules_options
 from .record import recording_beside
 from .render import ExitCode, note, note_any
@@ -84,7 +85,6 @@ def up(  # noqa: PLR0913 - each is an option of its own
     except ImportError as missing:
         raise NotInstalled("the server", missing) from missing
     settings = Settings.from_env()
-    recorded = Path(history) if history else settings.history
     temporary = _temporary_folder(settings, store)
     path = Path(temporary.name, "trustfold.sqlite") if temporary else Path(store or settings.db)
     address = host or settings.host
@@ -99,8 +99,9 @@ def up(  # noqa: PLR0913 - each is an option of its own
     listener, engine = _listening_engine(path, rules, environment, address, settings.port if port is None else port)
     try:
         url = address_of(listener)
+        usual = place_of(settings.history, store_source(engine.views.noted(STORE_ID), path))
         engine.announce(url)
-        more = partial(more_routes, user=settings.user, history=recorded)
+        more = partial(more_routes, user=settings.user, history=Path(history or usual))
         app = make_app(engine, path, roles=roles, files=files, more=more)
     except BaseException:
         engine.close()
@@ -111,7 +112,7 @@ def up(  # noqa: PLR0913 - each is an option of its own
         started += "your commands the same, or with --allow-local-orders"
     with ExitStack() as beside:
         if history is not None:
-            _count(app.state.service, beside.enter_context(recording_beside(path, recorded)))
+            _count(app.state.service, beside.enter_context(recording_beside(path, Path(history or usual))))
         stopped = serve(
             app,
             listener,

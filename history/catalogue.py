@@ -26,8 +26,7 @@ from .files import YOUNG_S
 from .filters import EVERYTHING, KEYED, Filters, timestamp
 from .incidents import rank
 from .locations import NAMED, address_of, opened, pattern_of, quoted, surveyed
-from .older_calls import older_calls
-from .parquet import COLUMNS, READ_COLUMNS, no_rows
+from .parquet import COLUMNS, no_rows
 
 STORAGE = "v1.0.0"
 """Oldest DuckDB that can open a saved catalogue: BI tools bring their own, often an older one."""
@@ -36,7 +35,7 @@ ADDED = {"noted": "BOOLEAN"}
 """Columns of events and of records of calls that are not recorded, and their types: NULL in files."""
 
 OF_CALLS = "outcomes"
-"""Topic of the records of calls, with which those of older files stand that are in the rows of events."""
+"""Topic of the records of calls."""
 
 
 class Rows(NamedTuple):
@@ -289,9 +288,6 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     else:
         places = {topic: [place.pattern for place in found if topic in place.topics] for topic in COLUMNS}
         every = {topic: _rows(topic, places[topic]) for topic in COLUMNS}
-        if places["events"]:
-            older = older_calls(every["events"], every["events"])
-            every[OF_CALLS] = f"{every[OF_CALLS]} UNION ALL BY NAME {older}"
     causes = rows.causes if rows else every["events"]
     for topic, own in every.items():
         conditions = filters.conditions(topic, own, causes)
@@ -301,7 +297,8 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     for topic in KEYED:
         comment = f"Transitions of {topic} before --since, of keys which the other filters let pass"
         yield f"carried_{topic}", filters.carried(topic, every[topic], causes), comment
-    heard = filters.unnamed.conditions("events", every["events"], causes)
+    unnamed = filters._replace(tools=(), models=(), sessions=())
+    heard = unnamed.conditions("events", every["events"], causes)
     query = f"FROM ({every['events']}) WHERE {' AND '.join(['fault IS NULL', *heard])}"
     yield (
         "recorded_heard",
@@ -311,7 +308,7 @@ def _narrowing(found: Sequence[_Place], filters: Filters, rows: Rows | None) -> 
     start = timestamp(filters.since) if filters.since else "NULL::TIMESTAMP"
     yield (
         "recorded_since",
-        f"SELECT {start} AS since, {filters != filters.unnamed} AS narrowed",
+        f"SELECT {start} AS since, {filters != unnamed} AS narrowed",
         "Where the filtered time begins; NULL: with the first record",
     )
     times = rows.times if rows else _times([place.pattern for place in found if "events" in place.topics])
@@ -329,7 +326,7 @@ def _listed(roots: Path | Sequence[Path]) -> list[Path]:
 
 def _rows(topic: str, places: Sequence[str]) -> str:
     """Query of all rows of a topic; a record in several histories is taken from the first."""
-    named = READ_COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
+    named = COLUMNS[topic] | (ADDED if topic in {"events", OF_CALLS} else {})
     several = len(places) > 1
     # An empty relation gives the types, even without files or with older files that have fewer columns.
     parts = [no_rows(named | {"date": "DATE"} | ({"history": "INTEGER"} if several else {}))]

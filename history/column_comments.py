@@ -190,7 +190,6 @@ source_offset: Offset of the record it is about
 source_partition: Partition of the record it is about
 source_topic: Topic of the record it is about
 stalled: The publisher says that the turn stalled
-start_id: Id of the start of a call that was answered late
 started: When the call began, UTC
 state: State
 state_key: Key that the state is of

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -63,6 +64,21 @@ def source_of(root: Path) -> str:
         return (root / SOURCE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def places_of(root: Path) -> Iterator[Path]:
+    """A directory and those beside it, `NAME-2` and so on, of further sources; the last one holds no records."""
+    place = root
+    for number in count(2):
+        yield place
+        if not source_of(place):
+            return
+        place = root.with_name(f"{root.name}-{number}")
+
+
+def place_of(root: Path, source: str) -> Path:
+    """The first of `places_of` a directory that holds nothing, or the records of a source."""
+    return next(place for place in places_of(root) if source_of(place) in {"", source})
 
 
 def kafka_source(cluster_id: str, topic_prefix: str) -> str:

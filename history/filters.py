@@ -45,11 +45,6 @@ class Filters(NamedTuple):
     models: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
 
-    @property
-    def unnamed(self) -> Filters:
-        """The same without tools, models and sessions."""
-        return self._replace(tools=(), models=(), sessions=())
-
     def conditions(self, topic: str, rows: str, events: str) -> list[str]:
         """SQL conditions for the rows of a topic, by its catalogue name.
 

@@ -22,7 +22,11 @@ FIRST = ("now", "worse", "failures", "states", "tools", "models", "loop-costs", 
 
 LAST = ("overview", "recent")
 
-_WIDE = ' class="wide"'
+NOT_PRINTED = ("loops", "reasons", "sessions", *LAST)
+"""Questions that printed pages leave out: others tell most of it."""
+
+_NOT_SHOWN = {"now": {"sessions", "waiting", "parts", "last_news", "changes_at"}}
+"""Columns that tables leave out, by question; the query has them."""
 
 
 class Report(NamedTuple):
@@ -69,12 +73,15 @@ def section(answer: Answer, window: Window | None = None) -> str:
     """Section of a question with its plot, table and query; state timelines show the window."""
     question = answer.question
     drawn = picture(answer, window if question.plot and question.plot.kind == "timeline" else None)
-    rows = table(answer.columns, answer.rows[:SHOWN], title=f"{question.title} Table")
+    places = [n for n, name in enumerate(answer.columns) if name not in _NOT_SHOWN.get(question.name, ())]
+    shown = [[row[place] for place in places] for row in answer.rows[:SHOWN]]
+    rows = table([answer.columns[place] for place in places], shown, title=f"{question.title} Table")
     hidden = answer.left_out + max(len(answer.rows) - SHOWN, 0)
     more = f'<p class="quiet">and {hidden:,} rows more, which the query has</p>' if hidden else ""
     reads = f'<p class="quiet">{escape(question.reads)}</p>' if question.reads else ""
+    kinds = "wide " * (not drawn.svg) + "more" * (question.name in NOT_PRINTED)
     return (
-        f'<section id="{escape(question.name)}"{"" if drawn.svg else _WIDE}><h2>{escape(question.title)}</h2>'
+        f'<section id="{escape(question.name)}" class="{kinds}"><h2>{escape(question.title)}</h2>'
         f"{figure(drawn, question.title, finding(answer), rows + more)}{reads}"
         f'<details class="query"><summary>Query</summary><pre>{escape(question.sql)}</pre></details></section>'
     )
@@ -93,7 +100,10 @@ def _head(report: Report) -> str:
             if report.period.comparable
             else f"{span}; there is nothing before to compare with."
         )
-    return f'<p class="quiet">{escape(" ".join(said))}</p>'
+    printed = (
+        f"Printed are the first 5 rows of each table; the page has more, and its own sections {', '.join(NOT_PRINTED)}."
+    )
+    return f'<p class="quiet">{escape(" ".join(said))}</p><p class="quiet printed">{printed}</p>'
 
 
 def _numbers(report: Report, by_name: Mapping[str, Answer]) -> str:

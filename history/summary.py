@@ -201,7 +201,7 @@ def look_here_first(answers: Mapping[str, Answer], most: int = MOST_POINTERS) ->
         Pointer(
             words(str(row["state"])),
             meaning(str(row["state"])),
-            str(row["subject"]),
+            f"{row['subject']} in {row['workspace']}" if row["state"] in {"waiting", "stuck"} else str(row["subject"]),
             f"{row['cause'] or 'no reason was given'}, since {moment(row['since'])}",
             "now",
             "; ".join(map(str, row["orders"] or ())),  # type: ignore[call-overload]

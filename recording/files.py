@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -21,6 +21,11 @@ from .store import APPENDED_TOPICS, OUTPUT_TOPICS
 
 _INPUTS = ("events", "commands", "settings")
 """Topics that a line of a file may belong to."""
+
+
+def files_source(names: Iterable[str]) -> str:
+    """Source, as in `source_of`, of a directory with the records of files."""
+    return "files " + ", ".join(Path(name).name for name in names)
 
 
 def record_files(
@@ -49,7 +54,7 @@ def record_files(
 
 
 def _record(recorder: Recorder, names: tuple[str, ...], rules: Rules, advance: Callable[[int], None]) -> None:
-    recorder.from_source("files " + ", ".join(Path(name).name for name in names))
+    recorder.from_source(files_source(names))
     for topic in (*_INPUTS, *OUTPUT_TOPICS):
         if recorder.own(topic, 0) and STDIN in names:
             raise ConfigError(f"{recorder.root}: it already holds records; standard input needs a directory of its own")

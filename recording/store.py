@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -39,6 +40,16 @@ LOG_TOPICS = tuple(topic for topic in RECORDED_TOPICS if topic not in OUTPUT_TOP
 """Topics of inputs, rules, and the timer events that the engine appends to its internal topics."""
 
 
+def source_of_store(path: Path) -> str:
+    """Source, as in `source_of`, of a store.
+
+    Raises:
+        StoreError: there is no such store.
+    """
+    with closing(Views.open(path)) as views:
+        return store_source(views.noted(STORE_ID), path)
+
+
 class StoreRecording:
     """Copies one store into one recorder's directory."""
 
@@ -57,12 +68,7 @@ class StoreRecording:
             ConfigError: the directory holds another store's history, or a later state of this one, or another process
                 records it.
         """
-        views = Views.open(path)
-        try:
-            identity = views.noted(STORE_ID)
-        finally:
-            views.close()
-        recorder.from_source(store_source(identity, path))
+        recorder.from_source(source_of_store(path))
         self._recorder, self._path, self._tail = recorder, path, Views.open(path)
         self._keep_days, self._say = keep_days, say
         self._file = _file(path)

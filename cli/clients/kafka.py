@@ -36,9 +36,6 @@ from .kafka_log import KafkaSettings, Sent, Stored, command_key, read, run, stan
 MANY_UNFOLDED = 1_000
 """Records from which on running workers count as late; fewer are always under way."""
 
-MAX_EVENTS = 5_000
-"""Latest events of each partition in which questions to people and lost calls are looked for."""
-
 
 class KafkaTarget:
     """Target that is a Kafka cluster, under one topic prefix."""
@@ -89,11 +86,12 @@ class KafkaTarget:
     def incidents(self) -> list[Record]:
         """Incidents of the present, most urgent first; of questions and lost calls those of the latest events."""
         from ...web.dashboard.current_state import Board, Change
+        from ...web.dashboard.kafka_source import FIRST_EVENTS
 
         board = Board()
         for topic in ("state", "nudges"):
             board.apply(Change(topic, one.key, one.value) for one in self._read(topic))
-        board.hear(one.value for one in self._read("events", MAX_EVENTS))
+        board.hear(one.value for one in self._read("events", FIRST_EVENTS))
         return [one.record() for one in board.incidents(time.time_ns() // 1_000_000)]
 
     def history(self, limit: int) -> list[DecisionRecord]:

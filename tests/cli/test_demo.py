@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import demo_script
@@ -32,6 +33,21 @@ def test_the_bundled_day_is_what_the_script_writes() -> None:
     assert demo_script.FILE.read_bytes() == demo_script.written(), "run: make schemas"
     for line in events():
         decode_event(line)
+
+
+def test_the_day_may_end_now(tmp_path: Path) -> None:
+    """So that pages of the last days show it; as far apart as ever, with its ids."""
+    told, moved = (
+        [orjson.loads(line) for line in trustfold("demo", "--events", *more, cwd=tmp_path).stdout.splitlines()]
+        for more in ((), ("--now",))
+    )
+    assert [orjson.loads(line)["id"] for line in events()] == [one["id"] for one in moved]
+    later = {
+        datetime.fromisoformat(new["time"]) - datetime.fromisoformat(old["time"])
+        for old, new in zip(told, moved, strict=True)
+    }
+    assert len(later) == 1
+    assert abs(datetime.fromisoformat(moved[-1]["time"]) - datetime.now(UTC)) < timedelta(hours=1)
 
 
 def test_json_is_what_consumers_read(tmp_path: Path) -> None:

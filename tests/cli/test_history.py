@@ -56,7 +56,7 @@ def recorded_files(recorded_before: Path, tmp_path: Path) -> Path:
 
 
 def test_files_are_recorded_once(recorded_files: Path) -> None:
-    """Events and what is decided over them; the same files again add nothing, other ones need another directory."""
+    """Events and what is decided over them; the same files again add nothing, other ones stand beside them."""
     root = recorded_files / ".trustfold/history"
     events = len((recorded_files / "events.ndjson").read_bytes().splitlines())
     assert rows(root, "SELECT count(*) FROM events WHERE appended IS NOT TRUE") == [(events,)]
@@ -64,7 +64,8 @@ def test_files_are_recorded_once(recorded_files: Path) -> None:
     again = trustfold("record", "events.ndjson", cwd=recorded_files)
     assert b"0 records written" in again.stderr
     (recorded_files / "other.ndjson").write_bytes(b"")
-    other = trustfold("record", "other.ndjson", cwd=recorded_files)
+    assert b"to .trustfold/history-2" in trustfold("record", "other.ndjson", cwd=recorded_files).stderr
+    other = trustfold("record", "other.ndjson", "--history", ".trustfold/history", cwd=recorded_files)
     assert (other.returncode, b"name another directory" in other.stderr) == (2, True)
 
 
@@ -291,6 +292,30 @@ def test_up_records_beside_itself(tmp_path: Path) -> None:
     ]
     done = trustfold("record", "--once", "--store", ".trustfold/trustfold.sqlite", cwd=tmp_path)
     assert b"0 records written" in done.stderr
+
+
+def test_files_and_a_store_are_recorded_in_one_folder(tmp_path: Path) -> None:
+    """Each source has a directory; commands read them as one history, pages that of their store, and say which."""
+    (tmp_path / "run.ndjson").write_bytes(small_event(1))
+    assert trustfold("record", "run.ndjson", cwd=tmp_path).returncode == 0
+    with up("--history", cwd=tmp_path) as server:
+
+        def shown() -> bytes:
+            return server.request("GET", "/history?since=all")[1]
+
+        server.post("/v1/events", small_event(2) + b"\n" + small_event(3, session_id="s2"))
+        assert b".trustfold/history-2." in wait_until(
+            lambda: (
+                (page := server.request("GET", "/history?since=all")[1]) and b"2 events of 2 sessions" in page and page
+            ),
+            what="the recorded events",
+        )
+    claim(tmp_path / ".trustfold/history-3", "files another.ndjson")  # begun, and still without records
+    done = trustfold("record", "--once", cwd=tmp_path)
+    assert b"to .trustfold/history-2" in done.stderr
+    assert trustfold("record", "run.ndjson", cwd=tmp_path).returncode == 0
+    (row,) = orjson.loads(trustfold("history", "overview", "--json", cwd=tmp_path).stdout)["rows"]
+    assert (row["events"], row["sessions"]) == (3, 2)
 
 
 def test_another_store_at_the_same_path_is_noticed(tmp_path: Path) -> None:

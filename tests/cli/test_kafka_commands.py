@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,27 @@ def test_status_without_a_worker_says_what_waits(kafka: dict[str, str], tmp_path
     waits = f"no worker runs in group {kafka['TRUSTFOLD_APP_ID']}; {len(events()):,} records wait"
     assert (done.returncode, b"every tool is trusted" in done.stdout, waits in done.stderr.decode()) == (0, False, True)
     assert json.loads(trustfold("status", "--json", cwd=tmp_path, env=kafka).stdout)["unfolded"] == waits
+
+
+@pytest.mark.slow
+@pytest.mark.durable_broker
+def test_questions_and_lost_calls_are_incidents_over_kafka(kafka: dict[str, str], tmp_path: Path) -> None:
+    """They stand in events, so that nobody needs to have folded them; an answer ends a question."""
+    assert trustfold("topics", "create", cwd=tmp_path, env=kafka).returncode == 0
+    told = [
+        {"type": "permission.requested", "session_id": "asks", "tool_name": "bash"},
+        {"type": "permission.requested", "session_id": "answered", "tool_name": "bash"},
+        {"type": "permission.resolved", "session_id": "answered", "tool_name": "bash", "granted": True},
+        {"type": "tool_call.finished", "session_id": "lost", "tool_name": "bash", "status": "lost"},
+    ]
+    time = datetime.now(UTC).isoformat()
+    common = {"schema_version": "1.0", "time": time, "call_id": "c1"}
+    lines = [json.dumps(common | {"id": f"e{number}"} | one) for number, one in enumerate(told)]
+    done = trustfold("publish", "-", cwd=tmp_path, stdin="\n".join(lines).encode(), env=kafka)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(trustfold("status", "--json", cwd=tmp_path, env=kafka).stdout)["incidents"]
+    assert [(one["state"], one["subject"]) for one in found] == [("waiting", "asks"), ("unknown", "lost")]
+    assert b"WAITING" in trustfold("status", cwd=tmp_path, env=kafka).stdout
 
 
 @pytest.mark.slow

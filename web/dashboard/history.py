@@ -237,7 +237,7 @@ def history_routes(site: Site) -> Sequence[Route]:
         groups = [(title, [ASKED[name] for name in names]) for title, names in GROUPS]
         return site.render(
             request, "history.html", narrowing=narrowing, presets=PRESETS, names=NAMES, groups=groups,
-            overview=finding(overview.answer), found_at=overview.at, nothing=not overview.answer.rows[0][0],
+            overview=finding(overview.answer), found_at=overview.at, root=archive.root, nothing=not overview.answer.rows[0][0],
             first=[_at_first(one, narrowing) for one in found],
         )  # fmt: skip
 

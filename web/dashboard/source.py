@@ -77,17 +77,10 @@ class Freshness(NamedTuple):
 
 
 def wrong_clocks(ahead_s: float, clamped: int = 0) -> str:
-    """Which clock is wrong, in words; empty if none is known to be.
-
-    Args:
-        ahead_s: seconds by which the log is ahead of this machine's clock.
-        clamped: number of events whose times were cut, as they ran ahead.
-    """
-    found = []
-    if ahead_s > CLOCK_TOLERANCE_MS / 1000:
-        found.append(f"the log is {ahead_s:,.0f} s ahead of this machine's clock")
-    if clamped:
-        found.append(f"{counted(clamped, 'event')} came from a clock that is ahead of this one's")
+    """Which clock is wrong, in words; empty if none is known to be. `clamped`: events whose times ran ahead."""
+    far = ahead_s > CLOCK_TOLERANCE_MS / 1000
+    found = [f"the log is {ahead_s:,.0f} s ahead of this machine's clock"] if far else []
+    found += [f"{counted(clamped, 'event')} came from a clock that is ahead of this one's"] if clamped else []
     return ", and ".join(found)
 
 
