@@ -282,7 +282,9 @@ def overview_table(
     for row in rows:
         table.add_row(*row[0 if several else 1 :])
     rest = Counter(one["state"] for one in incidents if one not in shown)
-    lines = ["And " + ", ".join(f"{number} {state}" for state, number in rest.items())] if rest else []
+    lines = (
+        ["Incidents not listed: " + ", ".join(f"{number} {state}" for state, number in rest.items())] if rest else []
+    )
     trust = [one for one in states if isinstance(one, TrustUpdated)]
     circuits = [one for one in states if isinstance(one, BreakerUpdated)]
     lines.append(_totals(trust, circuits, everything=everything, complete=complete and not shown))

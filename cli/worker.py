@@ -122,8 +122,12 @@ def keep(*, bootstrap: str | None, days: float | None, for_ever: bool) -> None:
 @click.option("--recorder", default=Principals().recorder, show_default=True, help="Principal of recorders.")
 @click.option("--dashboard", default=Principals().dashboard, show_default=True, help="Principal of `trustfold web`.")
 def acls_command(bootstrap: str | None, **who: str) -> None:
-    """Print the access control lists of each role, with least privilege, as commands of kafka-acls.sh."""
-    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**who)):
+    """Print the access control lists of each role, with least privilege, as commands of kafka-acls.sh.
+
+    A principal without a type is a user: NAME means User:NAME.
+    """
+    principals = {role: name if ":" in name else f"User:{name}" for role, name in who.items()}
+    for line in acls(KafkaSettings.from_env(bootstrap=bootstrap), Principals(**principals)):
         click.echo(line)
 
 

@@ -25,10 +25,14 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
 
     def __post_init__(self) -> None:
         """Validate that the steps rise."""
-        steps = [step for step in (self.minor, self.moderate, self.severe) if step is not None]
-        if steps != sorted(steps):
+        if list(self.steps) != sorted(self.steps):
             msg = f"steps must rise: minor {self.minor} <= moderate {self.moderate} <= severe {self.severe}"
             raise ValueError(msg)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Repetitions of the severities that it has, mildest first."""
+        return tuple(step for step in (self.minor, self.moderate, self.severe) if step is not None)
 
     @property
     def highest(self) -> int:
@@ -47,7 +51,7 @@ class Ladder(RulesBase, kw_only=True, frozen=True):
         """Return the next step after this many repetitions; 0 if there is none."""
         if not self.enabled:
             return 0
-        return next((step for step in (self.minor, self.moderate, self.severe) if step is not None and step > count), 0)
+        return next((step for step in self.steps if step > count), 0)
 
 
 class BehaviourRules(RulesBase, kw_only=True, frozen=True):

@@ -63,7 +63,7 @@ class TimelinePattern(msgspec.Struct, frozen=True):
         steps: severities it reached, oldest first.
         request: latest call that shows it; None for a pattern of texts.
         message: what a person should be told about it; None if nobody should.
-        thresholds: repetitions of each severity; None if unknown.
+        thresholds: repetitions of the severities that it has, mildest first; None if unknown.
         cleared: time of its end; None while it is open.
         nudges: nudges about it.
     """

@@ -140,8 +140,7 @@ class Streak(NamedTuple):
         pattern: as in the contract.
         agent: agent of the session; empty for the main agent.
         steps: severities it reached, oldest first.
-        ladder: thresholds of minor, moderate and severe, None for a step that it has not; None if they do not follow
-            from these rules.
+        ladder: thresholds of its severities, mildest first; None if they do not follow from these rules.
         rule: name of that ladder below `behaviour`.
         cleared_ms: time of its end; None while open.
         nudges: nudges issued because of it.
@@ -153,7 +152,7 @@ class Streak(NamedTuple):
     pattern: str
     agent: str
     steps: tuple[Step, ...]
-    ladder: tuple[int, int | None, int | None] | None
+    ladder: tuple[int, ...] | None
     rule: str
     cleared_ms: int | None
     nudges: tuple[Nudge, ...]
@@ -447,10 +446,9 @@ class Telling:
         step = Step(record["severity"], int(record["repetitions"]), millis(record["time"]), record["id"])
         found = ladder_of(record, self._rules)
         tools = tuple(dict.fromkeys((*streak.tools, *(record.get("tool_sequence") or ()))))
-        ladder = (found[1].minor, found[1].moderate, found[1].severe) if found is not None else None
         return streak._replace(
             steps=(*streak.steps, step),
-            ladder=ladder,
+            ladder=found[1].steps if found else None,
             rule=found[0] if found else "",
             tools=tools,
             request=record.get("request") or "",

@@ -6,6 +6,7 @@ workers, recorders and dashboards get what they need. See docs/operating.md, Rig
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ def acls(settings: KafkaSettings, who: Principals) -> Iterator[str]:
     base = f"kafka-acls.sh --bootstrap-server {settings.bootstrap} --add --allow-principal"
     for principal, kind, name, operations in _grants(settings, who):
         granted = " ".join(f"--operation {operation}" for operation in operations)
-        yield f"{base} {principal} {granted} --{kind} {name}".rstrip()
+        yield f"{base} {shlex.quote(principal)} {granted} --{kind} {name and shlex.quote(name)}".rstrip()
 
 
 def _grants(settings: KafkaSettings, who: Principals) -> Iterator[tuple[str, str, str, list[str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -115,6 +116,15 @@ def test_wrong_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     assert done.stderr
     assert b"Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_principal_without_a_type_is_a_user_and_a_distinguished_name_one_word(tmp_path: Path) -> None:
+    """Kafka refuses a principal without a type; the prefix `-` would give rights on groups of others."""
+    words = ("topics", "acls", "--publisher", "alice", "--operator", "User:CN=ops, O=shop")
+    lines = trustfold(*words, cwd=tmp_path).stdout.decode().splitlines()
+    principals = {shlex.split(line)[5] for line in lines}
+    assert {"User:alice", "User:CN=ops, O=shop"} < principals
+    assert [line.rpartition(" ")[2] for line in lines if "prefixed" in line] == ["alice-"]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def test_a_session_is_told_in_a_terminal(tmp_path: Path) -> None:
     assert "\x1b[2J" not in ran.output
 
 
+def test_a_pattern_without_a_severe_step_is_told(tmp_path: Path) -> None:
+    """A missing program never gets severe: the document has the two thresholds that there are."""
+    path = tmp_path / "store.sqlite"
+    story = Story().fails("bash", {"command": "deploy"}, with_="", message="deploy: command not found", times=3)
+    with EmbeddedEngine.open(path, Rules()) as engine:
+        engine.ingest([value for _, value in story.records])
+    ran = CliRunner().invoke(main, ["story", "s1", "--store", str(path)])
+    assert ran.exit_code == 0, ran.exception
+    assert "missing environment 3 of 3, 5 `deploy`" in " ".join(ran.output.split())
+
+
 def test_programs_get_one_document(tmp_path: Path) -> None:
     """`--json`, cut by the same options."""
     path = str(stored(tmp_path))
