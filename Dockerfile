@@ -16,7 +16,7 @@ RUN install --directory --owner trustfold /var/lib/trustfold/.trustfold /var/lib
 COPY --from=build /opt/trustfold /opt/trustfold
 ENV PATH=/opt/trustfold/bin:$PATH \
     PYTHONUNBUFFERED=1
-USER trustfold
+USER 10001
 WORKDIR /var/lib/trustfold
 # Local state of a worker (RocksDB, where it is used). Kafka's changelog topics are its home; losing this costs a recovery.
 VOLUME /var/lib/trustfold
